@@ -1,0 +1,55 @@
+"""One interface of intrinsic rewards, in two halves: scoring (pure, jitted) and learning (a no-op by default)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
+
+Item = tuple[bytes, ...]
+
+
+class Reward:
+    """An intrinsic reward that is always 0 and learns nothing; others override what they need.
+
+    `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
+    """
+
+    asks_llm = False  # whether annotations are wanted at all
+
+    def init(self, key: Array) -> PyTree:
+        """Device state that `score` reads: parameters, running statistics."""
+        del key
+        return ()
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        """Table look-ups for a batch; arrays of fixed shapes that `score` receives as `features`."""
+        del captions
+        return {}
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+        """Rewards [T, B] float32 of a batch, before the count and the coefficient."""
+        del features
+        return RewardOutput(rewards=0.0 * trajectory.rewards, state=state)
+
+    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
+        """What the LLM should be asked because of this batch, newest last. Repeats do no harm."""
+        del captions
+        return ()
+
+    def ingest(self, annotations: Sequence[Annotation]) -> None:
+        """Takes in answers of the LLM, or of the label store."""
+        del annotations
+
+    def train_step(self, state: PyTree, key: Array) -> tuple[PyTree, Mapping[str, Array]]:
+        """Learns from what was ingested; called once an update. Returns the new state and metrics."""
+        del key
+        return state, {}
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        """What the host half has learnt and the label store does not hold, for the checkpoint."""
+        return {}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`."""
+        del saved

@@ -1,0 +1,69 @@
+"""The data that passes between the parts.
+
+Axes: T unroll length, B batch (trajectories), A actions, M caption bytes, N environments of a group,
+U distinct captions of a batch, S slots of the ring, K episode statistics, D features, L devices.
+Index t is the action taken at observation t and what came of it. This module never imports JAX:
+`Array` is a NumPy array in the actors and on the host, a JAX array in the learner.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Array = Any
+PyTree = Any
+
+
+class ArraySpec(NamedTuple):
+    """Shape and NumPy type name of one environment's array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class EnvSpec(NamedTuple):
+    """What a policy and a reward need to know of an environment."""
+
+    observations: Mapping[str, ArraySpec]
+    num_actions: int
+    caption: str | None  # the observation that holds the caption's bytes, zero padded: [M] uint8; None: no captions
+    episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
+
+
+class CaptionBatch(NamedTuple):
+    """The captions that a batch's steps are rewarded for, on the host."""
+
+    messages: Sequence[bytes]  # U distinct captions, zeros dropped; may hold b""
+    index: Array  # [T, B] int32, into messages
+
+
+class Trajectory(NamedTuple):
+    """B trajectories of T steps, as the learner and the rewards see them."""
+
+    observations: Mapping[str, Array]  # each [T+1, B, ...]
+    is_first: Array  # [T+1, B] bool; the observation opens an episode
+    captions: Array  # [T, B] int32; index of the caption that step t is rewarded for in the CaptionBatch
+    caption_counts: Array  # [T, B] float32; times that caption was seen in the episode, this time included
+    actions: Array  # [T, B] int32
+    rewards: Array  # [T, B] float32; the environment's
+    terminations: Array  # [T, B] bool; the episode ended with step t by its own rules
+    truncations: Array  # [T, B] bool; the episode was cut off with step t by the step limit
+    truncation_values: Array  # [T, B] float32; value of the final observation of a truncated episode, else 0
+    behaviour_logits: Array  # [T, B, A] float32
+    values: Array  # [T, B] float32; by the network that acted
+    policy_lags: Array  # [T, B] int32; versions between the network that acted and the newest
+    initial_core_state: PyTree  # leaves [B, ...]; state of the recurrent core before observation 0
+
+
+class RewardOutput(NamedTuple):
+    """What scoring a batch gives."""
+
+    rewards: Array  # [T, B] float32; before the count and the coefficient
+    state: PyTree  # the reward's state, running statistics brought up to date
+
+
+class Annotation(NamedTuple):
+    """An answer of the LLM about one item: a tuple of one message, or of two."""
+
+    item: tuple[bytes, ...]
+    label: int  # messages: 1 helpful, 0 not. Pairs: 0 first, 1 second, 2 tie
+    probability: float  # of label 1 where the server tells, else the label itself
