@@ -1,4 +1,4 @@
-"""Every setting of a run: its name, default, help text and checks, written once.
+"""Every setting of a run: its name, default, help text, range and checks, written once.
 
 The launchers make one flag of each field; the rest of the program receives the frozen part it needs.
 Names and defaults are those of the published systems where they have them.
@@ -6,8 +6,7 @@ Names and defaults are those of the published systems where they have them.
 
 import dataclasses
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -15,10 +14,35 @@ class UserError(Exception):
     """Bad input of the user's. Its text is one line: what is wrong, and what to do. Launchers exit with code 2."""
 
 
-def _setting(default: Any, text: str, *, aliases: Sequence[str] = (), choices: Sequence[str] = ()) -> Any:
-    return dataclasses.field(
-        default=default, metadata={"help": text, "aliases": tuple(aliases), "choices": tuple(choices)}
+_COUNT = "[1, inf)"
+_POSITIVE = "(0, inf)"
+
+
+def _setting(
+    default: Any,
+    text: str,
+    *,
+    aliases: Sequence[str] = (),
+    choices: Sequence[str] = (),
+    within: str = "[0, inf)",
+    fixed: bool = False,
+    secret: bool = False,
+) -> Any:
+    """A field with what the launchers need.
+
+    Args:
+        default: also gives the type: int, float, bool or str.
+        text: help, one sentence.
+        aliases: other names that a command line may use.
+        choices: the values allowed, of a str.
+        within: the interval allowed, of a number.
+        fixed: a run that is resumed can't change it (its parameters would not fit).
+        secret: never printed or written.
+    """
+    metadata = dict(
+        help=text, aliases=tuple(aliases), choices=tuple(choices), within=within, fixed=fixed, secret=secret
     )
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +50,7 @@ class EnvConfig:
     """The game."""
 
     root_env: str = _setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
-    max_episode_steps: int = _setting(5000, "Steps after which an episode is cut off (a truncation).")
+    max_episode_steps: int = _setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +58,10 @@ class ActorConfig:
     """The processes that play."""
 
     num_workers: int = _setting(0, "Actor processes; 0 means one a CPU core.")
-    num_envs_per_worker: int = _setting(20, "Games in each actor process.")
-    worker_num_splits: int = _setting(2, "Groups of games in a process: one group steps while another waits.")
+    num_envs_per_worker: int = _setting(20, "Games in each actor process.", within=_COUNT)
+    worker_num_splits: int = _setting(
+        2, "Groups of games in a process: one group steps while another waits.", within=_COUNT
+    )
     actor_pool: str = _setting(
         "process", "Where games run: processes, or this process one after another.", choices=("process", "serial")
     )
@@ -49,80 +75,98 @@ class NetworkConfig:
         "nle_rgbcrop_encoder",
         "Observation encoder of the policy.",
         choices=("nle_rgbcrop_encoder", "nle_torchbeast_encoder", "mlp_encoder"),
+        fixed=True,
     )
     encoder_type: str = _setting(
-        "conv", "Kind of image encoder inside nle_rgbcrop_encoder.", choices=("conv", "resnet")
+        "conv", "Kind of image encoder inside nle_rgbcrop_encoder.", choices=("conv", "resnet"), fixed=True
     )
     encoder_subtype: str = _setting(
         "convnet_simple",
         "Image encoder inside nle_rgbcrop_encoder.",
         choices=("convnet_simple", "convnet_impala", "resnet_impala"),
+        fixed=True,
     )
-    hidden_size: int = _setting(512, "Width of the image embedding and of the recurrent core.")
-    use_rnn: bool = _setting(True, "Recurrent core, or none.")
-    rnn_type: str = _setting("gru", "Recurrent cell.", choices=("gru", "lstm"))
-    rnn_num_layers: int = _setting(1, "Recurrent layers.")
-    nonlinearity: str = _setting("elu", "Activation of nle_rgbcrop_encoder.", choices=("elu", "relu", "tanh"))
+    hidden_size: int = _setting(
+        512, "Width of the image embedding and of the recurrent core.", within=_COUNT, fixed=True
+    )
+    use_rnn: bool = _setting(True, "Recurrent core, or none.", fixed=True)
+    rnn_type: str = _setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
+    rnn_num_layers: int = _setting(1, "Recurrent layers.", within=_COUNT, fixed=True)
+    nonlinearity: str = _setting(
+        "elu", "Activation of nle_rgbcrop_encoder.", choices=("elu", "relu", "tanh"), fixed=True
+    )
     policy_initialization: str = _setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )
     obs_subtract_mean: float = _setting(0.0, "Subtracted from the pixels (0-255).")
-    obs_scale: float = _setting(255.0, "The pixels are then divided by this.")
-    encoder_embedding_dim: int = _setting(128, "Embedding size inside nle_torchbeast_encoder.")
-    encoder_hidden_dim: int = _setting(512, "Output size of nle_torchbeast_encoder.")
-    encoder_crop_dim: int = _setting(16, "Side of the square of glyphs cut out around the hero.")
-    encoder_num_layers: int = _setting(2, "Convolutions over glyphs.")
-    encoder_msg_model: str = _setting("lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"))
-    use_crop: bool = _setting(False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).")
-    use_glyphs: bool = _setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.")
-    use_blstats: bool = _setting(False, "nle_torchbeast_encoder sees the statistics line.")
+    obs_scale: float = _setting(255.0, "The pixels are then divided by this.", within=_POSITIVE)
+    encoder_embedding_dim: int = _setting(
+        128, "Embedding size inside nle_torchbeast_encoder.", within=_COUNT, fixed=True
+    )
+    encoder_hidden_dim: int = _setting(512, "Output size of nle_torchbeast_encoder.", within=_COUNT, fixed=True)
+    encoder_crop_dim: int = _setting(
+        16, "Side of the square of glyphs cut out around the hero.", within=_COUNT, fixed=True
+    )
+    encoder_num_layers: int = _setting(2, "Convolutions over glyphs.", within=_COUNT, fixed=True)
+    encoder_msg_model: str = _setting(
+        "lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"), fixed=True
+    )
+    use_crop: bool = _setting(
+        False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
+    )
+    use_glyphs: bool = _setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
+    use_blstats: bool = _setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
-    batch_size: int = _setting(1024, "Environment steps in an update; a multiple of rollout.")
-    rollout: int = _setting(32, "Steps of a trajectory (T).")
-    recurrence: int = _setting(32, "Steps through which gradients flow; must equal rollout.")
-    num_batches_per_iteration: int = _setting(1, "Batches collected at a time; only 1 is offered.")
-    ppo_epochs: int = _setting(1, "Passes over a batch; only 1 is offered.")
-    num_batches_to_accumulate: int = _setting(2, "Batches that may wait for the learner before the games pause.")
-    gamma: float = _setting(0.99, "Discount a step.")
-    learning_rate: float = _setting(1e-4, "Adam's step size.")
-    adam_eps: float = _setting(1e-6, "Adam's epsilon.")
-    adam_beta1: float = _setting(0.9, "Adam's first moment decay.")
-    adam_beta2: float = _setting(0.999, "Adam's second moment decay.")
+    batch_size: int = _setting(1024, "Environment steps in an update; a multiple of rollout.", within=_COUNT)
+    rollout: int = _setting(32, "Steps of a trajectory (T).", within=_COUNT)
+    recurrence: int = _setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)
+    num_batches_per_iteration: int = _setting(1, "Batches collected at a time; only 1 is offered.", within=_COUNT)
+    ppo_epochs: int = _setting(1, "Passes over a batch; only 1 is offered.", within=_COUNT)
+    num_batches_to_accumulate: int = _setting(
+        2, "Batches that may wait for the learner before the games pause.", within=_COUNT
+    )
+    gamma: float = _setting(0.99, "Discount a step.", within="[0, 1]")
+    learning_rate: float = _setting(1e-4, "Adam's step size.", within=_POSITIVE)
+    adam_eps: float = _setting(1e-6, "Adam's epsilon.", within=_POSITIVE)
+    adam_beta1: float = _setting(0.9, "Adam's first moment decay.", within="[0, 1)")
+    adam_beta2: float = _setting(0.999, "Adam's second moment decay.", within="[0, 1)")
     max_grad_norm: float = _setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
-    ppo_clip_ratio: float = _setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].")
-    ppo_clip_value: float = _setting(1.0, "Largest change of a value before its loss stops pulling.")
+    ppo_clip_ratio: float = _setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=_POSITIVE)
+    ppo_clip_value: float = _setting(1.0, "Largest change of a value before its loss stops pulling.", within=_POSITIVE)
     value_loss_coeff: float = _setting(0.5, "Weight of the value loss.")
     exploration_loss: str = _setting("entropy", "Exploration term.", choices=("entropy", "symmetric_kl"))
     exploration_loss_coeff: float = _setting(0.003, "Weight of the exploration term.")
     with_vtrace: bool = _setting(True, "V-trace targets; the only ones offered.")
-    vtrace_rho: float = _setting(1.0, "V-trace's rho clip threshold.")
-    vtrace_c: float = _setting(1.0, "V-trace's c clip threshold.")
-    max_policy_lag: int = _setting(1000, "Samples this many policy versions old, or more, are not learnt from.")
+    vtrace_rho: float = _setting(1.0, "V-trace's rho clip threshold.", within=_POSITIVE)
+    vtrace_c: float = _setting(1.0, "V-trace's c clip threshold.", within=_POSITIVE)
+    max_policy_lag: int = _setting(
+        1000, "Samples this many policy versions old, or more, are not learnt from.", within=_COUNT
+    )
     bootstrap: str = _setting(
         "value",
         "Value after a trajectory's last step: of the next observation, or the published stand-in.",
         choices=("value", "published"),
     )
     reward_scale: float = _setting(1.0, "Factor of the environment's reward.")
-    reward_clip: float = _setting(10.0, "Bound of the scaled environment reward.")
+    reward_clip: float = _setting(10.0, "Bound of the scaled environment reward.", within=_POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
 class RewardConfig:
     """The intrinsic reward."""
 
-    llm_reward_type: str = _setting("", "Intrinsic reward; must be given. `none`: the environment's reward alone.")
+    llm_reward_type: str = _setting(
+        "", "Intrinsic reward; must be given. `none`: the environment's reward alone.", fixed=True
+    )
     llm_reward_coeff: float = _setting(
         0.0, "Weight of the intrinsic reward; above 0 for every type but none.", aliases=("llm_reward",)
     )
-    extrinsic_reward_coeff: float = _setting(
-        1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",)
-    )
+    extrinsic_reward_coeff: float = _setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
     beta_count_exponent: float = _setting(3.0, "A message seen n times in an episode has its reward divided by n^this.")
     intrinsic_reward_at: str = _setting(
         "obs",
@@ -138,9 +182,14 @@ class AnnotationConfig:
     llm_server_addr: str = _setting(
         "", "host, host:port (9001 when left out) or http(s) URL; empty: a rule-based judge is started here."
     )
-    llm_api_key: str = _setting("", "Key for the server; read from $OPENAI_API_KEY when empty.")
+    llm_api_key: str = _setting(
+        "", "Key for the server; when empty: from llm_api_key_file, else $OPENAI_API_KEY.", secret=True
+    )
+    llm_api_key_file: str = _setting("", "File whose first line is the key.")
     llm_model: str = _setting("Meta-Llama-3.1-8B-Instruct", "Model asked for.")
-    llm_api: str = _setting("chat", "Endpoint: one message a request, or lists of prompts.", choices=("chat", "completions"))
+    llm_api: str = _setting(
+        "chat", "Endpoint: one message a request, or lists of prompts.", choices=("chat", "completions")
+    )
     llm_chat_template: str = _setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
     llm_answer: str = _setting(
         "reasoned", "Knowledge, analysis and label in tags, or one label token.", choices=("reasoned", "label")
@@ -150,12 +199,16 @@ class AnnotationConfig:
         "How this server restricts an answer to the labels.",
         choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
     )
-    llm_batch_size: int = _setting(100, "Messages taken up at a time; prompts in a list.")
-    llm_max_in_flight: int = _setting(16, "Requests open at once.")
-    llm_max_backlog: int = _setting(10000, "Messages that may wait; the oldest beyond it are dropped and counted.")
+    llm_batch_size: int = _setting(100, "Messages taken up at a time; prompts in a list.", within=_COUNT)
+    llm_max_in_flight: int = _setting(16, "Requests open at once.", within=_COUNT)
+    llm_max_backlog: int = _setting(
+        10000, "Messages that may wait; the oldest beyond it are dropped and counted.", within=_COUNT
+    )
     llm_temperature: float = _setting(0.1, "Sampling temperature.")
-    llm_max_tokens: int = _setting(4096, "Longest answer, in tokens.")
-    llm_timeout_secs: float = _setting(120.0, "Time after which a request is given up and tried again.")
+    llm_max_tokens: int = _setting(4096, "Longest answer, in tokens.", within=_COUNT)
+    llm_timeout_secs: float = _setting(
+        120.0, "Time after which a request is given up and tried again.", within=_POSITIVE
+    )
     llm_max_retries: int = _setting(5, "Times a failing message is asked again before it is put aside.")
     llm_required: bool = _setting(False, "End at once when no server answers at the start.")
     prompt_version: str = _setting("default", "Wording of the prompt.", choices=("default", "reworded"))
@@ -175,14 +228,14 @@ class RunConfig:
     train_dir: str = _setting("./train_dir", "Folder of experiments.")
     experiment: str = _setting("default_experiment", "Name of this run's folder; an existing run is resumed.")
     seed: int = _setting(1, "Seed of networks, sampling and games.")
-    train_for_env_steps: int = _setting(10_000_000_000, "Environment steps after which the run ends.")
-    train_for_seconds: float = _setting(1e10, "Seconds after which the run ends.")
+    train_for_env_steps: int = _setting(10_000_000_000, "Environment steps after which the run ends.", within=_COUNT)
+    train_for_seconds: float = _setting(1e10, "Seconds after which the run ends.", within=_POSITIVE)
     save_every_sec: float = _setting(120.0, "Seconds between checkpoints; 0 turns them off.")
     save_every_steps: int = _setting(0, "Environment steps between checkpoints; 0 turns them off.")
-    keep_checkpoints: int = _setting(3, "Newest checkpoints kept.")
+    keep_checkpoints: int = _setting(3, "Newest checkpoints kept.", within=_COUNT)
     save_milestones_sec: float = _setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
-    stats_avg: int = _setting(100, "Episodes over which statistics are averaged.")
-    log_every_sec: float = _setting(5.0, "Seconds between rows of metrics.")
+    stats_avg: int = _setting(100, "Episodes over which statistics are averaged.", within=_COUNT)
+    log_every_sec: float = _setting(5.0, "Seconds between rows of metrics.", within=_POSITIVE)
     wandb: bool = _setting(False, "Log to Weights & Biases.")
     wandb_entity: str = _setting("", "Weights & Biases entity.")
     wandb_proj: str = _setting("", "Weights & Biases project.")
@@ -190,6 +243,8 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    """A whole run."""
+
     env: EnvConfig = EnvConfig()
     actors: ActorConfig = ActorConfig()
     network: NetworkConfig = NetworkConfig()
@@ -197,3 +252,133 @@ class Config:
     reward: RewardConfig = RewardConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     run: RunConfig = RunConfig()
+
+
+def settings(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Every field of every section, with its value. Names are unique over the sections."""
+    for section in dataclasses.fields(config):
+        part = getattr(config, section.name)
+        for field in dataclasses.fields(part):
+            yield field, getattr(part, field.name)
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """`config` with some settings replaced, by name; names that no section has are ignored."""
+    parts = {}
+    for section in dataclasses.fields(config):
+        part = getattr(config, section.name)
+        own = {field.name: values[field.name] for field in dataclasses.fields(part) if field.name in values}
+        parts[section.name] = dataclasses.replace(part, **own)
+    return Config(**parts)
+
+
+def config_to_json(config: Config) -> str:
+    """A JSON object of sections. Secrets are left out."""
+    tree = {}
+    for section in dataclasses.fields(config):
+        part = getattr(config, section.name)
+        shown = [field.name for field in dataclasses.fields(part) if not field.metadata["secret"]]
+        tree[section.name] = {name: getattr(part, name) for name in shown}
+    return json.dumps(tree, indent=2) + "\n"
+
+
+def config_from_json(text: str) -> Config:
+    """The inverse of `config_to_json`. Settings that the text lacks have their defaults.
+
+    Raises:
+        UserError: the text is no such object.
+    """
+    try:
+        sections = json.loads(text).values()
+        return with_values(Config(), {name: value for section in sections for name, value in section.items()})
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def changed(old: Config, new: Config) -> list[str]:
+    """One text a setting that differs, `name: old -> new`; secrets are not compared."""
+    pairs = zip(settings(old), settings(new), strict=True)
+    return [
+        f"{field.name}: {before!r} -> {after!r}"
+        for (field, before), (_, after) in pairs
+        if before != after and not field.metadata["secret"]
+    ]
+
+
+FIXED_ON_RESUME = tuple(field.name for field, _ in settings(Config()) if field.metadata["fixed"])
+
+
+def check_resume(old: Config, new: Config) -> None:
+    """Refuses changes that a run's saved parameters do not survive.
+
+    Raises:
+        UserError: names the settings. (The number of actions, which also can't change, is the caller's to compare.)
+    """
+    refused = [text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME]
+    if refused:
+        raise UserError(f"{'; '.join(refused)}: can't change when a run is resumed; choose another --experiment")
+
+
+def is_within(value: float, interval: str) -> bool:
+    """Whether a number is in an interval such as "[0, 1)". NaN is in none."""
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    above = low <= value if interval[0] == "[" else low < value
+    below = value <= high if interval[-1] == "]" else value < high
+    return above and below
+
+
+def check_config(config: Config) -> None:
+    """Checks what can be told from the values alone.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    for field, value in settings(config):
+        if field.type in (int, float) and not is_within(value, field.metadata["within"]):
+            raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
+        if field.metadata["choices"] and value not in field.metadata["choices"]:
+            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+    _check_batches(config.learner)
+    _check_actors(config.actors)
+    _check_network(config.network)
+    _check_annotation(config.annotation)
+    if not config.run.experiment.strip("./"):
+        raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
+
+
+def _check_batches(learner: LearnerConfig) -> None:
+    if learner.batch_size % learner.rollout:
+        raise UserError(
+            f"--batch_size {learner.batch_size}: must be a multiple of --rollout {learner.rollout}, "
+            f"such as {max(1, learner.batch_size // learner.rollout) * learner.rollout}"
+        )
+    if learner.recurrence != learner.rollout:
+        raise UserError(f"--recurrence {learner.recurrence}: must equal --rollout {learner.rollout}")
+    for name in ("num_batches_per_iteration", "ppo_epochs"):
+        if getattr(learner, name) != 1:
+            raise UserError(f"--{name} {getattr(learner, name)}: only 1 is offered")
+    if not learner.with_vtrace:
+        raise UserError("--with_vtrace false: GAE is not carried over; leave V-trace on")
+
+
+def _check_actors(actors: ActorConfig) -> None:
+    if actors.num_envs_per_worker % actors.worker_num_splits:
+        raise UserError(
+            f"--num_envs_per_worker {actors.num_envs_per_worker}: must be a multiple of "
+            f"--worker_num_splits {actors.worker_num_splits}"
+        )
+
+
+def _check_network(network: NetworkConfig) -> None:
+    if network.use_crop and not network.use_blstats:
+        raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
+
+
+def _check_annotation(annotation: AnnotationConfig) -> None:
+    scheme, separator, _ = annotation.llm_server_addr.partition("://")
+    if separator and scheme.lower() not in ("http", "https"):
+        raise UserError(f"--llm_server_addr {annotation.llm_server_addr}: must be host, host:port or an http(s) URL")
+    if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
+        raise UserError(
+            f"--llm_constraint {annotation.llm_constraint}: restricts an answer to a label; add --llm_answer label"
+        )
