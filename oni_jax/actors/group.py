@@ -1,0 +1,37 @@
+"""One group of games: takes the actions that lie in the ring and writes what came of them into it."""
+
+import time
+from collections.abc import Callable
+
+from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.envs.base import VectorEnv
+from oni_jax.envs.captions import CaptionTracker
+
+MakeEnv = Callable[[int, int], VectorEnv]  # (num_envs, index of the first over all actors) -> environments
+
+
+class Group:
+    """The games of unit `unit`. The first call of `advance` starts them, each later one steps them."""
+
+    def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, unit: int):
+        num_envs = ring.shape.num_envs_per_unit
+        self._env = make_env(num_envs, unit * num_envs)
+        self._tracker = CaptionTracker(num_envs, ring.spec.caption)
+        self._ring, self._unit = ring, unit
+        self._started = False
+
+    def advance(self, slot: int, t: int) -> None:
+        """Writes row `t` of `slot`, the unit's episode statistics and its new captions."""
+        start = time.perf_counter()
+        ring, unit = self._ring, self._unit
+        out = ring.step_output(unit, slot, t)
+        if self._started:
+            self._env.step(ring.actions[unit], out)
+        else:
+            self._env.reset(out)
+            self._started = True
+        ring.num_new[unit] = self._tracker.update(out, ring.new_ids[unit], ring.new_captions[unit])
+        ring.busy_secs[unit] += time.perf_counter() - start
+
+    def close(self) -> None:
+        self._env.close()

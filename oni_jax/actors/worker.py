@@ -1,0 +1,24 @@
+"""What an actor process does: wait for a command, step a group of games, say so."""
+
+import struct
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+from oni_jax.actors.group import Group, MakeEnv
+from oni_jax.buffers.ring import TrajectoryRing
+
+COMMAND = struct.Struct("=iii")  # unit, slot, row t to write
+ANSWER = struct.Struct("=i")  # unit
+
+
+def run_worker(connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, units: Sequence[int]) -> None:
+    """Serves commands for `units` until the connection closes (EOFError, which ends the process quietly)."""
+    groups = {unit: Group(make_env, ring, unit) for unit in units}
+    try:
+        while True:
+            unit, slot, t = COMMAND.unpack(connection.recv_bytes())
+            groups[unit].advance(slot, t)
+            connection.send_bytes(ANSWER.pack(unit))
+    finally:
+        for group in groups.values():
+            group.close()

@@ -1,0 +1,63 @@
+"""Where acting hands trajectories to learning, inside the learner's process."""
+
+import queue
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from oni_jax.buffers.captions import CaptionTable
+from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.types import PyTree
+
+
+def policy_record_dtype(num_actions: int) -> np.dtype:
+    """What the policy adds to a step: one environment's row."""
+    return np.dtype(
+        [
+            ("action", "<i4"),
+            ("value", "<f4"),
+            ("logits", "<f4", (num_actions,)),
+            ("truncation_value", "<f4"),  # value of the final observation where the step was cut off, else 0
+            ("version", "<i4"),  # of the parameters
+        ],
+        align=True,
+    )
+
+
+class TrajectoryExchange:
+    """The ring's slots and what the policy adds to them. One thread acts, one learns.
+
+    A slot is free, or being filled by a unit, or full; the learner releases it once it has copied what it needs.
+    """
+
+    def __init__(self, ring: TrajectoryRing):
+        shape = ring.shape
+        self.ring = ring
+        self.policy_records = np.zeros(  # [S, T, N]
+            (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
+        )
+        self.initial_core_states: PyTree = ()  # leaves [S*N, ...] on the device; before row 0 of each slot
+        self.captions = CaptionTable()
+        self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
+        self.on_release: Callable[[], None] = lambda: None
+        self._free = deque(range(shape.num_slots))
+        self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def take_free(self) -> int | None:
+        """A slot to fill, or None when learning has to catch up first."""
+        return self._free.popleft() if self._free else None
+
+    def put_full(self, slot: int) -> None:
+        self._full.put(slot)
+
+    def get_full(self, timeout_secs: float) -> int | None:
+        """The oldest full slot, or None after the time-out."""
+        try:
+            return self._full.get(timeout=max(0.0, timeout_secs))
+        except queue.Empty:
+            return None
+
+    def release(self, slot: int) -> None:
+        self._free.append(slot)
+        self.on_release()

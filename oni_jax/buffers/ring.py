@@ -1,0 +1,70 @@
+"""The memory through which trajectories travel from the actors to the learner.
+
+A unit is one group of games in one actor process; it fills one slot at a time, row after row.
+Row T of a slot is the observation after its last action, and again row 0 of the unit's next slot.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from oni_jax.buffers.shared_array import SharedArray
+from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.types import EnvSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class RingShape:
+    """How large the ring is. U units of N games, S slots of T steps."""
+
+    num_units: int
+    num_envs_per_unit: int
+    num_slots: int
+    rollout: int
+
+
+class TrajectoryRing:
+    """Shared arrays, written by actors and read by the inference server and the learner, or the other way round.
+
+    Who may touch what is decided by the integers that travel beside it: a unit's rows belong to its actor
+    between a command and its answer, and to the learner's process otherwise.
+    """
+
+    def __init__(self, spec: EnvSpec, shape: RingShape):
+        self.spec, self.shape = spec, shape
+        units, envs = shape.num_units, shape.num_envs_per_unit
+        record = record_dtype(spec)
+        caption_bytes = spec.observations[spec.caption].shape[0] if spec.caption else 1
+        self._arrays = {
+            "records": SharedArray((shape.num_slots, shape.rollout + 1, envs), record),
+            "actions": SharedArray((units, envs), np.int32),
+            "finals": SharedArray((units, envs), record),
+            "episode_stats": SharedArray((units, envs, len(spec.episode_stats)), np.float32),
+            # Captions first seen in this step; a step shows at most a final and a first observation a game.
+            "new_ids": SharedArray((units, 2 * envs), np.int64),
+            "new_captions": SharedArray((units, 2 * envs, caption_bytes), np.uint8),
+            "num_new": SharedArray((units,), np.int32),
+            "busy_secs": SharedArray((units,), np.float64),  # time spent stepping so far
+        }
+        self._view()
+
+    def _view(self) -> None:
+        self.records = self._arrays["records"].array  # [S, T+1, N]
+        self.actions = self._arrays["actions"].array  # [U, N] int32
+        self.finals = self._arrays["finals"].array  # [U, N]
+        self.episode_stats = self._arrays["episode_stats"].array  # [U, N, K] float32
+        self.new_ids = self._arrays["new_ids"].array  # [U, 2N] int64
+        self.new_captions = self._arrays["new_captions"].array  # [U, 2N, M] uint8
+        self.num_new = self._arrays["num_new"].array  # [U] int32
+        self.busy_secs = self._arrays["busy_secs"].array  # [U] float64
+
+    def __getstate__(self) -> dict:
+        return {"spec": self.spec, "shape": self.shape, "_arrays": self._arrays}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        self._view()
+
+    def step_output(self, unit: int, slot: int, t: int) -> StepOutput:
+        """Where `unit` writes the observation of row `t` of `slot`."""
+        return StepOutput(self.records[slot, t], self.finals[unit], self.episode_stats[unit])

@@ -1,0 +1,47 @@
+"""A NumPy array in memory that several processes share.
+
+The memory has no name: it lives behind a file descriptor that `spawn` hands to the child, so nothing can be
+left in /dev/shm however the processes end.
+"""
+
+import mmap
+import os
+import tempfile
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+
+class SharedArray:
+    """`array` is a writable view [*shape] of zero-initialised shared memory; picklable while a child is spawned."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype | str):
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        num_bytes = max(1, int(np.prod(shape, dtype=np.int64)) * self._dtype.itemsize)
+        self._fd = _anonymous_file()
+        os.ftruncate(self._fd, num_bytes)
+        self._map()
+
+    def _map(self) -> None:
+        memory = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
+        self.array = np.frombuffer(memory, self._dtype, count=int(np.prod(self._shape, dtype=np.int64)))
+        self.array = self.array.reshape(self._shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self._shape, "dtype": self._dtype, "fd": reduction.DupFd(self._fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._shape, self._dtype, self._fd = state["shape"], state["dtype"], state["fd"].detach()
+        self._map()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            os.close(self._fd)  # the mapping holds its own reference to the memory
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("oni_jax")
+    with tempfile.TemporaryFile() as file:  # unlinked from the start
+        return os.dup(file.fileno())

@@ -1,0 +1,73 @@
+"""One batched step of the policy: pure functions, jitted by whoever builds the server."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.ops.records import unpack_records
+from oni_jax.types import Array, EnvSpec, PyTree
+
+
+class CoreStates(NamedTuple):
+    """The recurrent core's memory, which never leaves the device."""
+
+    current: PyTree  # leaves [U*N, ...]; one row an environment, rows of unit u at u*N
+    initial: PyTree  # leaves [S*N, ...]; the state before row 0 of each slot's trajectories
+
+
+class Calls(NamedTuple):
+    """Which units a step serves. n units; a padding row has unit U and slot S, and is computed for nothing."""
+
+    units: Array  # [n] int32
+    starting_slots: Array  # [n] int32; the slot whose row 0 this is, else S
+
+
+def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
+    """policy_step(params, key, states, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
+
+    The columns are the action's bits, the value, the logits. Actions are drawn from the policy.
+    """
+    names = [*spec.observations, "is_first"]
+
+    def policy_step(
+        params: PyTree, key: Array, states: CoreStates, packed: Array, calls: Calls
+    ) -> tuple[Array, CoreStates]:
+        fields = unpack_records(packed, record, names)
+        rows = _rows(calls.units, num_envs_per_unit)
+        start_rows = _rows(calls.starting_slots, num_envs_per_unit)
+        before = jax.tree.map(lambda table: table.at[rows].get(mode="clip"), states.current)
+        initial = jax.tree.map(lambda table, new: table.at[start_rows].set(new, mode="drop"), states.initial, before)
+        observations = {name: fields[name][None] for name in spec.observations}
+        output, after = policy_apply(params, observations, before, fields["is_first"][None])
+        current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states.current, after)
+        actions = jax.random.categorical(key, output.logits[0]).astype(jnp.int32)
+        columns = [jax.lax.bitcast_convert_type(actions, jnp.float32)[:, None], output.values[0][:, None], output.logits[0]]
+        return jnp.concatenate(columns, axis=1), CoreStates(current, initial)
+
+    return policy_step
+
+
+def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
+    """value_step(params, states, packed [N, R] uint8, unit) -> values [N] float32 of one unit's final observations."""
+
+    def value_step(params: PyTree, states: CoreStates, packed: Array, unit: Array) -> Array:
+        fields = unpack_records(packed, record, list(spec.observations))
+        rows = _rows(unit[None], num_envs_per_unit)
+        before = jax.tree.map(lambda table: table[rows], states.current)
+        observations = {name: value[None] for name, value in fields.items()}
+        output, _ = policy_apply(params, observations, before, jnp.zeros((1, num_envs_per_unit), bool))
+        return output.values[0]
+
+    return value_step
+
+
+def bucket_sizes(num_units: int) -> Sequence[int]:
+    """Numbers of units for which the step is compiled: powers of two up to all of them."""
+    return [1 << power for power in range((num_units - 1).bit_length())] + [num_units]
+
+
+def _rows(indices: Array, size: int) -> Array:
+    return (indices[:, None] * size + jnp.arange(size, dtype=jnp.int32)).reshape(-1)

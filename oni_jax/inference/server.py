@@ -1,0 +1,165 @@
+"""The inference server: a thread that turns observations into actions and fills trajectories.
+
+It takes whatever units have finished their step, answers them in one batch, and sends them on. A unit whose
+trajectory is complete continues in a free slot; without one it pauses, which bounds how far acting runs ahead
+of learning.
+"""
+
+import threading
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.actors.pool import ActorPool
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.inference.parameters import ParameterStore
+from oni_jax.inference.policy_step import (
+    Calls,
+    CoreStates,
+    bucket_sizes,
+    make_policy_step_fn,
+    make_value_step_fn,
+)
+from oni_jax.networks.policy import ActorCritic
+from oni_jax.ops.records import as_bytes
+from oni_jax.runtime import WaitClock
+from oni_jax.types import Array
+
+WAIT_SECS = 0.2
+
+
+class InferenceServer:
+    """`run` is the body of the one thread that may call anything here but `stop`."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        exchange: TrajectoryExchange,
+        pool: ActorPool,
+        parameters: ParameterStore,
+        key: Array,
+    ):
+        ring, shape = exchange.ring, exchange.ring.shape
+        self._exchange, self._ring, self._pool, self._parameters = exchange, ring, pool, parameters
+        self._states = CoreStates(
+            policy.initial_state(shape.num_units * shape.num_envs_per_unit),
+            policy.initial_state(shape.num_slots * shape.num_envs_per_unit),
+        )
+        self.actor_wait = WaitClock()  # nothing to infer: waiting for the games
+        self.slot_wait = WaitClock()  # every unit paused: waiting for the learner
+        self._position = [(-1, 0)] * shape.num_units  # (slot, row that lies there or is being written)
+        self._last_rows = np.zeros_like(ring.finals)  # [U, N]; of paused units
+        self._runnable: deque[int] = deque()
+        self._paused: deque[int] = deque()
+        self._buckets = bucket_sizes(shape.num_units)
+        self._key, self._num_calls = key, 0
+        step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
+        policy_step = make_policy_step_fn(*step_args)
+        self._policy_step = jax.jit(
+            lambda params, key, call, *args: policy_step(params, jax.random.fold_in(key, call), *args)
+        )
+        self._value_step = jax.jit(make_value_step_fn(*step_args))
+        self._stopping = threading.Event()
+        exchange.on_release = pool.wake
+
+    def warm_up(self) -> None:
+        """Compiles every shape that `run` will use."""
+        shape = self._ring.shape
+        for size in self._buckets:
+            padding = np.full(size, shape.num_units, np.int32), np.full(size, shape.num_slots, np.int32)
+            packed = np.zeros((size * shape.num_envs_per_unit, self._ring.records.dtype.itemsize), np.uint8)
+            jax.block_until_ready(self._infer(packed, Calls(*padding))[0])
+        finals = np.zeros_like(self._ring.finals[0])
+        self._value_step(self._parameters.newest.params, self._states, as_bytes(finals), np.int32(0))
+
+    def run(self) -> None:
+        """Serves until `stop`. Raises ChildError when an actor fails."""
+        for unit in range(self._ring.shape.num_units):
+            self._begin_slot(unit, self._exchange.take_free())
+            self._pool.dispatch(unit, *self._position[unit])
+        while not self._stopping.is_set():
+            everyone_paused = len(self._paused) == self._ring.shape.num_units
+            with (self.slot_wait if everyone_paused else self.actor_wait).waiting():
+                done = self._pool.wait(WAIT_SECS)
+            for unit in done:
+                self._receive(unit)
+            while self._paused and (slot := self._exchange.take_free()) is not None:
+                self._resume(self._paused.popleft(), slot)
+            while self._runnable:
+                self._act()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._pool.wake()
+
+    def _receive(self, unit: int) -> None:
+        ring, (slot, t) = self._ring, self._position[unit]
+        num_new = int(ring.num_new[unit])
+        if num_new:
+            self._exchange.captions.add(ring.new_ids[unit, :num_new], ring.new_captions[unit, :num_new])
+        row = ring.records[slot, t]
+        truncated = row["truncated"]
+        if t > 0:
+            ended = truncated | row["terminated"]
+            if ended.any():
+                self._exchange.episodes.extend(ring.episode_stats[unit][ended])
+            if truncated.any():
+                self._value_final_observations(unit, slot, t, truncated)
+        if t < ring.shape.rollout:
+            self._runnable.append(unit)
+            return
+        self._last_rows[unit] = row  # the slot may be another unit's when this one resumes
+        self._exchange.put_full(slot)
+        self._paused.append(unit)
+
+    def _value_final_observations(self, unit: int, slot: int, t: int, truncated: np.ndarray) -> None:
+        """A step that was cut off bootstraps from its final observation, seen with the memory that led to it."""
+        finals = as_bytes(self._ring.finals[unit].copy())
+        values = self._value_step(self._parameters.newest.params, self._states, finals, np.int32(unit))
+        self._exchange.policy_records[slot, t - 1]["truncation_value"] = np.where(truncated, np.asarray(values), 0.0)
+
+    def _resume(self, unit: int, slot: int) -> None:
+        """Goes on in a new slot, whose row 0 is the last row of the old one."""
+        self._ring.records[slot, 0] = self._last_rows[unit]
+        self._begin_slot(unit, slot)
+        self._runnable.append(unit)
+
+    def _begin_slot(self, unit: int, slot: int | None) -> None:
+        assert slot is not None, "the ring has a slot for each unit"
+        self._position[unit] = (slot, 0)
+
+    def _act(self) -> None:
+        """Infers for as many runnable units as there are, padded to a compiled size, and dispatches them."""
+        ring, shape = self._ring, self._ring.shape
+        units = [self._runnable.popleft() for _ in range(min(len(self._runnable), self._buckets[-1]))]
+        size = next(bucket for bucket in self._buckets if bucket >= len(units))
+        num_envs = shape.num_envs_per_unit
+        records = np.zeros((size, num_envs), ring.records.dtype)
+        calls = Calls(np.full(size, shape.num_units, np.int32), np.full(size, shape.num_slots, np.int32))
+        for i, unit in enumerate(units):
+            slot, t = self._position[unit]
+            records[i] = ring.records[slot, t]
+            calls.units[i] = unit
+            if t == 0:
+                calls.starting_slots[i] = slot
+        output, version = self._infer(as_bytes(records).reshape(size * num_envs, -1), calls)
+        output = np.asarray(output).reshape(size, num_envs, -1)
+        for i, unit in enumerate(units):
+            slot, t = self._position[unit]
+            row = self._exchange.policy_records[slot, t]
+            actions = output[i, :, 0].view(np.int32)
+            row["action"], row["value"], row["logits"] = actions, output[i, :, 1], output[i, :, 2:]
+            row["truncation_value"], row["version"] = 0.0, version
+            ring.actions[unit] = actions
+            self._position[unit] = (slot, t + 1)
+            self._pool.dispatch(unit, slot, t + 1)
+
+    def _infer(self, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
+        version, params = self._parameters.newest
+        self._num_calls += 1
+        call = np.uint32(self._num_calls % 2**32)
+        output, self._states = self._policy_step(params, self._key, call, self._states, jnp.asarray(packed), calls)
+        self._exchange.initial_core_states = self._states.initial
+        return output, version

@@ -1,0 +1,55 @@
+"""One update: reward, V-trace, PPO clip, Adam, as one pure function."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from oni_jax.config import LearnerConfig
+from oni_jax.learner.batches import PackedBatch
+from oni_jax.learner.loss import LossFn
+from oni_jax.rewards.base import Reward
+from oni_jax.types import Array, PyTree, Trajectory
+
+
+class TrainState(NamedTuple):
+    """What an update changes."""
+
+    params: PyTree
+    opt_state: PyTree
+    reward_state: PyTree
+
+
+def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
+    """Adam behind a bound on the gradients' global norm."""
+    adam = optax.adam(config.learning_rate, config.adam_beta1, config.adam_beta2, config.adam_eps)
+    clip = optax.clip_by_global_norm(config.max_grad_norm) if config.max_grad_norm > 0 else optax.identity()
+    return optax.chain(clip, adam)
+
+
+def make_update_fn(
+    loss_fn: LossFn,
+    reward: Reward,
+    optimizer: optax.GradientTransformation,
+    unpack: Callable[[PackedBatch], Trajectory],
+) -> Callable[[TrainState, PackedBatch], tuple[TrainState, Mapping[str, Array]]]:
+    """update(state, batch) -> (state, metrics of float32 scalars); pure, to be jitted."""
+
+    def update(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Mapping[str, Array]]:
+        trajectory = unpack(batch)
+        scored = reward.score(state.reward_state, trajectory, batch.features)
+        intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
+        grads, metrics = jax.grad(loss_fn, has_aux=True)(state.params, trajectory, intrinsic_rewards)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        metrics = {
+            **metrics,
+            "grad_norm": optax.global_norm(grads),
+            "policy_lag_mean": jnp.mean(trajectory.policy_lags.astype(jnp.float32)),
+            "policy_lag_max": jnp.max(trajectory.policy_lags).astype(jnp.float32),
+        }
+        return TrainState(params, opt_state, scored.state), metrics
+
+    return update

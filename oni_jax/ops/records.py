@@ -1,0 +1,37 @@
+"""Records that crossed to the device as one block of bytes, taken apart there."""
+
+from collections.abc import Sequence
+
+import chex
+import jax
+import numpy as np
+
+from oni_jax.types import Array
+
+
+def unpack_records(packed: Array, dtype: np.dtype, names: Sequence[str]) -> dict[str, Array]:
+    """The fields `names` of packed [..., R] uint8 records of a structured NumPy dtype of R bytes.
+
+    Each comes out as [..., *field shape] with the field's type. 64-bit fields stay on the host: ask for others.
+    """
+    chex.assert_type(packed, np.uint8)
+    chex.assert_equal(packed.shape[-1], dtype.itemsize)
+    assert dtype.fields is not None
+    unpacked = {}
+    for name in names:
+        field, offset = dtype.fields[name][:2]
+        base, shape = field.base, field.shape
+        value = packed[..., offset : offset + field.itemsize]
+        value = value.reshape(*packed.shape[:-1], *shape, base.itemsize)
+        if base.itemsize == 1:
+            value = value[..., 0]
+            value = value != 0 if base == np.bool_ else jax.lax.bitcast_convert_type(value, base)
+        else:
+            value = jax.lax.bitcast_convert_type(value, base)
+        unpacked[name] = value
+    return unpacked
+
+
+def as_bytes(records: np.ndarray) -> np.ndarray:
+    """A C-contiguous array of records [...], seen as [..., R] uint8 without a copy."""
+    return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)

@@ -1,0 +1,31 @@
+"""ONI-Retrieval: a message's reward is the label that the LLM gave it, 0 while it has none."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from oni_jax.rewards.base import Item, Reward
+from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
+
+
+class RetrievalReward(Reward):
+    """A table message -> label. What it holds lives in the label store, so a checkpoint needs none of it."""
+
+    asks_llm = True
+
+    def __init__(self) -> None:
+        self._labels: dict[bytes, float] = {}
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        labels = np.array([self._labels.get(message, 0.0) for message in captions.messages], np.float32)
+        return {"labels": labels[captions.index]}  # [T, B] float32
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+        del trajectory
+        return RewardOutput(rewards=features["labels"], state=state)
+
+    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
+        return [(message,) for message in captions.messages if message and message not in self._labels]
+
+    def ingest(self, annotations: Sequence[Annotation]) -> None:
+        self._labels.update({annotation.item[0]: float(annotation.label) for annotation in annotations})

@@ -1,0 +1,153 @@
+"""Supervised child processes, requests to stop, and clocks."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+_SPAWN = get_context("spawn")
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildError(RuntimeError):
+    """A child process failed; the text holds its traceback or exit code."""
+
+
+def start_child(
+    name: str, body: Callable[..., None], *args: object, single_threaded: bool = False
+) -> tuple[BaseProcess, Connection]:
+    """Starts `body(connection, *args)` in a new process. Returns it and this side of the connection.
+
+    The child ignores SIGINT and SIGTERM (its parent stops it by closing the connection), and dies with its parent.
+    `single_threaded` keeps NumPy's BLAS from starting threads in it.
+    """
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=_child_main, args=(name, body, theirs, args), name=name, daemon=True)
+    with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}):
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+def _child_main(name: str, body: Callable[..., None], connection: Connection, args: tuple) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    die_with_parent()
+    try:
+        body(connection, *args)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the parent has closed its side
+    except BaseException:
+        text = f"{name} failed:\n{traceback.format_exc()}"
+        try:
+            connection.send_bytes(text.encode())
+        except OSError:
+            print(text, file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when the thread that started it ends. Linux only; elsewhere no-op."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float = 5.0) -> None:
+    """Closes the connection, waits, and kills the process if it is still there."""
+    connection.close()
+    process.join(timeout_secs)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class StopRequest:
+    """Set by SIGINT or SIGTERM once installed; a second SIGINT raises KeyboardInterrupt as usual."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._previous: dict[int, object] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.reason)
+
+    @contextmanager
+    def installed(self) -> Iterator["StopRequest"]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        previous = {number: signal.signal(number, self._handle) for number in numbers}
+        try:
+            yield self
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: object) -> None:
+        del frame
+        self.reason = signal.Signals(number).name
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Worker(threading.Thread):
+    """A thread whose exception is kept, for `check` to raise where the run can end with it."""
+
+    def __init__(self, name: str, body: Callable[[], None]):
+        super().__init__(name=name, daemon=True)
+        self._body = body
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._body()
+        except BaseException as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raises what ended the thread, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+
+class WaitClock:
+    """The share of time that a part spends waiting: read and started anew by `share`."""
+
+    def __init__(self) -> None:
+        self._waited_secs = 0.0
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._waited_secs += time.perf_counter() - start
+
+    def share(self) -> float:
+        """Waiting time divided by all time since the last call, in [0, 1]."""
+        now = time.perf_counter()
+        elapsed, waited = now - self._since, self._waited_secs
+        self._since, self._waited_secs = now, 0.0
+        return min(1.0, waited / elapsed) if elapsed > 0 else 0.0
