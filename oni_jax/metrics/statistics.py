@@ -1,0 +1,63 @@
+"""Rates and means over the recent past."""
+
+import collections
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+class RateMeter:
+    """How fast a count grows, over the last `window_secs`."""
+
+    def __init__(self, window_secs: float = 10.0):
+        self._window_secs = window_secs
+        self._points: collections.deque[tuple[float, float]] = collections.deque()
+
+    def update(self, total: float, now_secs: float) -> float:
+        """Takes the count as it is now; returns its growth per second, 0 at the first call.
+
+        The span measured is the shortest between two calls that is no shorter than the window.
+        """
+        points = self._points
+        points.append((now_secs, total))
+        while len(points) > 2 and now_secs - points[1][0] >= self._window_secs:
+            points.popleft()
+        elapsed_secs = now_secs - points[0][0]
+        return (total - points[0][1]) / elapsed_secs if elapsed_secs > 0 else 0.0
+
+
+class RollingStats:
+    """Means of the statistics of the last `window` episodes, and the number of all episodes."""
+
+    def __init__(self, names: Sequence[str], window: int):
+        self._names = tuple(names)
+        self._last: collections.deque[np.ndarray] = collections.deque(maxlen=window)
+        self.num_episodes = 0
+
+    def add(self, episode_stats: np.ndarray) -> None:
+        """Takes in ended episodes: [E, K], in the order of `names`."""
+        for row in np.asarray(episode_stats, np.float32).reshape(-1, len(self._names)):
+            self._last.append(row.copy())
+            self.num_episodes += 1
+
+    def row(self) -> dict[str, float]:
+        """`episodes`, and once one has ended, `episode/<name>`, `mean_return` and `mean_length`."""
+        row: dict[str, float] = {"episodes": self.num_episodes}
+        if self._last:
+            means = np.stack(self._last).astype(np.float64).mean(axis=0).tolist()
+            for name, mean in zip(self._names, means, strict=True):
+                row[f"episode/{name}"] = mean
+                if name in ("return", "length"):
+                    row[f"mean_{name}"] = mean
+        return row
+
+    def save(self) -> dict[str, np.ndarray]:
+        """For the checkpoint."""
+        last = np.stack(self._last) if self._last else np.zeros((0, len(self._names)), np.float32)
+        return {"last": last, "num_episodes": np.asarray(self.num_episodes)}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`."""
+        self._last.clear()
+        self.add(saved["last"])
+        self.num_episodes = int(saved["num_episodes"])
