@@ -1,0 +1,293 @@
+"""N games of NetHack in one process, observed as one: after all have moved, few array operations see them all."""
+
+import tempfile
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from nle import nethack
+
+from oni_jax.envs.base import StepOutput
+from oni_jax.envs.nethack_game import GameArrays, NetHackGame
+from oni_jax.envs.tasks import GOAL_REWARD, Task
+from oni_jax.types import ArraySpec, EnvSpec
+
+RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status
+
+WINDOW_SIZE = 12
+TERMINAL_ROWS, TERMINAL_COLUMNS = nethack.OBSERVATION_DESC["tty_chars"]["shape"]
+# Blank cells before and after a terminal, so that a window may hang over its top and bottom.
+MARGIN = (WINDOW_SIZE // 2) * TERMINAL_COLUMNS + WINDOW_SIZE // 2
+PLANE_SIZE = MARGIN + TERMINAL_ROWS * TERMINAL_COLUMNS + MARGIN
+# [x, column of the window]: whether it lies on the terminal when the hero's x is this
+COLUMN_MASKS = np.array(
+    [
+        [0 <= x - WINDOW_SIZE // 2 + column < TERMINAL_COLUMNS for column in range(WINDOW_SIZE)]
+        for x in range(TERMINAL_COLUMNS)
+    ],
+    np.uint8,
+)
+
+BLSTATS_SCALE = np.zeros(27)
+BLSTATS_SCALE[[0, 1]] = 1 / 79, 1 / 21  # x, y
+BLSTATS_SCALE[[3, 4, 5, 6, 7, 8, 10, 11, 14, 15, 16, 18, 22]] = 1 / 10
+BLSTATS_SCALE[13] = 1 / 1000  # gold
+BLSTATS_SCALE[19] = 1 / 100  # experience points
+BLSTATS_SCALE[20] = 1 / 1000  # turns
+BLSTATS_SCALE[21] = 1  # hunger
+VECTOR_OBS_BOUND = 5.0
+
+TIME_PENALTY = -0.01
+EPISODE_STATS = ("return", "length", "dlvl", "gold", "xlvl", "scout", "kills", "end_status", "turns")
+
+Seeds = Callable[[int, int], tuple[int, int]]
+"""(environment's index, its episode) -> NetHack's two seeds: of the game, and of what is only display."""
+
+
+def episode_seeds(seed: int) -> Seeds:
+    """Seeds that differ by run, environment and episode, and by nothing else."""
+
+    def seeds(index: int, episode: int) -> tuple[int, int]:
+        core, display = np.random.SeedSequence([seed, index, episode]).generate_state(2, np.uint64).tolist()
+        return core >> 1, display >> 1  # NetHack takes 63 bits
+
+    return seeds
+
+
+def nethack_spec(task: Task, with_glyphs: bool = False) -> EnvSpec:
+    """The observations, in order: see NetHackVectorEnv."""
+    window = ArraySpec((WINDOW_SIZE, WINDOW_SIZE), "uint8")
+    observations = {
+        "chars": window,
+        "colors": window,
+        "vector_obs": ArraySpec(nethack.OBSERVATION_DESC["blstats"]["shape"], "float32"),
+        "message": ArraySpec(nethack.OBSERVATION_DESC["message"]["shape"], "uint8"),
+    }
+    if with_glyphs:
+        observations["glyphs"] = ArraySpec(nethack.OBSERVATION_DESC["glyphs"]["shape"], "int16")
+        observations["hero_xy"] = ArraySpec((2,), "uint8")
+    return EnvSpec(observations, num_actions=len(task.keys), caption="message", episode_stats=EPISODE_STATS)
+
+
+class Terminals(NamedTuple):
+    """The screens of N games, laid out so that windows of them are slices."""
+
+    cells: np.ndarray  # [N, 2, PLANE_SIZE] uint8; characters, colours
+    chars: np.ndarray  # [N, 24, 80] uint8; part of cells
+    colors: np.ndarray  # [N, 24, 80] int8; part of cells
+    windows: np.ndarray  # [N * 2 * PLANE_SIZE - ..., 12, 12] uint8; view: the window that begins at each cell
+    offsets: np.ndarray  # [N, 2] int64; where the window of a hero at (0, 0) begins
+
+
+def engine_array(name: str, num_games: int) -> np.ndarray:
+    """Zeros [N, ...] of the shape and type that the engine writes for `name`."""
+    description = nethack.OBSERVATION_DESC[name]
+    return np.zeros((num_games, *description["shape"]), description["dtype"])
+
+
+def allocate_terminals(num_games: int) -> Terminals:
+    cells = np.zeros((num_games, 2, PLANE_SIZE), np.uint8)
+    screens = cells[:, :, MARGIN : PLANE_SIZE - MARGIN].reshape(num_games, 2, TERMINAL_ROWS, TERMINAL_COLUMNS)
+    assert np.shares_memory(screens, cells)
+    last_window = (WINDOW_SIZE - 1) * TERMINAL_COLUMNS + WINDOW_SIZE
+    windows = np.lib.stride_tricks.as_strided(
+        cells,
+        (cells.size - last_window + 1, WINDOW_SIZE, WINDOW_SIZE),
+        (1, TERMINAL_COLUMNS, 1),
+        writeable=False,
+    )
+    offsets = np.arange(num_games * 2).reshape(num_games, 2) * PLANE_SIZE
+    return Terminals(cells, screens[:, 0], screens[:, 1].view(np.int8), windows, offsets)
+
+
+class NetHackVectorEnv:
+    """A task of N NetHack games; see `VectorEnv`.
+
+    Observations: `chars` and `colors` [12, 12] uint8, the terminal around (x, y) of the statistics, black outside
+    (that the terminal's map begins one row lower is left as published); `vector_obs` [27] float32, the statistics
+    scaled and clipped; `message` [256] uint8, zero padded. With glyphs also `glyphs` [21, 79] int16 and `hero_xy`
+    [2] uint8, the hero's column and row in them.
+
+    Episode statistics. As of the observation at which the last action was taken: `dlvl` depth; `gold`; `xlvl`
+    experience level; `scout` map squares known, each level as last seen; `kills` messages about a kill that were
+    acted upon; `turns` of game time. Of the whole episode: `return` of the environment's reward; `length` in steps;
+    `end_status` -1 step limit, 1 death, 2 goal reached.
+
+    Args:
+      task: what the games are played for.
+      num_envs: N.
+      seeds: of each episode of each environment.
+      first_index: the first environment's index; it and the next N - 1 are handed to `seeds`.
+      max_episode_steps: steps after which an episode is truncated.
+      with_glyphs: whether the observations hold the whole map.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        num_envs: int,
+        seeds: Seeds,
+        first_index: int = 0,
+        max_episode_steps: int = 5000,
+        with_glyphs: bool = False,
+    ):
+        self.spec = nethack_spec(task, with_glyphs)
+        self.num_envs = num_envs
+        self._task = task
+        self._seeds = seeds
+        self._first_index = first_index
+        self._max_episode_steps = max_episode_steps
+        self._with_glyphs = with_glyphs
+
+        self._terminals = allocate_terminals(num_envs)
+        self.arrays = GameArrays(
+            **{name: engine_array(name, num_envs) for name in ("blstats", "message", "glyphs")},
+            tty_chars=self._terminals.chars,
+            tty_colors=self._terminals.colors,
+            **{name: engine_array(name, num_envs) for name in ("internal", "program_state")},
+        )
+        self.previous_blstats = np.zeros_like(self.arrays.blstats)  # at the step's beginning
+        self._previous_glyphs = np.zeros_like(self.arrays.glyphs)
+        self.end_status = np.zeros(num_envs, np.int64)  # [N] of the last step
+
+        self._directory = tempfile.TemporaryDirectory(prefix="oni_jax_games_")
+        self._games = self._make_games()
+        self._episodes = [-1] * num_envs
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._returns = np.zeros(num_envs)
+        self._paid = np.zeros(num_envs, bool)  # continual tasks pay once
+        self._known_squares: list[dict[tuple[int, int], int]] = [{} for _ in range(num_envs)]  # of levels left
+
+    def reset(self, out: StepOutput) -> None:
+        for i in range(self.num_envs):
+            self._begin_episode(i)
+        self.end_status[:] = RUNNING
+        self._observe(slice(None), out.records)
+        out.records["is_first"] = True
+        for field in ("reward", "terminated", "truncated"):
+            out.records[field] = 0
+
+    def step(self, actions: np.ndarray, out: StepOutput) -> None:
+        np.copyto(self.previous_blstats, self.arrays.blstats)
+        np.copyto(self._previous_glyphs, self.arrays.glyphs)
+        keys = self._task.keys
+        dead = [game.press(keys[action]) for game, action in zip(self._games, actions.tolist(), strict=True)]
+        self._lengths += 1
+        rewards = self._judge(np.array(dead))
+        self._returns += rewards
+        self._remember_levels_left()
+
+        records = out.records
+        self._observe(slice(None), records)
+        records["is_first"] = False
+        records["reward"] = rewards
+        records["terminated"] = self.end_status > 0
+        records["truncated"] = self.end_status == ABORTED
+        for i in np.flatnonzero(self.end_status).tolist():
+            out.finals[i] = records[i]
+            out.episode_stats[i] = self._episode_stats(i)
+            if self.end_status[i] != DEATH:
+                self._games[i].quit()
+            self._begin_episode(i)
+            self._observe(slice(i, i + 1), records)
+            records["is_first"][i] = True
+
+    def close(self) -> None:
+        for game in self._games:
+            game.close()
+        self._games = []
+        self._directory.cleanup()
+
+    def scout(self, i: int) -> int:
+        """Map squares known in game i when its last step began."""
+        return sum({**self._known_squares[i], self._level(i): self._num_known_squares(i)}.values())
+
+    def kill_count(self, i: int) -> int:
+        """Steps of game i's episode that were taken after a message about a kill."""
+        return self._games[i].kill_count
+
+    def _make_games(self) -> list[NetHackGame]:
+        # NLE makes each game's folder where tempfile says: in one of ours, which a killed process leaves under our name.
+        directory, tempfile.tempdir = tempfile.tempdir, self._directory.name
+        try:
+            return [NetHackGame(self._task, self.arrays, i) for i in range(self.num_envs)]
+        finally:
+            tempfile.tempdir = directory
+
+    def _begin_episode(self, i: int) -> None:
+        self._episodes[i] += 1
+        self._games[i].start(*self._seeds(self._first_index + i, self._episodes[i]))
+        self._lengths[i] = 0
+        self._returns[i] = 0
+        self._paid[i] = False
+        self._known_squares[i].clear()
+
+    def _judge(self, dead: np.ndarray) -> np.ndarray:
+        """Writes the end status of all games and returns their rewards [N]."""
+        task, arrays, status = self._task, self.arrays, self.end_status
+        status[:] = RUNNING
+        status[self._lengths >= self._max_episode_steps] = ABORTED
+        status[dead] = DEATH
+        if task.goal is None:
+            return self._score_rewards()
+        reached = task.goal(arrays.blstats, arrays.message, arrays.glyphs) & (status == RUNNING) & ~self._paid
+        if task.continual:
+            self._paid |= reached
+        else:
+            status[reached] = TASK_SUCCESSFUL
+        return GOAL_REWARD * reached
+
+    def _score_rewards(self) -> np.ndarray:
+        before, after = self.previous_blstats, self.arrays.blstats
+        rewards = (after[:, nethack.NLE_BL_SCORE] - before[:, nethack.NLE_BL_SCORE]).astype(float)
+        for i in np.flatnonzero(rewards):
+            if not self._games[i].in_normal_game():  # the statistics are no longer a game's
+                rewards[i] = 0
+        rewards[after[:, nethack.NLE_BL_TIME] == before[:, nethack.NLE_BL_TIME]] += TIME_PENALTY
+        return rewards
+
+    def _remember_levels_left(self) -> None:
+        before, after = self.previous_blstats, self.arrays.blstats
+        left = (after[:, nethack.NLE_BL_DLEVEL] != before[:, nethack.NLE_BL_DLEVEL]) | (
+            after[:, nethack.NLE_BL_DNUM] != before[:, nethack.NLE_BL_DNUM]
+        )
+        for i in np.flatnonzero(left):
+            self._known_squares[i][self._level(i)] = self._num_known_squares(i)
+
+    def _level(self, i: int) -> tuple[int, int]:
+        return (
+            int(self.previous_blstats[i, nethack.NLE_BL_DNUM]),
+            int(self.previous_blstats[i, nethack.NLE_BL_DLEVEL]),
+        )
+
+    def _num_known_squares(self, i: int) -> int:
+        return int(np.count_nonzero(self._previous_glyphs[i] != nethack.GLYPH_CMAP_OFF))
+
+    def _episode_stats(self, i: int) -> tuple[float, ...]:
+        last = self.previous_blstats[i]
+        return (
+            self._returns[i],
+            self._lengths[i],
+            last[nethack.NLE_BL_DEPTH],
+            last[nethack.NLE_BL_GOLD],
+            last[nethack.NLE_BL_XP],
+            self.scout(i),
+            self.kill_count(i),
+            self.end_status[i],
+            last[nethack.NLE_BL_TIME],
+        )
+
+    def _observe(self, rows: slice, records: np.ndarray) -> None:
+        """Writes the observations of these games."""
+        terminals = self._terminals
+        blstats, records = self.arrays.blstats[rows], records[rows]
+        x, y = blstats[:, nethack.NLE_BL_X], blstats[:, nethack.NLE_BL_Y]
+        windows = terminals.windows[terminals.offsets[rows] + (y * TERMINAL_COLUMNS + x)[:, None]]
+        windows *= COLUMN_MASKS[x][:, None, None, :]
+        records["chars"] = windows[:, 0]
+        records["colors"] = windows[:, 1]
+        records["vector_obs"] = np.clip(blstats * BLSTATS_SCALE, -VECTOR_OBS_BOUND, VECTOR_OBS_BOUND)
+        records["message"] = self.arrays.message[rows]
+        if self._with_glyphs:
+            records["glyphs"] = self.arrays.glyphs[rows]
+            records["hero_xy"] = blstats[:, : nethack.NLE_BL_Y + 1]

@@ -1,0 +1,151 @@
+"""One game of NetHack: pressing a key, and getting past what an agent needn't answer."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from nle import nethack
+
+from oni_jax.envs.tasks import Task
+
+CHARACTER = "Agent-mon-hum-neu-mal"
+MAX_OPENING_PRESSES = 1000
+
+SPACE, ESCAPE, YES = ord(" "), 27, ord("y")
+QUIT = 0x80 | ord("q")
+CAST, ENHANCE, FIRST_ITEM = int(nethack.Command.CAST), int(nethack.Command.ENHANCE), ord("a")
+
+# `internal` says what the game waits for:
+IN_QUESTION, IN_LINE_INPUT, IN_MORE = 1, 2, 3
+
+QUESTIONS_LEFT = (b"eat", b"attack", b"direction?", b"pray", b"drink")  # the agent answers these
+CONTINUAL_QUESTIONS_LEFT = QUESTIONS_LEFT[:-1]
+EAT_PROMPT, DRINK_PROMPT = b"What do you want to eat", b"What do you want to drink"
+FIRST_CHOICE = re.compile(rb"\[([a-zA-Z]+)")
+KEPT_MESSAGE = b"You descend the stairs."
+SKILL_MESSAGE = b"You feel more confident in"
+KILL_TEXT = b"you kill "
+
+
+class GameArrays(NamedTuple):
+    """What N engines write on every key press. The terminal's rows are those of `tty_chars`."""
+
+    blstats: np.ndarray  # [N, 27] int64
+    message: np.ndarray  # [N, 256] uint8
+    glyphs: np.ndarray  # [N, 21, 79] int16
+    tty_chars: np.ndarray  # [N, 24, 80] uint8
+    tty_colors: np.ndarray  # [N, 24, 80] int8
+    internal: np.ndarray  # [N, 9] int32
+    program_state: np.ndarray  # [N, 6] int32
+
+
+class NetHackGame:
+    """An engine that writes into row i of `arrays`, and the task's way of pressing keys.
+
+    Attributes:
+      message: the observation's message, zeros and all; b"" when there is none.
+      kill_count: steps of this episode taken after a message about a kill.
+    """
+
+    def __init__(self, task: Task, arrays: GameArrays, i: int):
+        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
+        self._engine = self._nethack._pynethack
+        self._engine.set_buffers(**{name: array[i] for name, array in arrays._asdict().items()})
+        # Reading a number from a memoryview takes half the time of reading it from an array.
+        self._internal = memoryview(arrays.internal[i])
+        self._program_state = memoryview(arrays.program_state[i])
+        self._message = memoryview(arrays.message[i])
+        self._extended = task.extended
+        self._questions_left = CONTINUAL_QUESTIONS_LEFT if task.continual else QUESTIONS_LEFT
+        self._item_prompts = (EAT_PROMPT, DRINK_PROMPT) if task.extended else (EAT_PROMPT,)
+        self.message = b""
+        self.kill_count = 0
+        self.in_normal_game: Callable[[], bool] = self._engine.in_normal_game
+
+    def start(self, core_seed: int, display_seed: int) -> None:
+        """Starts the episode of these seeds, up to its first turn."""
+        self._engine.set_initial_seeds(core_seed, display_seed, False, None)
+        self._engine.reset()
+        for _ in range(MAX_OPENING_PRESSES):
+            if self._program_state[3]:  # in the move loop
+                break
+            self._engine.step(SPACE)
+        else:
+            raise RuntimeError(f"NetHack did not begin within {MAX_OPENING_PRESSES} key presses")
+        self.kill_count = 0
+        self._read_message()
+
+    def press(self, key: int) -> bool:
+        """Presses an agent's key, then the known ones. Returns whether the hero is dead."""
+        if self.message:
+            if KILL_TEXT in self.message.lower():
+                self.kill_count += 1
+            for prompt in self._item_prompts:
+                if prompt in self.message:
+                    key = self._item_key(key)
+                    break
+        engine, internal = self._engine, self._internal
+        engine.step(key)
+        self._read_message()
+        if engine.done():
+            return True
+        waits = internal[IN_MORE] or internal[IN_QUESTION] or internal[IN_LINE_INPUT]
+        if not waits and not (self._extended and (key == CAST or self.message)):
+            return False
+        return self._press_known(key, self._questions_left)
+
+    def quit(self) -> None:
+        """Ends a running game politely: the next one starts from a finished one."""
+        if self._press_known(SPACE, ()):
+            return
+        for key in (QUIT, YES):
+            if not self._engine.done():
+                self._engine.step(key)
+        if not self._engine.done():
+            self._press_known(SPACE, ())
+
+    def close(self) -> None:
+        self._nethack.close()
+
+    def _read_message(self) -> None:
+        self.message = self._message.tobytes() if self._message[0] else b""
+
+    def _item_key(self, key: int) -> int:
+        """Yes to a question for an item takes the first one offered; any other key declines."""
+        choices = FIRST_CHOICE.search(self.message)
+        return choices[1][0] if choices and key == YES else SPACE
+
+    def _press_known(self, pressed: int, questions_left: tuple[bytes, ...]) -> bool:
+        """Answers for the agent until the game waits for the agent. Returns whether the game is over."""
+        engine, internal = self._engine, self._internal
+        enhance = False
+        while not engine.done():
+            if self._extended:
+                if pressed == CAST:
+                    engine.step(FIRST_ITEM)
+                    self._read_message()
+                enhance = enhance or SKILL_MESSAGE in self.message
+            if internal[IN_MORE]:
+                kept = self.message if KEPT_MESSAGE in self.message else b""
+                engine.step(pressed := SPACE)
+                if kept:
+                    self._message[:] = kept
+                self._read_message()
+                continue
+            if internal[IN_LINE_INPUT]:
+                engine.step(pressed := ESCAPE)
+                self._read_message()
+                continue
+            if internal[IN_QUESTION]:
+                if any(question in self.message for question in questions_left):
+                    break
+                engine.step(pressed := ESCAPE)
+                self._read_message()
+            if enhance:
+                for key in (ENHANCE, FIRST_ITEM):
+                    if not engine.done():
+                        engine.step(key)
+                self._read_message()
+            break
+        return engine.done()

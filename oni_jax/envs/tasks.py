@@ -1,0 +1,97 @@
+"""The NetHack tasks: which keys an agent has, and what it is paid for.
+
+A goal is tested on a whole group of N games at once; a task without one is the score task.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from nle import nethack
+
+from oni_jax.config import UserError
+
+Goal = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""(blstats [N, 27], messages [N, 256], glyphs [N, 21, 79]) -> reached [N] bool."""
+
+DESCENT_MESSAGE = b"You descend the stairs"
+GOAL_REWARD = 50.0
+HALLUCINATING = 512  # the condition bits when that is the hero's only condition
+ORACLE_GLYPH = next(
+    glyph
+    for glyph in range(nethack.GLYPH_MON_OFF, nethack.GLYPH_MON_OFF + nethack.NUMMONS)
+    if nethack.permonst(nethack.glyph_to_mon(glyph)).mname == "Oracle"
+)
+
+BASE_KEYS = tuple(
+    int(key)
+    for key in (
+        nethack.MiscAction.MORE,
+        *nethack.CompassDirection,
+        *nethack.CompassDirectionLonger,
+        *nethack.MiscDirection,
+        nethack.Command.KICK,
+        nethack.Command.EAT,
+        nethack.Command.SEARCH,
+    )
+)
+EXTENDED_KEYS = BASE_KEYS + tuple(
+    int(getattr(nethack.Command, name)) for name in ("CAST", "QUAFF", "PRAY", "PICKUP", "PAY")
+)
+
+
+class Task(NamedTuple):
+    """What an environment step means where the tasks differ."""
+
+    goal: Goal | None = None  # None: paid for score
+    keys: tuple[int, ...] = BASE_KEYS  # an action is an index into these
+    extended: bool = False  # casting, quaffing and enhancing are helped along
+    continual: bool = False  # reaching the goal pays once an episode and doesn't end it
+
+
+def descent_goal(level: int) -> Goal:
+    """Taking stairs down to level number `level` of a dungeon."""
+
+    def reached(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
+        del glyphs
+        result = blstats[:, nethack.NLE_BL_DLEVEL] == level
+        for i in np.flatnonzero(result):
+            result[i] = DESCENT_MESSAGE in messages[i].tobytes()
+        return result
+
+    return reached
+
+
+def oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
+    """Standing beside the Oracle, or beside what looks like it."""
+    del messages
+    result = (glyphs == ORACLE_GLYPH).any(axis=(1, 2))
+    for i in np.flatnonzero(result):
+        x, y = blstats[i, :2].tolist()
+        result[i] = (glyphs[i, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] == ORACLE_GLYPH).any()
+    return result
+
+
+def sober_oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
+    """Standing beside the Oracle, not hallucinating."""
+    return oracle_goal(blstats, messages, glyphs) & (blstats[:, nethack.NLE_BL_CONDITION] != HALLUCINATING)
+
+
+def _task_table() -> dict[str, Task]:
+    stairs = {f"Staircase{suffix}": Task(descent_goal(level)) for suffix, level in (("", 2), ("Lvl3", 3), ("Lvl4", 4))}
+    base = {"Score": Task(), **stairs, "Oracle": Task(oracle_goal), "OracleSober": Task(sober_oracle_goal)}
+    continual = {f"{name}Continual": task._replace(continual=True) for name, task in stairs.items()}
+    extended = {
+        f"{name}ExtendedActions": task._replace(keys=EXTENDED_KEYS, extended=True) for name, task in base.items()
+    }
+    return {f"NetHack{name}-v1": task for name, task in {**base, **continual, **extended}.items()}
+
+
+TASKS: Mapping[str, Task] = _task_table()
+
+
+def get_task(task_id: str) -> Task:
+    """The task of that id; UserError naming all ids where there is none."""
+    if task_id not in TASKS:
+        raise UserError(f"unknown NetHack task {task_id!r}; known: {', '.join(TASKS)}")
+    return TASKS[task_id]
