@@ -1,0 +1,35 @@
+# make train   sets up, then trains for five minutes on what this machine has
+# make test    sets up, then runs the fast tests
+# Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12
+
+PYTHON ?= python3
+CUDA ?= $(if $(shell command -v nvidia-smi),1,0)
+VENV := .venv
+INSTALLED := $(VENV)/.installed-cuda$(CUDA)
+
+# No server is named, so the run starts a rule-based judge of its own. It ends by itself, and goes on when called again.
+TRAIN_FLAGS := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
+	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1 --train_for_seconds 300
+
+.PHONY: train test test-slow setup clean
+
+train: $(INSTALLED)
+	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
+
+test: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m slow $(ARGS)
+
+setup: $(INSTALLED)
+
+$(INSTALLED): requirements.txt setup.py
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.txt \
+		-e $(if $(filter 1,$(CUDA)),'.[cuda]','.')
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache

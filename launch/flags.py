@@ -1,0 +1,210 @@
+"""The command line: one flag of each setting in `oni_jax.config`, and the checks that come before a run."""
+
+import dataclasses
+import difflib
+import os
+import pathlib
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Sequence
+
+from absl import flags
+
+from launch import refused_flags
+from oni_jax.config import Config, RunConfig, UserError, check_config, settings, with_values
+
+ALIASES = {alias: field.name for field, _ in settings(Config()) for alias in field.metadata["aliases"]}
+_HELP_WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
+
+
+def parse(argv: Sequence[str]) -> Config:
+    """The settings that a command line (without the program's name) asks for, not yet checked.
+
+    `--flag-name` is `--flag_name`; booleans take `--x`, `--nox`, `--x=true` and `--x True`. `--device cpu` keeps JAX,
+    which must not be imported yet, off accelerators.
+
+    Raises:
+        UserError: an unknown flag, one that is refused, or a value of the wrong type.
+    """
+    values = define_flags()
+    words = normalise(argv, values)
+    try:
+        values(["", *words])
+    except flags.Error as error:
+        raise UserError(" ".join(str(error).split())) from None
+    if values["device"].value == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    return config_from_flags(values)
+
+
+def check(config: Config) -> None:
+    """All that can be told without starting anything. Creates the experiment's folder, last of all.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    from oni_jax.envs.registry import env_spec
+    from oni_jax.rewards.base import Reward
+    from oni_jax.rewards.registry import REWARD_TYPES, make_reward
+
+    check_config(config)
+    reward = config.reward
+    if not reward.llm_reward_type:
+        raise UserError(f"--llm_reward_type must be given: one of {', '.join(REWARD_TYPES)}")
+    pays = type(make_reward(config)) is not Reward  # the base class is the reward that is always 0
+    given = f"--llm_reward_type {reward.llm_reward_type}"
+    if pays and reward.llm_reward_coeff == 0:
+        raise UserError(f"{given}: needs --llm_reward_coeff above 0")
+    if not pays and reward.llm_reward_coeff > 0:
+        raise UserError(f"{given}: needs --llm_reward_coeff 0, not {reward.llm_reward_coeff}")
+    env_spec(config.env)
+    check_folder(config.run)
+
+
+def check_folder(run: RunConfig) -> None:
+    """Creates the experiment's folder and tries to write there.
+
+    Raises:
+        UserError: it can't be written.
+    """
+    folder = pathlib.Path(run.train_dir, run.experiment)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"--train_dir {run.train_dir}: {folder} can't be written ({error.strerror})") from None
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags: one a setting, and three of the published system's that ask for what is done anyway."""
+    values = flags.FlagValues()
+    define = {
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_boolean,
+        str: flags.DEFINE_string,
+    }
+    for field, default in settings(Config()):
+        text, choices = field.metadata["help"], field.metadata["choices"]
+        if choices:
+            flags.DEFINE_enum(field.name, default, choices, text, flag_values=values)
+        else:
+            define[field.type](field.name, default, text, flag_values=values)
+    flags.DEFINE_enum("algo", "APPO", ["APPO"], "The only algorithm.", flag_values=values)
+    flags.DEFINE_enum(
+        "env", "nle_fixed_eat_action", ["nle_fixed_eat_action"], "The task is root_env's.", flag_values=values
+    )
+    flags.DEFINE_enum(
+        "device", "gpu", ["gpu", "cuda", "cpu"], "JAX takes what it finds; cpu: nothing else.", flag_values=values
+    )
+    return values
+
+
+def config_from_flags(values: flags.FlagValues) -> Config:
+    """The settings that parsed flags ask for, the API key looked up."""
+    config = with_values(Config(), {field.name: values[field.name].value for field, _ in settings(Config())})
+    return with_values(config, {"llm_api_key": _api_key(config)})
+
+
+def _api_key(config: Config) -> str:
+    annotation = config.annotation
+    if annotation.llm_api_key:
+        return annotation.llm_api_key
+    if not annotation.llm_api_key_file:
+        return os.environ.get("OPENAI_API_KEY", "")
+    try:
+        key = pathlib.Path(annotation.llm_api_key_file).read_text().strip().partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError):
+        key = ""
+    if not key:
+        raise UserError(f"--llm_api_key_file {annotation.llm_api_key_file}: must be a file whose first line is the key")
+    return key
+
+
+def normalise(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
+    """The command line in one form, `--name=value`; names as in `values`.
+
+    Raises:
+        UserError: a word that is no flag, an unknown flag, one that is refused, or a flag without its value.
+    """
+    normal, not_yet = [], []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-") or not word.strip("-"):
+            raise UserError(f"{word!r} is not a flag; write --flag value")
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        name = ALIASES.get(name, name)
+        negated = name.removeprefix("no")
+        if name not in values and negated in values and values[negated].boolean and not equals:
+            normal.append(f"--{negated}=false")
+            continue
+        boolean = name in values and values[name].boolean
+        if not equals:
+            value = _next_value(words, boolean, known=name in values)
+        if name not in values:
+            not_yet += _refuse(name, value, values)
+        elif value is None:
+            raise UserError(f"--{name} needs a value")
+        else:
+            normal.append(f"--{name}={_truth(value) if boolean else value}")
+    if not_yet:
+        raise UserError(f"{', '.join(not_yet)}: {refused_flags.NOT_YET.why}")
+    return normal
+
+
+def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:
+    """Takes the value of a flag that came without `=`, if there is one, off the words behind it."""
+    if boolean:
+        is_value = bool(words) and words[0].lower() in refused_flags.ON + refused_flags.OFF
+        return words.pop(0) if is_value else "true"
+    if not words or (words[0].startswith("--") and not known):
+        return None
+    return words.pop(0)
+
+
+def _truth(value: str) -> str:
+    """A boolean's value in absl's words."""
+    lower = value.lower()
+    return "true" if lower in refused_flags.ON else "false" if lower in refused_flags.OFF else value
+
+
+def _refuse(name: str, value: str | None, values: flags.FlagValues) -> list[str]:
+    """What to do with a flag that isn't there: names it when it is still to come, passes over harmless ones."""
+    refusal = refused_flags.find_refusal(name)
+    if refusal is refused_flags.NOT_YET:
+        return [f"--{name}"]
+    if refusal is None:
+        near = difflib.get_close_matches(name, [*values, *ALIASES], 1)
+        raise UserError(f"unknown flag --{name}; " + (f"did you mean --{near[0]}?" if near else "--help lists all"))
+    if (value or "true").lower() not in refusal.harmless:
+        raise UserError(f"--{name}: {refusal.why}")
+    return []
+
+
+def wants_help(argv: Sequence[str]) -> bool:
+    """Whether the command line asks for help."""
+    return any(word in _HELP_WORDS for word in argv)
+
+
+def help_text(program: str) -> str:
+    """All flags by topic, for the terminal's width."""
+    width = min(120, shutil.get_terminal_size().columns)
+    lines = [f"{program} [--flag value]...    (--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"]
+    for section in dataclasses.fields(Config):
+        part = getattr(Config(), section.name)
+        lines += ["", (type(part).__doc__ or section.name).splitlines()[0]]
+        for field in dataclasses.fields(part):
+            lines.append(textwrap.fill(_describe(field), width, initial_indent="  ", subsequent_indent="      "))
+    lines += ["", "Accepted, and without effect: --algo APPO, --env nle_fixed_eat_action, --device gpu (cpu has one)."]
+    return "\n".join(lines)
+
+
+def _describe(field: dataclasses.Field) -> str:
+    default = "''" if field.default == "" else str(field.default).lower() if field.type is bool else field.default
+    choices = f" One of: {', '.join(field.metadata['choices'])}." if field.metadata["choices"] else ""
+    other_names = f" Also --{', --'.join(field.metadata['aliases'])}." if field.metadata["aliases"] else ""
+    return f"--{field.name} ({default})  {field.metadata['help']}{choices}{other_names}"

@@ -1,0 +1,40 @@
+"""Packaging. `make train` and `make test` install from here; requirements.txt pins what was tested."""
+
+import pathlib
+
+from setuptools import find_packages, setup
+
+setup(
+    name="oni-jax",
+    version="0.1.0",
+    description="Train NetHack agents from an LLM's feedback, in JAX",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["oni_jax", "oni_jax.*", "launch", "launch.*"]),
+    package_data={
+        "oni_jax.annotation": ["prompts/*.json"],
+        "oni_jax.envs": ["*.npy", "*.md", "*.txt"],  # the glyph table, and its font's licence
+        "launch": ["slurm/*"],
+    },
+    python_requires=">=3.11",
+    install_requires=[
+        "absl-py>=2.1",
+        "aiohttp>=3.10,<4",
+        "chex>=0.1.90",
+        "flax>=0.12",
+        "jax>=0.10.2,<0.12",
+        "nle>=1.3,<2",
+        "numpy>=2.0",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11",
+        "rich>=13",
+        "tensorboardX>=2.6.2",
+    ],
+    extras_require={
+        "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
+        "test": ["hypothesis>=6.100", "pillow>=10", "pyright[nodejs]>=1.1.400", "pytest>=8", "ruff>=0.9"],
+    },
+    entry_points={"console_scripts": ["oni-train=launch.train:main", "oni-judge=launch.judge:main"]},
+)
