@@ -7,7 +7,7 @@ from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.base import VectorEnv
 from oni_jax.envs.captions import CaptionTracker
 
-MakeEnv = Callable[[int, int], VectorEnv]  # (num_envs, index of the first over all actors) -> environments
+MakeEnv = Callable[..., VectorEnv]  # called with num_envs= and first_index=, the first one's number over all actors
 
 
 class Group:
@@ -15,7 +15,7 @@ class Group:
 
     def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, unit: int):
         num_envs = ring.shape.num_envs_per_unit
-        self._env = make_env(num_envs, unit * num_envs)
+        self._env = make_env(num_envs=num_envs, first_index=unit * num_envs)
         self._tracker = CaptionTracker(num_envs, ring.spec.caption)
         self._ring, self._unit = ring, unit
         self._started = False

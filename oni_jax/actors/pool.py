@@ -87,9 +87,7 @@ class ProcessPool:
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         for index, units in enumerate(self._units):
-            child = start_child(
-                f"actor-{index}", run_worker, self._make_env, self._ring, units, single_threaded=True
-            )
+            child = start_child(f"actor-{index}", run_worker, self._make_env, self._ring, units, single_threaded=True)
             self._children.append(child)
             self._selector.register(child[1], selectors.EVENT_READ, child)
             self._connection_of.update(dict.fromkeys(units, child[1]))

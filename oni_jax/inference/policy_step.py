@@ -44,7 +44,11 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         output, after = policy_apply(params, observations, before, fields["is_first"][None])
         current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states.current, after)
         actions = jax.random.categorical(key, output.logits[0]).astype(jnp.int32)
-        columns = [jax.lax.bitcast_convert_type(actions, jnp.float32)[:, None], output.values[0][:, None], output.logits[0]]
+        columns = [
+            jax.lax.bitcast_convert_type(actions, jnp.float32)[:, None],
+            output.values[0][:, None],
+            output.logits[0],
+        ]
         return jnp.concatenate(columns, axis=1), CoreStates(current, initial)
 
     return policy_step

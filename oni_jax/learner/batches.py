@@ -111,7 +111,13 @@ class BatchAssembler:
 def pack(batch: HostBatch, features: Mapping[str, np.ndarray], version: int) -> PackedBatch:
     """Puts a batch on the default device."""
     packed = jax.device_put(
-        (as_bytes(batch.records), as_bytes(batch.policy_records), batch.captions.index, dict(features), np.int32(version))
+        (
+            as_bytes(batch.records),
+            as_bytes(batch.policy_records),
+            batch.captions.index,
+            dict(features),
+            np.int32(version),
+        )
     )
     records, policy_records, captions, features, version_array = packed
     return PackedBatch(records, policy_records, captions, features, batch.initial_core_state, version_array)

@@ -20,6 +20,7 @@ class TrainState(NamedTuple):
     params: PyTree
     opt_state: PyTree
     reward_state: PyTree
+    key: Array  # [2] uint32; randomness still to be used
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
@@ -50,6 +51,6 @@ def make_update_fn(
             "policy_lag_mean": jnp.mean(trajectory.policy_lags.astype(jnp.float32)),
             "policy_lag_max": jnp.max(trajectory.policy_lags).astype(jnp.float32),
         }
-        return TrainState(params, opt_state, scored.state), metrics
+        return TrainState(params, opt_state, scored.state, state.key), metrics
 
     return update

@@ -1,0 +1,98 @@
+"""Checkpoints of a run: orbax writes arrays and JSON, nothing that could execute."""
+
+import logging
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from oni_jax.config import UserError
+from oni_jax.types import PyTree
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds."""
+
+    state: PyTree  # the learner's TrainState
+    reward: Mapping[str, np.ndarray]  # Reward.save()
+    progress: Mapping[str, Any]  # counters, JSON
+
+
+class Checkpoints:
+    """The checkpoints in a folder, each named by its number of environment steps.
+
+    Saving goes on in the background; a checkpoint that was not finished is not seen by `restore`.
+    """
+
+    def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
+        logging.getLogger("absl").setLevel(logging.ERROR)  # orbax reports every step of every save
+        self._directory = os.path.abspath(directory)
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                keep_time_interval=timedelta(seconds=milestone_secs) if milestone_secs else None,
+                cleanup_tmp_directories=True,
+            ),
+        )
+
+    def save(self, step: int, saved: Saved) -> None:
+        """Saves in the background; a step that is there already is left as it is."""
+        if step in self._manager.all_steps():
+            return
+        items = {"state": ocp.args.StandardSave(saved.state), "progress": ocp.args.JsonSave(dict(saved.progress))}
+        if saved.reward:
+            items["reward"] = ocp.args.StandardSave(dict(saved.reward))
+        self._manager.save(step, args=ocp.args.Composite(**items))
+
+    def restore(self, like: PyTree) -> Saved | None:
+        """The newest readable checkpoint, in the structure, shapes and types of `like`; None when there is none.
+
+        An unreadable one is set aside under another name, with a warning, as long as an older one can be read.
+
+        Raises:
+            UserError: there are checkpoints and none can be read into `like`.
+        """
+        errors = {}
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                saved = self._restore_step(step, like)
+            except Exception as error:  # orbax and tensorstore raise many types for damaged files
+                errors[step] = " ".join(str(error).split())[:200]
+                continue
+            for broken, text in errors.items():
+                self._set_aside(broken, text)
+            return saved
+        if errors:
+            step, text = next(iter(errors.items()))
+            raise UserError(
+                f"checkpoint {self._path(step)} can't be read ({text}): it is damaged or of another network; "
+                "move it away, or choose another --experiment"
+            )
+        return None
+
+    def _restore_step(self, step: int, like: PyTree) -> Saved:
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
+        if os.path.isdir(os.path.join(self._path(step), "reward")):
+            items["reward"] = ocp.args.StandardRestore()
+        restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+        return Saved(restored["state"], restored.get("reward") or {}, restored["progress"])
+
+    def _set_aside(self, step: int, text: str) -> None:
+        aside = f"{self._path(step)}.unreadable"
+        os.rename(self._path(step), aside)
+        self._manager.reload()
+        print(f"checkpoint {step} can't be read ({text}); moved to {aside}, going on from an older one", flush=True)
+
+    def _path(self, step: int) -> str:
+        return os.path.join(self._directory, str(step))
+
+    def close(self) -> None:
+        """Waits for the save under way."""
+        self._manager.wait_until_finished()
+        self._manager.close()

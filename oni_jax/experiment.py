@@ -1,0 +1,61 @@
+"""The folder of a run: one owner at a time, its settings, and whether a resumed run may go on with new ones."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from oni_jax.config import Config, UserError, changed, check_resume, config_from_json, config_to_json
+
+
+@contextmanager
+def open_experiment(config: Config) -> Iterator[str]:
+    """Makes <train_dir>/<experiment>, holds it for this process, and yields its path.
+
+    Raises:
+        UserError: it can't be written, another run holds it, or a setting changed that can't change.
+    """
+    folder = os.path.abspath(os.path.join(config.run.train_dir, config.run.experiment))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"--train_dir: {folder} can't be made ({error.strerror}); choose another") from None
+    try:
+        # A lock on the folder itself: the kernel drops it however the process ends, and no file stays behind.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _check_settings(config, folder)
+        yield folder
+    except BlockingIOError:
+        raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
+    finally:
+        os.close(descriptor)
+
+
+def write_settings(config: Config, folder: str) -> None:
+    """Writes config.json, whole or not at all."""
+    partial = _settings_path(folder) + ".partial"
+    with open(partial, "w") as file:
+        file.write(config_to_json(config))
+    os.replace(partial, _settings_path(folder))
+
+
+def _settings_path(folder: str) -> str:
+    return os.path.join(folder, "config.json")
+
+
+def _check_settings(config: Config, folder: str) -> None:
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--train_dir: {folder} can't be written; choose another")
+    if not os.path.exists(_settings_path(folder)):
+        return
+    with open(_settings_path(folder)) as file:
+        text = file.read()
+    try:
+        old = config_from_json(text)
+    except UserError as error:
+        raise UserError(f"{_settings_path(folder)}: {error}; move it away, or choose another --experiment") from None
+    check_resume(old, config)
+    differences = changed(old, config)
+    if differences:
+        print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)

@@ -1,0 +1,95 @@
+"""The learner: takes batches, updates, publishes. One thread, the one that owns the training state."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from oni_jax.learner.batches import BatchAssembler, PackedBatch, pack
+from oni_jax.learner.update import TrainState
+from oni_jax.rewards.base import Item, Reward
+from oni_jax.runtime import WaitClock
+from oni_jax.types import Annotation, Array
+
+BATCH_WAIT_SECS = 0.2
+
+Metrics = Mapping[str, float]
+
+
+class Annotator(Protocol):
+    """The learner's side of the annotation service. Neither call blocks."""
+
+    def submit(self, items: Sequence[Item]) -> None: ...
+
+    def poll(self) -> list[Annotation]: ...
+
+    def stats(self) -> Mapping[str, float | str]: ...
+
+
+class NoAnnotator:
+    """For rewards that ask nothing."""
+
+    def submit(self, items: Sequence[Item]) -> None:
+        pass
+
+    def poll(self) -> list[Annotation]:
+        return []
+
+    def stats(self) -> Mapping[str, float | str]:
+        return {}
+
+
+class Learner:
+    """`step` makes one update. Between updates, `state`, `version` and `reward` are consistent and can be saved."""
+
+    def __init__(
+        self,
+        update: Callable[[TrainState, PackedBatch], tuple[TrainState, Mapping[str, Array]]],
+        reward: Reward,
+        assembler: BatchAssembler,
+        publish: Callable[[int, object], None],
+        annotator: Annotator,
+        state: TrainState,
+        version: int = 0,
+    ):
+        # Parameters are not donated: the published ones are still acting while the next are computed.
+        self._update = jax.jit(update)
+        self._reward, self._assembler, self._annotator = reward, assembler, annotator
+        self._publish = publish
+        self.state, self.version = state, version
+        self.trajectory_wait = WaitClock()
+        self._next: PackedBatch | None = None
+
+    def step(self) -> Metrics | None:
+        """Updates once and publishes. None when no batch was complete within BATCH_WAIT_SECS."""
+        if self._next is None:
+            with self.trajectory_wait.waiting():
+                self._next = self._take_batch(BATCH_WAIT_SECS)
+            if self._next is None:
+                self._reward.ingest(self._annotator.poll())
+                return None
+        state, metrics = self._update(self.state, self._next)
+        self._next = self._take_batch(0.0)  # while the device computes
+        key, reward_key = jax.random.split(state.key)
+        reward_state, reward_metrics = self._reward.train_step(state.reward_state, reward_key)
+        # Waited for before it is published: inference on parameters still being computed would wait as long.
+        self.state = jax.block_until_ready(state._replace(reward_state=reward_state, key=key))
+        self.version += 1
+        self._publish(self.version, self.state.params)
+        fetched = jax.device_get({"loss": metrics, "reward": reward_metrics})
+        return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
+
+    def _take_batch(self, timeout_secs: float) -> PackedBatch | None:
+        """The next batch with its look-ups; what it holds that is new goes to the annotator."""
+        batch = self._assembler.next(self.version, timeout_secs)
+        if batch is None:
+            return None
+        self._reward.ingest(self._annotator.poll())
+        self._annotator.submit(self._reward.requests(batch.captions))
+        return pack(batch, self._reward.prepare(batch.captions), self.version)
+
+
+def initial_key(seed: int) -> Array:
+    """A raw key [2] uint32, which a checkpoint can hold."""
+    return jnp.asarray(jax.random.key_data(jax.random.key(seed)))

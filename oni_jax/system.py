@@ -1,0 +1,133 @@
+"""Builds the parts of a training run, runs them, and shuts them down."""
+
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import jax
+import numpy as np
+
+from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool
+from oni_jax.annotation.judge import EmbeddedJudge
+from oni_jax.annotation.service import AnnotationService, check_server
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.buffers.ring import RingShape, TrajectoryRing
+from oni_jax.checkpointing import Checkpoints
+from oni_jax.config import ActorConfig, AnnotationConfig, Config
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.experiment import open_experiment, write_settings
+from oni_jax.inference.parameters import ParameterStore
+from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.batches import BatchAssembler, make_unpack_fn
+from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, initial_key
+from oni_jax.learner.loss import make_loss_fn
+from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
+from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.rewards.label_store import LabelStore
+from oni_jax.rewards.registry import make_reward
+from oni_jax.runtime import StopRequest
+from oni_jax.training import Counters, Training
+
+JUDGE_MODEL = "rule-based-judge"
+
+
+def run(config: Config) -> int:
+    """Trains until a limit of `config.run`, or SIGINT or SIGTERM; saves; returns the exit code 0.
+
+    Raises:
+        UserError: bad input, before anything was started or with everything stopped again.
+        ChildError: an actor process or the annotation service died; what was learnt is saved.
+    """
+    with StopRequest().installed() as stop, open_experiment(config) as folder, ExitStack() as stack:
+        training = build_training(config, folder, stack)
+        write_settings(config, folder)
+        training.train(stop)
+    return 0
+
+
+def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
+    """Builds every part; what has to be closed is left to `stack`, the last built first."""
+    with_glyphs = config.network.use_glyphs or config.network.use_crop
+    spec = env_spec(config.env, with_glyphs=with_glyphs)
+    policy = make_policy(config.network, spec, glyph_table())
+    reward = make_reward(config)
+    annotator = stack.enter_context(_annotation(config, folder)) if reward.asks_llm else NoAnnotator()
+    learner_config = config.learner
+    optimizer = make_optimizer(learner_config)
+    key = initial_key(config.run.seed)
+    params = init_params(policy, spec, key)
+    state = TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
+    checkpoints = Checkpoints(
+        os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
+    )
+    stack.callback(checkpoints.close)
+    saved = checkpoints.restore(state)
+    counters = Counters()
+    if saved:
+        state = saved.state
+        reward.restore(saved.reward)
+        counters = Counters(**saved.progress["counters"])
+        print(f"resumed at {counters.env_steps:,} environment steps", flush=True)
+
+    ring = build_ring(config, spec)
+    exchange = TrajectoryExchange(ring)
+    # A resumed run plays new games: those that were under way can't be saved.
+    game_seed = int(np.random.SeedSequence([config.run.seed, counters.env_steps]).generate_state(1)[0])
+    make_env = functools.partial(make_vector_env, config.env, seed=game_seed, with_glyphs=with_glyphs)
+    pool = build_pool(config.actors, make_env, ring)
+    stack.callback(pool.close)
+    pool.start()
+    parameters = ParameterStore(counters.updates, state.params)
+    server = InferenceServer(policy, exchange, pool, parameters, jax.random.fold_in(state.key, 2))
+    loss_fn = make_loss_fn(policy.apply, learner_config, config.reward)
+    intrinsic_at = config.reward.intrinsic_reward_at
+    unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
+    assembler = BatchAssembler(exchange, learner_config.batch_size, learner_config.max_policy_lag, intrinsic_at)
+    update = make_update_fn(loss_fn, reward, optimizer, unpack)
+    learner = Learner(update, reward, assembler, parameters.publish, annotator, state, counters.updates)
+    return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, counters)
+
+
+def build_ring(config: Config, spec) -> TrajectoryRing:
+    """A ring in which every unit fills a slot while num_batches_to_accumulate batches wait."""
+    actors, learner = config.actors, config.learner
+    num_units = num_workers(actors) * actors.worker_num_splits
+    num_envs = actors.num_envs_per_worker // actors.worker_num_splits
+    slots_per_batch = math.ceil(learner.batch_size / learner.rollout / num_envs)
+    num_slots = num_units + learner.num_batches_to_accumulate * slots_per_batch + 1
+    return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
+
+
+def build_pool(actors: ActorConfig, make_env, ring: TrajectoryRing) -> ActorPool:
+    if actors.actor_pool == "serial":
+        return SerialPool(make_env, ring)
+    return ProcessPool(make_env, ring, num_workers(actors))
+
+
+def num_workers(actors: ActorConfig) -> int:
+    """Actor processes; 0 in the settings means one a core that this process may use."""
+    return actors.num_workers or len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def _annotation(config: Config, folder: str) -> Iterator[Annotator]:
+    """The annotation service, and the judge in front of it when no server was named."""
+    annotation = config.annotation
+    with ExitStack() as stack:
+        if not annotation.llm_server_addr:
+            judge = EmbeddedJudge()
+            stack.callback(judge.close)
+            annotation = dataclasses.replace(annotation, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
+            print(
+                f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",
+                flush=True,
+            )
+        check_server(annotation)
+        path = annotation.label_store or os.path.join(folder, "labels.sqlite")
+        service = AnnotationService(annotation, LabelStore(path))
+        stack.callback(service.close)
+        yield service

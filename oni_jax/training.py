@@ -1,0 +1,167 @@
+"""The run loop: updates until a limit, with checkpoints, metrics and an orderly end."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.checkpointing import Checkpoints, Saved
+from oni_jax.config import Config
+from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.loop import Annotator, Learner, Metrics
+from oni_jax.metrics import RateMeter, RollingStats, Row, build_progress, build_sinks, write_json
+from oni_jax.rewards.base import Reward
+from oni_jax.runtime import StopRequest, Worker
+
+
+@dataclasses.dataclass
+class Counters:
+    """What a run has done so far, over all its starts."""
+
+    env_steps: int = 0
+    updates: int = 0
+    episodes: int = 0
+    rewarded_steps: int = 0
+    policy_lag_sum: float = 0.0  # of the batches' mean lags
+    train_secs: float = 0.0
+
+
+class Training:
+    """Owns the counters and the clock; `train` is called once, on the main thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: str,
+        learner: Learner,
+        reward: Reward,
+        annotator: Annotator,
+        exchange: TrajectoryExchange,
+        server: InferenceServer,
+        checkpoints: Checkpoints,
+        counters: Counters,
+    ):
+        self._config, self._folder = config, folder
+        self._learner, self._reward, self._annotator = learner, reward, annotator
+        self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
+        self.counters = counters
+        self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
+        self._rate = RateMeter()
+        self._busy_secs, self._busy_since = 0.0, time.perf_counter()
+
+    def train(self, stop: StopRequest) -> None:
+        """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
+        self._server.warm_up()
+        acting = Worker("inference", self._server.run)
+        sinks = build_sinks(self._config.run, self._folder, self.counters.env_steps)
+        view = build_progress(self._config.run)
+        try:
+            acting.start()
+            self._loop(stop, acting, sinks, view)
+            if stop:
+                print(f"{stop.reason}: saving and leaving", flush=True)
+        finally:
+            self._server.stop()
+            acting.join()
+            self._save()
+            view.close()
+            sinks.close()
+            write_json(os.path.join(self._folder, "summary.json"), self._summary())
+
+    def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
+        run, started, steps_at_start = self._config.run, time.monotonic(), self.counters.env_steps
+        train_secs_before = self.counters.train_secs
+        logged = saved = time.monotonic()
+        steps_saved = steps_at_start
+        self._started, self._steps_at_start = started, steps_at_start
+        metrics: Metrics = {}
+        while not stop and self.counters.env_steps < run.train_for_env_steps:
+            now = time.monotonic()
+            self.counters.train_secs = train_secs_before + now - started
+            if now - started >= run.train_for_seconds:
+                break
+            acting.check()
+            new_metrics = self._learner.step()
+            if new_metrics is not None:
+                metrics = new_metrics
+                self._count(metrics)
+            if now - logged >= run.log_every_sec and metrics:
+                logged = now
+                row = self._row(metrics)
+                sinks.write(self.counters.env_steps, row)
+                view.update(row)
+            steps_due = run.save_every_steps and self.counters.env_steps - steps_saved >= run.save_every_steps
+            if steps_due or (run.save_every_sec and now - saved >= run.save_every_sec):
+                saved, steps_saved = now, self.counters.env_steps
+                self._save()
+        if metrics:
+            row = self._row(metrics)
+            sinks.write(self.counters.env_steps, row)
+            view.update(row)
+
+    def _count(self, metrics: Metrics) -> None:
+        counters = self.counters
+        counters.env_steps += self._config.learner.batch_size
+        counters.updates = self._learner.version
+        counters.rewarded_steps += int(metrics["loss/rewarded_steps"])
+        counters.policy_lag_sum += metrics["loss/policy_lag_mean"]
+        while self._exchange.episodes:
+            self._stats.add(self._exchange.episodes.popleft())
+            counters.episodes += 1
+
+    def _save(self) -> None:
+        progress = {"counters": dataclasses.asdict(self.counters)}
+        saved = Saved(self._learner.state, self._reward.save(), progress)
+        self._checkpoints.save(self.counters.env_steps, saved)
+
+    def _row(self, metrics: Metrics) -> Row:
+        counters, now = self.counters, time.monotonic()
+        secs = now - self._started
+        return {
+            "env_steps": counters.env_steps,
+            "updates": counters.updates,
+            "secs": secs,
+            "env_steps_per_sec": self._rate.update(counters.env_steps, now),
+            "env_steps_per_sec_overall": (counters.env_steps - self._steps_at_start) / secs,
+            **self._stats.row(),
+            "episodes": counters.episodes,
+            "rewarded_steps": counters.rewarded_steps,
+            "policy_lag_mean": metrics["loss/policy_lag_mean"],
+            "policy_lag_max": metrics["loss/policy_lag_max"],
+            "learner_waits_share": self._learner.trajectory_wait.share(),
+            "inference_waits_share": self._server.actor_wait.share(),
+            "games_paused_share": self._server.slot_wait.share(),
+            "actors_wait_share": self._actors_wait_share(),
+            "captions_seen": len(self._exchange.captions),
+            **self._annotator.stats(),
+            **metrics,
+        }
+
+    def _actors_wait_share(self) -> float:
+        """1 - the time that actor processes spent stepping, as a share of all their time since the last call."""
+        busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
+        processes = self._config.actors.num_workers or len(os.sched_getaffinity(0))
+        share = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * processes)
+        self._busy_secs, self._busy_since = busy, now
+        return max(0.0, 1.0 - share)
+
+    def _summary(self) -> Mapping[str, Any]:
+        counters, stats = self.counters, self._annotator.stats()
+        secs = max(1e-9, time.monotonic() - self._started)
+        labels = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
+        return {
+            "env_steps": counters.env_steps,
+            "updates": counters.updates,
+            "env_steps_per_sec": (counters.env_steps - self._steps_at_start) / secs,
+            "episodes": counters.episodes,
+            "mean_return": self._stats.row().get("mean_return"),
+            "mean_length": self._stats.row().get("mean_length"),
+            "rewarded_steps": counters.rewarded_steps,
+            **{name: stats.get(name, 0) for name in labels},
+            "policy_lag_mean": counters.policy_lag_sum / max(1, counters.updates),
+            "train_secs": counters.train_secs,
+        }
