@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from nle import nethack
 
-from oni_jax.config import UserError
-
 Goal = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """(blstats [N, 27], messages [N, 256], glyphs [N, 21, 79]) -> reached [N] bool."""
 
@@ -88,10 +86,3 @@ def _task_table() -> dict[str, Task]:
 
 
 TASKS: Mapping[str, Task] = _task_table()
-
-
-def get_task(task_id: str) -> Task:
-    """The task of that id; UserError naming all ids where there is none."""
-    if task_id not in TASKS:
-        raise UserError(f"unknown NetHack task {task_id!r}; known: {', '.join(TASKS)}")
-    return TASKS[task_id]

@@ -1,0 +1,83 @@
+"""Captions: a text's number, and how often it was seen in an episode."""
+
+import hashlib
+
+import numpy as np
+
+from oni_jax.envs.base import StepOutput
+
+MAX_KNOWN = 200_000  # captions a tracker remembers; beyond it starts anew, and sends what it meets again
+
+
+def caption_id(message: bytes) -> int:
+    """A number in [1, 2^63) that is the same for this text in every process and run; 0 means "no captions"."""
+    digest = hashlib.blake2b(message.rstrip(b"\0"), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 1) or 1
+
+
+class CaptionTracker:
+    """Numbers and counts the captions of N environments, and hands on each text that it meets for the first time.
+
+    Args:
+      num_envs: N.
+      caption: the observation that holds the text, [M] uint8; None: there is nothing to do.
+      max_known: captions remembered.
+    """
+
+    def __init__(self, num_envs: int, caption: str | None, max_known: int = MAX_KNOWN):
+        self._caption = caption
+        self._max_known = max_known
+        self._ids: dict[bytes, int] = {}
+        self._counts: list[dict[bytes, int]] = [{} for _ in range(num_envs)]  # of the running episodes
+
+    def update(self, out: StepOutput, new_ids: np.ndarray, new_messages: np.ndarray) -> int:
+        """Fills the caption fields of `out` after a reset or a step.
+
+        Args:
+          out: of the environments, in the order of earlier calls.
+          new_ids: [C] int64, of the caller's; C >= 2 N, the most a step can bring.
+          new_messages: [C, M] uint8, of the caller's, zero padded.
+
+        Returns:
+          How many captions were appended to both.
+        """
+        if self._caption is None:
+            return 0
+        if len(new_ids) < 2 * len(self._counts):
+            raise ValueError(f"{len(self._counts)} environments need room for twice as many captions")
+        if len(self._ids) > self._max_known:
+            self._ids.clear()
+        records, finals = out.records, out.finals
+        new: list[bytes] = []
+
+        ended = records["terminated"] | records["truncated"]
+        outcomes = [(i, *self._count(i, finals[self._caption][i].tobytes(), new)) for i in np.flatnonzero(ended)]
+        for i in np.flatnonzero(records["is_first"]):
+            self._counts[i].clear()
+        texts = records[self._caption].tobytes()
+        size = len(texts) // len(records)
+        seen = [self._count(i, texts[i * size : (i + 1) * size], new) for i in range(len(records))]
+        ids, counts = zip(*seen, strict=True)
+
+        records["caption_id"] = records["outcome_caption_id"] = ids
+        records["caption_count"] = records["outcome_caption_count"] = counts
+        for i, number, count in outcomes:
+            for record in (finals[i], records[i]):
+                record["outcome_caption_id"], record["outcome_caption_count"] = number, count
+            finals[i]["caption_id"], finals[i]["caption_count"] = number, count
+        for row, text in enumerate(new):
+            new_ids[row] = self._ids[text]
+            new_messages[row] = 0
+            new_messages[row, : len(text)] = np.frombuffer(text, np.uint8)
+        return len(new)
+
+    def _count(self, i: int, padded: bytes, new: list[bytes]) -> tuple[int, int]:
+        """Counts a text in environment i's episode: (its number, its count)."""
+        text = padded.rstrip(b"\0")
+        number = self._ids.get(text)
+        if number is None:
+            number = self._ids[text] = caption_id(text)
+            new.append(text)
+        counts = self._counts[i]
+        counts[text] = count = counts.get(text, 0) + 1
+        return number, count

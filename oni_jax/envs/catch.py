@@ -1,0 +1,63 @@
+"""Catch: a ball falls down a board, a paddle at the bottom may be under it. The best return is 1."""
+
+import numpy as np
+
+from oni_jax.envs.small_env import SmallVectorEnv
+from oni_jax.types import ArraySpec, EnvSpec
+
+ROWS, COLUMNS = 10, 5
+CAPTION_BYTES = 256
+
+# What is said of (ball's column - paddle's column), by its sign: 0, 1, -1
+FLYING_CAPTIONS = (b"The paddle is below the ball.", b"The ball is to the right.", b"The ball is to the left.")
+LANDED_CAPTIONS = (b"You catch the ball.", b"You miss the ball.", b"You miss the ball.")
+CAPTIONS = np.array(
+    [[list(text.ljust(CAPTION_BYTES, b"\0")) for text in texts] for texts in (FLYING_CAPTIONS, LANDED_CAPTIONS)],
+    np.uint8,
+)
+
+SPEC = EnvSpec(
+    observations={
+        "board": ArraySpec((ROWS * COLUMNS,), "float32"),
+        "message": ArraySpec((CAPTION_BYTES,), "uint8"),
+    },
+    num_actions=3,
+    caption="message",
+    episode_stats=("return", "length"),
+)
+
+
+class CatchVectorEnv(SmallVectorEnv):
+    """Actions 0, 1, 2: left, stay, right. Reward at the end, after nine steps: 1 for a ball caught, -1 for a miss.
+
+    Observations: `board` [50] float32, ten rows of five squares, 1 where the ball or the paddle is;
+    `message` [256] uint8, in words where the ball is seen from the paddle.
+    """
+
+    spec = SPEC
+
+    def __init__(self, num_envs: int, seed: int = 0, first_index: int = 0, max_episode_steps: int = 5000):
+        super().__init__(num_envs, seed, first_index, max_episode_steps)
+        self._ball_rows = np.zeros(num_envs, np.int64)
+        self._ball_columns = np.zeros(num_envs, np.int64)
+        self._paddles = np.zeros(num_envs, np.int64)
+
+    def begin(self, i: int) -> None:
+        self._ball_rows[i] = 0
+        self._ball_columns[i] = self.generators[i].integers(COLUMNS)
+        self._paddles[i] = COLUMNS // 2
+
+    def advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self._paddles = np.clip(self._paddles + actions - 1, 0, COLUMNS - 1)
+        self._ball_rows += 1
+        landed = self._ball_rows == ROWS - 1
+        return np.where(landed, np.where(self._ball_columns == self._paddles, 1.0, -1.0), 0.0), landed
+
+    def observe(self, records: np.ndarray) -> None:
+        boards = np.zeros((self.num_envs, ROWS, COLUMNS), np.float32)
+        everyone = np.arange(self.num_envs)
+        boards[everyone, self._ball_rows, self._ball_columns] = 1
+        boards[everyone, ROWS - 1, self._paddles] = 1
+        records["board"] = boards.reshape(self.num_envs, -1)
+        landed = (self._ball_rows == ROWS - 1).astype(np.int64)
+        records["message"] = CAPTIONS[landed, np.sign(self._ball_columns - self._paddles)]
