@@ -5,14 +5,13 @@ import difflib
 import os
 import pathlib
 import shutil
-import tempfile
 import textwrap
 from collections.abc import Sequence
 
 from absl import flags
 
 from launch import refused_flags
-from oni_jax.config import Config, RunConfig, UserError, check_config, settings, with_values
+from oni_jax.config import Config, UserError, check_config, settings, with_values
 
 ALIASES = {alias: field.name for field, _ in settings(Config()) for alias in field.metadata["aliases"]}
 _HELP_WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
@@ -39,42 +38,31 @@ def parse(argv: Sequence[str]) -> Config:
 
 
 def check(config: Config) -> None:
-    """All that can be told without starting anything. Creates the experiment's folder, last of all.
+    """All that can be told without starting anything.
 
     Raises:
         UserError: the first thing that is wrong.
     """
+    # Imported here: processes that a run spawns import the launcher, and have no use for these.
+    from oni_jax.annotation.prompts import load_chat_template, load_prompt
     from oni_jax.envs.registry import env_spec
     from oni_jax.rewards.base import Reward
     from oni_jax.rewards.registry import REWARD_TYPES, make_reward
 
     check_config(config)
-    reward = config.reward
-    if not reward.llm_reward_type:
+    name, coeff = config.reward.llm_reward_type, config.reward.llm_reward_coeff
+    if not name:
         raise UserError(f"--llm_reward_type must be given: one of {', '.join(REWARD_TYPES)}")
-    pays = type(make_reward(config)) is not Reward  # the base class is the reward that is always 0
-    given = f"--llm_reward_type {reward.llm_reward_type}"
-    if pays and reward.llm_reward_coeff == 0:
-        raise UserError(f"{given}: needs --llm_reward_coeff above 0")
-    if not pays and reward.llm_reward_coeff > 0:
-        raise UserError(f"{given}: needs --llm_reward_coeff 0, not {reward.llm_reward_coeff}")
+    reward = make_reward(config)
+    always_zero = type(reward) is Reward
+    if always_zero and coeff > 0:
+        raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff 0, not {coeff}")
+    if not always_zero and coeff == 0:
+        raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff above 0")
     env_spec(config.env)
-    check_folder(config.run)
-
-
-def check_folder(run: RunConfig) -> None:
-    """Creates the experiment's folder and tries to write there.
-
-    Raises:
-        UserError: it can't be written.
-    """
-    folder = pathlib.Path(run.train_dir, run.experiment)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"--train_dir {run.train_dir}: {folder} can't be written ({error.strerror})") from None
+    if reward.asks_llm:
+        load_prompt(config.annotation)
+        load_chat_template(config.annotation.llm_chat_template)
 
 
 def define_flags() -> flags.FlagValues:

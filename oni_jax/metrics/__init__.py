@@ -15,6 +15,8 @@ A row maps names to numbers (server_state: to a word). Every place gets the same
 | learner_waits_share | share of the last row's time that the learner waited for trajectories |
 | inference_waits_share | ... that inference waited for observations |
 | actors_wait_share | ... that the actors waited for actions |
+| games_paused_share | ... that games stood still because the learner had not taken what was collected |
+| captions_seen | distinct messages met by this process |
 | labels_held | labels in hand for this model and prompt |
 | labels_asked | messages put to the LLM server |
 | answers_unreadable | answers without a label |

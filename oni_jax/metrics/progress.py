@@ -132,6 +132,7 @@ def _waits(known: Row) -> str:
         ("learner_waits_share", "learner for games"),
         ("inference_waits_share", "inference for games"),
         ("actors_wait_share", "games for actions"),
+        ("games_paused_share", "games for the learner"),
     ]
     shares = [f"{words} {known[name]:.0%}" for name, words in parts if name in known]
     return ", ".join(shares)

@@ -1,7 +1,7 @@
 """Rates and means over the recent past."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,22 +27,20 @@ class RateMeter:
 
 
 class RollingStats:
-    """Means of the statistics of the last `window` episodes, and the number of all episodes."""
+    """Means of the statistics of the last `window` episodes."""
 
     def __init__(self, names: Sequence[str], window: int):
         self._names = tuple(names)
         self._last: collections.deque[np.ndarray] = collections.deque(maxlen=window)
-        self.num_episodes = 0
 
     def add(self, episode_stats: np.ndarray) -> None:
         """Takes in ended episodes: [E, K], in the order of `names`."""
         for row in np.asarray(episode_stats, np.float32).reshape(-1, len(self._names)):
             self._last.append(row.copy())
-            self.num_episodes += 1
 
     def row(self) -> dict[str, float]:
-        """`episodes`, and once one has ended, `episode/<name>`, `mean_return` and `mean_length`."""
-        row: dict[str, float] = {"episodes": self.num_episodes}
+        """`episode/<name>`, `mean_return` and `mean_length`; empty until an episode has ended."""
+        row: dict[str, float] = {}
         if self._last:
             means = np.stack(self._last).astype(np.float64).mean(axis=0).tolist()
             for name, mean in zip(self._names, means, strict=True):
@@ -50,14 +48,3 @@ class RollingStats:
                 if name in ("return", "length"):
                     row[f"mean_{name}"] = mean
         return row
-
-    def save(self) -> dict[str, np.ndarray]:
-        """For the checkpoint."""
-        last = np.stack(self._last) if self._last else np.zeros((0, len(self._names)), np.float32)
-        return {"last": last, "num_episodes": np.asarray(self.num_episodes)}
-
-    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`."""
-        self._last.clear()
-        self.add(saved["last"])
-        self.num_episodes = int(saved["num_episodes"])

@@ -1,0 +1,222 @@
+"""The command line: the published command lines, forms of flags, refusals, help."""
+
+import pytest
+from absl import flags as absl_flags
+
+from launch import flags, refused_flags
+from oni_jax.config import Config, UserError, settings
+
+ONI = (
+    "--train_dir YOUR_DIR --llm_model Meta-Llama-3.1-8B-Instruct --llm_server_addr localhost --experiment default "
+    "--root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls --llm_reward_coeff 0.4 "
+    "--extrinsic_reward_coeff 0.1 --wandb True --wandb_entity ENTITY --wandb_proj PROJ"
+)
+MOTIF = (
+    "--algo APPO --env nle_fixed_eat_action --num_workers 24 --num_envs_per_worker 20 --batch_size 4096 "
+    "--reward_scale 0.1 --obs_scale 255.0 --train_for_env_steps 2_000_000_000 --save_every_steps 10_000_000 "
+    "--keep_checkpoints 5 --stats_avg 1000 --seed 777 --experiment standard_motif --train_dir train_dir/rl_saving_dir "
+    "--extrinsic_reward 0.1 --llm_reward 0.1 --root_env NetHackScore-v1 --beta_count_exponent 3"
+)
+MOTIF_REWARD_MODEL = (
+    "--reward_dir train_dir/reward_saving_dir/standard_reward/ --reward_encoder nle_torchbeast_encoder "
+    "--eps_threshold_quantile -0.5"
+)
+GIVEN = "--llm_reward_type online_cls --llm_reward_coeff 0.4 "
+
+
+def parse(line: str) -> Config:
+    return flags.parse(line.split())
+
+
+def message(line: str) -> str:
+    """The one line that a command line is refused with."""
+    with pytest.raises(UserError) as error:
+        flags.check(parse(line))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_command_line_of_the_online_system():
+    config = parse(ONI)
+    flags.check(config)
+    assert config.run.train_dir == "YOUR_DIR" and config.run.experiment == "default"
+    assert config.annotation.llm_server_addr == "localhost"
+    assert config.env.root_env == "NetHackScoreExtendedActions-v1"
+    assert config.reward.llm_reward_type == "online_cls"
+    assert (config.reward.llm_reward_coeff, config.reward.extrinsic_reward_coeff) == (0.4, 0.1)
+    assert config.run.wandb is True
+    assert (config.run.wandb_entity, config.run.wandb_proj) == ("ENTITY", "PROJ")
+
+
+def test_command_line_of_the_offline_system():
+    config = parse(MOTIF)
+    assert (config.reward.llm_reward_coeff, config.reward.extrinsic_reward_coeff) == (0.1, 0.1)
+    assert config.run.train_for_env_steps == 2_000_000_000
+    assert config.run.save_every_steps == 10_000_000
+    assert config.learner.batch_size == 4096 and config.actors.num_workers == 24
+    assert config.learner.reward_scale == 0.1 and config.run.seed == 777
+
+
+def test_reward_model_flags_are_told_together():
+    text = message(f"{MOTIF} {MOTIF_REWARD_MODEL}")
+    for name in ("--reward_dir", "--reward_encoder", "--eps_threshold_quantile"):
+        assert name in text
+    assert "yet" in text
+
+
+def test_every_setting_is_a_flag_with_its_default():
+    assert flags.parse([]) == Config()
+    values = flags.define_flags()
+    for field, default in settings(Config()):
+        assert values[field.name].value == default
+        assert (values[field.name].help or "").endswith(field.metadata["help"])
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("--use_rnn", True),
+        ("--nouse_rnn", False),
+        ("--no-use-rnn", None),
+        ("--use_rnn=false", False),
+        ("--use_rnn False", False),
+        ("--use-rnn no", False),
+        ("--use_rnn 0 --seed 3", False),
+        ("--use_rnn --seed 3", True),
+        ("--nouse_rnn --use_rnn yes", True),
+    ],
+)
+def test_forms_of_booleans(line, expected):
+    if expected is None:
+        with pytest.raises(UserError, match="unknown flag"):
+            parse(line)
+    else:
+        assert parse(line).network.use_rnn is expected
+
+
+def test_dashes_equal_signs_aliases_and_the_last_one_wins():
+    assert parse("--batch-size=64").learner.batch_size == 64
+    assert parse("-batch_size 64").learner.batch_size == 64
+    assert parse("--llm-reward 0.2").reward.llm_reward_coeff == 0.2
+    assert parse("--extrinsic_reward=3 --extrinsic_reward_coeff 0.5").reward.extrinsic_reward_coeff == 0.5
+    assert parse("--wandb_proj=a=b").run.wandb_proj == "a=b"
+    assert flags.parse(["--wandb_proj="]).run.wandb_proj == ""
+
+
+def test_a_value_may_begin_with_dashes():
+    assert parse("--experiment --odd").run.experiment == "--odd"
+    assert parse("--llm_reward_coeff -1").reward.llm_reward_coeff == -1
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("--batch_sise 3", ["--batch_sise", "--batch_size"]),
+        ("--xyzzy", ["--xyzzy", "--help"]),
+        ("--batch_size abc", ["--batch_size", "abc"]),
+        ("--use_rnn=maybe", ["use_rnn", "maybe"]),
+        ("--nonlinearity gelu", ["nonlinearity", "elu"]),
+        ("--seed", ["--seed", "value"]),
+        ("train", ["train", "not a flag"]),
+        ("--", ["not a flag"]),
+        ("--algo PPO", ["algo", "APPO"]),
+        ("--env doom", ["env", "nle_fixed_eat_action"]),
+        ("", ["--llm_reward_type", "none", "online_cls"]),
+        ("--llm_reward_type rnd", ["rnd", "none, online_cls"]),
+        ("--llm_reward_type online_cls", ["--llm_reward_coeff above 0"]),
+        ("--llm_reward_type none --llm_reward_coeff 0.1", ["none", "--llm_reward_coeff 0"]),
+        (GIVEN + "--llm_reward_coeff -0.1", ["--llm_reward_coeff -0.1"]),
+        (GIVEN + "--root_env NetHackScor-v1", ["NetHackScor-v1", "NetHackScore-v1"]),
+        (GIVEN + "--batch_size 1000", ["--batch_size 1000", "--rollout 32"]),
+        (GIVEN + "--llm_server_addr ftp://h", ["ftp://h"]),
+        (GIVEN + "--prompt_file /nowhere/p.json", ["/nowhere/p.json"]),
+        (GIVEN + "--llm_api_key_file /nowhere/key", ["/nowhere/key"]),
+        (GIVEN + "--llm_size 70", ["--llm_size", "--llm_model"]),
+        (GIVEN + "--num-gpus 8", ["--num_gpus", "--llm_model"]),
+    ],
+)
+def test_refused_in_one_line(line, words):
+    text = message(line)
+    for word in words:
+        assert word in text
+
+
+def test_none_needs_no_coefficient():
+    flags.check(parse("--llm_reward_type none"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--with_pbt True",
+        "--with_pbt",
+        "--pbt_mutation_rate 0.15",
+        "--num_policies 2",
+        "--gae_lambda 0.95",
+        "--use_cpc=true",
+        "--cpc_forward_steps 8",
+        "--use_spectral_norm True",
+        "--actor_critic_share_weights False",
+        "--adaptive_stddev True",
+        "--with_vtrace False",
+    ],
+)
+def test_what_is_not_carried_over_is_refused_by_name(line):
+    assert line.split()[0].split("=")[0] in message(GIVEN + line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--algo APPO",
+        "--env nle_fixed_eat_action",
+        "--device gpu",
+        "--with_pbt False",
+        "--num_policies 1",
+        "--actor_critic_share_weights True",
+        "--use_cpc=false --seed 4",
+    ],
+)
+def test_what_is_done_anyway_is_accepted(line):
+    flags.check(parse(GIVEN + line))
+
+
+def test_device_cpu_is_obeyed(monkeypatch):
+    import os
+
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    parse("--device cpu")
+    assert os.environ["JAX_PLATFORMS"] == "cpu"
+
+
+def test_no_flag_is_both_offered_and_refused():
+    for field, _ in settings(Config()):
+        for name in (field.name, *field.metadata["aliases"]):
+            assert refused_flags.find_refusal(name) is None, name
+
+
+def test_where_the_api_key_comes_from(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENAI_API_KEY", "from-environment")
+    file = tmp_path / "key"
+    file.write_text("from-file\nmore\n")
+    assert parse("").annotation.llm_api_key == "from-environment"
+    assert parse(f"--llm_api_key_file {file}").annotation.llm_api_key == "from-file"
+    assert parse(f"--llm_api_key_file {file} --llm_api_key typed").annotation.llm_api_key == "typed"
+    file.write_text("\n")
+    with pytest.raises(UserError, match="llm_api_key_file"):
+        parse(f"--llm_api_key_file {file}")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert parse("").annotation.llm_api_key == ""
+
+
+def test_help_names_every_flag_and_topic():
+    text = flags.help_text("python -m launch.train")
+    for field, _ in settings(Config()):
+        assert f"--{field.name} (" in text
+    assert "The intrinsic reward." in text and "--extrinsic_reward." in text
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_the_global_flags_stay_untouched():
+    flags.parse(["--seed", "3"])
+    assert "seed" not in absl_flags.FLAGS

@@ -1,0 +1,173 @@
+"""Imports point one way; JAX stays out of the actors; flags stay in the launchers; names stay in the registry."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "oni_jax"
+
+EVERYWHERE = {"config", "types"}
+# Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
+MAY_IMPORT = {
+    "config": set(),
+    "types": set(),
+    "ops": set(),
+    "networks": {"ops"},
+    "envs": set(),
+    "buffers": {"envs.base"},
+    "actors": {"envs", "buffers", "runtime"},
+    "inference": {"actors.pool", "buffers", "networks", "ops", "runtime"},
+    "learner": {"rewards.base", "networks", "ops", "buffers", "parallel", "runtime"},
+    "rewards": {"networks", "ops", "parallel"},
+    "annotation": {"runtime"},
+    "metrics": set(),
+    "runtime": set(),
+    "parallel": set(),
+    "checkpointing": set(),
+    "experiment": set(),
+    "training": {
+        "actors",
+        "buffers",
+        "checkpointing",
+        "inference",
+        "learner",
+        "metrics",
+        "rewards.base",
+        "runtime",
+    },
+    "evaluation": {"actors", "buffers", "checkpointing", "envs", "inference", "metrics", "networks", "runtime"},
+}
+WITHOUT_JAX = ("types", "config", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
+ABOVE_SYSTEM = ("launch", "benchmarks", "tests")
+
+
+def sources(*folders: str) -> list[pathlib.Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imported(path: pathlib.Path) -> Iterator[str]:
+    """Full names of what a file imports, anywhere in it. `from a import b` counts as a.b."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part_of(path: pathlib.Path) -> str:
+    """`learner` for oni_jax/learner/loop.py, `runtime` for oni_jax/runtime.py."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def is_allowed(module: str, allowed: set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+def violations(path: pathlib.Path) -> list[str]:
+    """Imports of oni_jax that a file of oni_jax may not have."""
+    part = part_of(path)
+    allowed = MAY_IMPORT.get(part, set()) | EVERYWHERE | {part}
+    inner = [name.removeprefix("oni_jax.") for name in imported(path) if name.startswith("oni_jax.")]
+    outer = [name for name in imported(path) if name.split(".")[0] in ABOVE_SYSTEM]
+    return [name for name in inner if not is_allowed(name, allowed)] + outer
+
+
+@pytest.mark.parametrize("path", sources("oni_jax"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    if part_of(path) in ("system", "__init__"):
+        pytest.skip("may import every part")
+    assert part_of(path) in MAY_IMPORT, "a new part of oni_jax: say in MAY_IMPORT what it may import"
+    assert violations(path) == []
+
+
+@pytest.mark.parametrize("part", WITHOUT_JAX)
+def test_parts_without_jax(part):
+    folder = PACKAGE / part
+    paths = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    stems = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    code = f"import sys, {', '.join(stems)}; found = {{'jax', 'flax'}} & set(sys.modules); assert not found, found"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_launchers_import_no_jax_before_they_need_it():
+    stems = [f"launch.{path.stem}" for path in sources("launch") if path.stem not in ("__init__", "__main__")]
+    code = f"import sys, {', '.join(stems)}; assert 'jax' not in sys.modules"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("path", sources("oni_jax"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_flags_stay_in_the_launchers(path):
+    assert not [name for name in imported(path) if name.split(".")[0] in ("absl", "argparse")]
+
+
+def mentions_pmap(path: pathlib.Path) -> bool:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "pmap")
+        or (isinstance(node, ast.alias) and node.name == "pmap")
+        for node in nodes
+    )
+
+
+def test_only_parallel_knows_pmap():
+    assert {path.name for path in sources("oni_jax", "launch") if mentions_pmap(path)} <= {"parallel.py"}
+
+
+def compared_words(path: pathlib.Path) -> set[str]:
+    """Words that a file compares something with, also by `in (...)`, by a dict's keys, or by `match`."""
+    words = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            inside = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        elif isinstance(node, ast.MatchValue):
+            inside = [node.value]
+        elif isinstance(node, ast.Dict):
+            inside = [key for key in node.keys if key is not None]
+        else:
+            continue
+        words |= {part.value for part in inside if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    return words
+
+
+def test_reward_names_are_compared_only_in_the_registry():
+    from oni_jax.rewards.registry import REWARD_TYPES
+
+    names = set(REWARD_TYPES) - {"none"}  # an ordinary word, that other settings have too
+    assert names
+    found = {str(path.relative_to(ROOT)) for path in sources("oni_jax", "launch") if compared_words(path) & names}
+    assert found == {"oni_jax/rewards/registry.py"}
+    readers = [path for path in sources("oni_jax", "launch") if "llm_reward_type ==" in path.read_text()]
+    assert readers == []
+
+
+@pytest.mark.parametrize(
+    "file, text, expected",
+    [
+        ("learner/x.py", "from oni_jax.envs import base", ["envs.base"]),
+        ("learner/x.py", "from oni_jax.rewards.registry import make_reward", ["rewards.registry.make_reward"]),
+        ("learner/x.py", "from oni_jax.rewards.base import Reward", []),
+        ("metrics/x.py", "import oni_jax.learner.loop", ["learner.loop"]),
+        ("envs/x.py", "def f():\n    from launch import flags", ["launch.flags"]),
+        ("runtime.py", "from oni_jax.config import Config", []),
+    ],
+)
+def test_the_checker_itself(tmp_path, monkeypatch, file, text, expected):
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert violations(path) == expected
+
+
+def test_the_checker_sees_names_compared(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("a == 'p'\nb in ('q', 'r')\n{'s': 1}\nmatch c:\n    case 't':\n        pass\nprint('u')\n")
+    assert compared_words(path) == {"p", "q", "r", "s", "t"}

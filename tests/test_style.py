@@ -1,0 +1,21 @@
+"""ruff and pyright find nothing."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMMANDS = {
+    "lint": ["ruff", "check", "."],
+    "format": ["ruff", "format", "--check", "."],
+    "types": ["pyright"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_clean(name):
+    command = COMMANDS[name]
+    result = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
