@@ -15,7 +15,7 @@ setup(
     packages=find_packages(include=["oni_jax", "oni_jax.*", "launch", "launch.*"]),
     package_data={
         "oni_jax.annotation": ["prompts/*.json"],
-        "oni_jax.envs": ["*.npy", "*.md", "*.txt"],  # the glyph table, and its font's licence
+        "oni_jax.envs": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "launch": ["slurm/*"],
     },
     python_requires=">=3.11",

@@ -59,7 +59,7 @@ def check(config: Config) -> None:
         raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff 0, not {coeff}")
     if not always_zero and coeff == 0:
         raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff above 0")
-    env_spec(config.env)
+    env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
     if reward.asks_llm:
         load_prompt(config.annotation)
         load_chat_template(config.annotation.llm_chat_template)

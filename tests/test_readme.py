@@ -1,0 +1,77 @@
+"""The README's tables say what the code says. `python -m tests.test_readme` writes them anew."""
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from launch import __main__ as listing
+from launch import refused_flags
+from oni_jax import metrics
+from oni_jax.config import Config
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+
+
+def flags_table() -> str:
+    """Every setting, one table a topic."""
+    lines = []
+    for section in dataclasses.fields(Config):
+        part = getattr(Config(), section.name)
+        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", "", "| flag | default | |", "|---|---|---|"]
+        lines += [_row(field) for field in dataclasses.fields(part)]
+    return "\n".join([*lines, ""])
+
+
+def _row(field: dataclasses.Field) -> str:
+    names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
+    default = str(field.default).lower() if field.type is bool else str(field.default)
+    choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
+    text = field.metadata["help"] + (choices if field.metadata["choices"] else "")
+    mark = " •" if field.metadata["fixed"] else ""
+    return f"| {names}{mark} | {f'`{default}`' if default else ''} | {text.replace('|', chr(92) + '|')} |"
+
+
+def metrics_table() -> str:
+    """The table in the docstring of `oni_jax.metrics`."""
+    rows = [line for line in (metrics.__doc__ or "").splitlines() if line.startswith("|")]
+    return "\n".join(["", *rows, ""])
+
+
+TABLES = {"flags": flags_table, "metrics": metrics_table}
+
+
+def between(name: str) -> re.Pattern:
+    return re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_up_to_date(name):
+    found = between(name).search(README.read_text())
+    assert found, f"no place for {name}"
+    expected = f"{found[1]}{TABLES[name]()}\n{found[2]}"
+    assert found[0] == expected, "run `python -m tests.test_readme`"
+
+
+def test_what_it_names_exists():
+    text = README.read_text()
+    for path in re.findall(r"`((?:oni_jax|launch|benchmarks|tests)/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), path
+    for program in re.findall(r"-m launch\.(\w+)", text):
+        assert program in listing.programs(), program
+    offered = {field.name for section in dataclasses.fields(Config) for field in dataclasses.fields(section.type)}  # pyright: ignore
+    forms = {"flag-name", "flag_name", "nox"}
+    accepted = {"algo", "env", "device", "help"}
+    of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
+    for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
+        assert name in offered or refused_flags.find_refusal(name), name
+
+
+if __name__ == "__main__":
+    text = README.read_text()
+    for name, make_table in TABLES.items():
+        table = make_table()
+        text = between(name).sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    README.write_text(text)
