@@ -51,8 +51,8 @@ class CaptionTracker:
         new: list[bytes] = []
 
         ended = records["terminated"] | records["truncated"]
-        outcomes = [(i, *self._count(i, finals[self._caption][i].tobytes(), new)) for i in np.flatnonzero(ended)]
-        for i in np.flatnonzero(records["is_first"]):
+        outcomes = [(i, *self._count(i, finals[self._caption][i].tobytes(), new)) for i in ended.nonzero()[0].tolist()]
+        for i in records["is_first"].nonzero()[0].tolist():
             self._counts[i].clear()
         texts = records[self._caption].tobytes()
         size = len(texts) // len(records)

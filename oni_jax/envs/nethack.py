@@ -2,31 +2,16 @@
 
 import tempfile
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
-from nle import nethack
 
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack_game import GameArrays, NetHackGame
-from oni_jax.envs.tasks import GOAL_REWARD, Task
+from oni_jax.envs.tasks import GOAL_REWARD, Task, nethack
+from oni_jax.envs.terminal import WINDOW_SIZE, TerminalGroup
 from oni_jax.types import ArraySpec, EnvSpec
 
 RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status
-
-WINDOW_SIZE = 12
-TERMINAL_ROWS, TERMINAL_COLUMNS = nethack.OBSERVATION_DESC["tty_chars"]["shape"]
-# Blank cells before and after a terminal, so that a window may hang over its top and bottom.
-MARGIN = (WINDOW_SIZE // 2) * TERMINAL_COLUMNS + WINDOW_SIZE // 2
-PLANE_SIZE = MARGIN + TERMINAL_ROWS * TERMINAL_COLUMNS + MARGIN
-# [x, column of the window]: whether it lies on the terminal when the hero's x is this
-COLUMN_MASKS = np.array(
-    [
-        [0 <= x - WINDOW_SIZE // 2 + column < TERMINAL_COLUMNS for column in range(WINDOW_SIZE)]
-        for x in range(TERMINAL_COLUMNS)
-    ],
-    np.uint8,
-)
 
 BLSTATS_SCALE = np.zeros(27)
 BLSTATS_SCALE[[0, 1]] = 1 / 79, 1 / 21  # x, y
@@ -69,35 +54,10 @@ def nethack_spec(task: Task, with_glyphs: bool = False) -> EnvSpec:
     return EnvSpec(observations, num_actions=len(task.keys), caption="message", episode_stats=EPISODE_STATS)
 
 
-class Terminals(NamedTuple):
-    """The screens of N games, laid out so that windows of them are slices."""
-
-    cells: np.ndarray  # [N, 2, PLANE_SIZE] uint8; characters, colours
-    chars: np.ndarray  # [N, 24, 80] uint8; part of cells
-    colors: np.ndarray  # [N, 24, 80] int8; part of cells
-    windows: np.ndarray  # [N * 2 * PLANE_SIZE - ..., 12, 12] uint8; view: the window that begins at each cell
-    offsets: np.ndarray  # [N, 2] int64; where the window of a hero at (0, 0) begins
-
-
 def engine_array(name: str, num_games: int) -> np.ndarray:
     """Zeros [N, ...] of the shape and type that the engine writes for `name`."""
     description = nethack.OBSERVATION_DESC[name]
     return np.zeros((num_games, *description["shape"]), description["dtype"])
-
-
-def allocate_terminals(num_games: int) -> Terminals:
-    cells = np.zeros((num_games, 2, PLANE_SIZE), np.uint8)
-    screens = cells[:, :, MARGIN : PLANE_SIZE - MARGIN].reshape(num_games, 2, TERMINAL_ROWS, TERMINAL_COLUMNS)
-    assert np.shares_memory(screens, cells)
-    last_window = (WINDOW_SIZE - 1) * TERMINAL_COLUMNS + WINDOW_SIZE
-    windows = np.lib.stride_tricks.as_strided(
-        cells,
-        (cells.size - last_window + 1, WINDOW_SIZE, WINDOW_SIZE),
-        (1, TERMINAL_COLUMNS, 1),
-        writeable=False,
-    )
-    offsets = np.arange(num_games * 2).reshape(num_games, 2) * PLANE_SIZE
-    return Terminals(cells, screens[:, 0], screens[:, 1].view(np.int8), windows, offsets)
 
 
 class NetHackVectorEnv:
@@ -139,7 +99,7 @@ class NetHackVectorEnv:
         self._max_episode_steps = max_episode_steps
         self._with_glyphs = with_glyphs
 
-        self._terminals = allocate_terminals(num_envs)
+        self._terminals = TerminalGroup(num_envs)
         self.arrays = GameArrays(
             **{name: engine_array(name, num_envs) for name in ("blstats", "message", "glyphs")},
             tty_chars=self._terminals.chars,
@@ -183,7 +143,7 @@ class NetHackVectorEnv:
         records["reward"] = rewards
         records["terminated"] = self.end_status > 0
         records["truncated"] = self.end_status == ABORTED
-        for i in np.flatnonzero(self.end_status).tolist():
+        for i in self.end_status.nonzero()[0].tolist():
             out.finals[i] = records[i]
             out.episode_stats[i] = self._episode_stats(i)
             if self.end_status[i] != DEATH:
@@ -207,7 +167,7 @@ class NetHackVectorEnv:
         return self._games[i].kill_count
 
     def _make_games(self) -> list[NetHackGame]:
-        # NLE makes each game's folder where tempfile says: in one of ours, which a killed process leaves under our name.
+        # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's leftovers have a name.
         directory, tempfile.tempdir = tempfile.tempdir, self._directory.name
         try:
             return [NetHackGame(self._task, self.arrays, i) for i in range(self.num_envs)]
@@ -240,7 +200,7 @@ class NetHackVectorEnv:
     def _score_rewards(self) -> np.ndarray:
         before, after = self.previous_blstats, self.arrays.blstats
         rewards = (after[:, nethack.NLE_BL_SCORE] - before[:, nethack.NLE_BL_SCORE]).astype(float)
-        for i in np.flatnonzero(rewards):
+        for i in rewards.nonzero()[0].tolist():
             if not self._games[i].in_normal_game():  # the statistics are no longer a game's
                 rewards[i] = 0
         rewards[after[:, nethack.NLE_BL_TIME] == before[:, nethack.NLE_BL_TIME]] += TIME_PENALTY
@@ -251,7 +211,7 @@ class NetHackVectorEnv:
         left = (after[:, nethack.NLE_BL_DLEVEL] != before[:, nethack.NLE_BL_DLEVEL]) | (
             after[:, nethack.NLE_BL_DNUM] != before[:, nethack.NLE_BL_DNUM]
         )
-        for i in np.flatnonzero(left):
+        for i in left.nonzero()[0].tolist():
             self._known_squares[i][self._level(i)] = self._num_known_squares(i)
 
     def _level(self, i: int) -> tuple[int, int]:
@@ -279,14 +239,11 @@ class NetHackVectorEnv:
 
     def _observe(self, rows: slice, records: np.ndarray) -> None:
         """Writes the observations of these games."""
-        terminals = self._terminals
         blstats, records = self.arrays.blstats[rows], records[rows]
-        x, y = blstats[:, nethack.NLE_BL_X], blstats[:, nethack.NLE_BL_Y]
-        windows = terminals.windows[terminals.offsets[rows] + (y * TERMINAL_COLUMNS + x)[:, None]]
-        windows *= COLUMN_MASKS[x][:, None, None, :]
+        windows = self._terminals.windows(rows, blstats[:, nethack.NLE_BL_X], blstats[:, nethack.NLE_BL_Y])
         records["chars"] = windows[:, 0]
         records["colors"] = windows[:, 1]
-        records["vector_obs"] = np.clip(blstats * BLSTATS_SCALE, -VECTOR_OBS_BOUND, VECTOR_OBS_BOUND)
+        records["vector_obs"] = (blstats * BLSTATS_SCALE).clip(-VECTOR_OBS_BOUND, VECTOR_OBS_BOUND)
         records["message"] = self.arrays.message[rows]
         if self._with_glyphs:
             records["glyphs"] = self.arrays.glyphs[rows]

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from nle import nethack
 
-from oni_jax.envs.tasks import Task
+from oni_jax.envs.tasks import Task, nethack
 
 CHARACTER = "Agent-mon-hum-neu-mal"
 MAX_OPENING_PRESSES = 1000
@@ -87,13 +86,17 @@ class NetHackGame:
                     break
         engine, internal = self._engine, self._internal
         engine.step(key)
-        self._read_message()
+        message = self.message = self._message.tobytes() if self._message[0] else b""
         if engine.done():
             return True
-        waits = internal[IN_MORE] or internal[IN_QUESTION] or internal[IN_LINE_INPUT]
-        if not waits and not (self._extended and (key == CAST or self.message)):
-            return False
-        return self._press_known(key, self._questions_left)
+        if (
+            internal[IN_MORE]
+            or internal[IN_QUESTION]
+            or internal[IN_LINE_INPUT]
+            or (self._extended and (key == CAST or SKILL_MESSAGE in message))
+        ):
+            return self._press_known(key, self._questions_left)
+        return False
 
     def quit(self) -> None:
         """Ends a running game politely: the next one starts from a finished one."""

@@ -4,10 +4,12 @@ A goal is tested on a whole group of N games at once; a task without one is the 
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import nle.nethack
 import numpy as np
-from nle import nethack
+
+nethack: Any = nle.nethack  # written in C and by star imports: type checkers can't see into it
 
 Goal = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """(blstats [N, 27], messages [N, 256], glyphs [N, 21, 79]) -> reached [N] bool."""
