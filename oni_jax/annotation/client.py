@@ -1,0 +1,295 @@
+"""An asynchronous client of one OpenAI-compatible server: sends a request, and hands back exactly as many replies.
+
+What goes wrong is a RequestError with a name of its own. Retrying, halving and waiting are the labeller's part.
+"""
+
+import asyncio
+import dataclasses
+import json
+import os
+import re
+import types
+import urllib.parse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from oni_jax.annotation.answers import HELPFUL, UNHELPFUL, Reply, read_choice
+from oni_jax.annotation.prompts import Prompt, load_chat_template, render_chat
+from oni_jax.config import AnnotationConfig, UserError
+
+DEFAULT_PORT = 9001
+CONNECT_TIMEOUT_SECS = 10.0
+KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
+MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
+MAX_ANSWER_BYTES_PER_CHOICE = 1 << 17
+_NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
+_OVERLOADED = (429, 502, 503, 504)
+
+# Restricting an answer to the labels is in no standard: each server has fields of its own.
+CONSTRAINTS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "vllm": {"structured_outputs": {"choice": [HELPFUL, UNHELPFUL]}},
+    "sglang": {"regex": f"({HELPFUL}|{UNHELPFUL})"},
+    # Under a grammar the plain log-probabilities are still those of the unrestricted model.
+    "llamacpp": {"grammar": f'root ::= "{HELPFUL}" | "{UNHELPFUL}"', "post_sampling_probs": True},
+    "json_schema": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "name": "label",
+                "strict": True,
+                "schema": {"type": "string", "enum": [HELPFUL, UNHELPFUL]},
+            },
+        }
+    },
+}
+
+
+@dataclasses.dataclass(eq=False)
+class RequestError(Exception):
+    """A request that brought no replies. `name` is what it is counted under."""
+
+    name: str
+    detail: str = ""  # one line, for people
+    status: int = 0
+    server_at_fault: bool = False  # absent, overloaded or misconfigured: the same prompts may do later
+    retry_after_secs: float = 0.0
+
+
+def server_url(address: str) -> str:
+    """The base URL of an address: host, host:port (9001 when left out) or an http(s) URL; `/v1` unless it has a path.
+
+    Raises:
+        UserError: anything else.
+    """
+    hint = "must be host, host:port or an http(s) URL"
+    text = address.strip()
+    if "://" not in text:
+        text = f"http://{text}" if text.count(":") < 2 or "[" in text else f"http://[{text}]"
+        default_port = f":{DEFAULT_PORT}"
+    else:
+        default_port = ""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise UserError(f"--llm_server_addr {address}: {hint} ({error})") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):
+        raise UserError(f"--llm_server_addr {address!r}: {hint}")
+    if parts.username or parts.password or parts.query or parts.fragment or parts.netloc.endswith(":"):
+        raise UserError(f"--llm_server_addr: {hint}, without a password, query or fragment (--llm_api_key holds a key)")
+    netloc = parts.netloc if port is not None else f"{parts.netloc}{default_port}"
+    return f"{parts.scheme}://{netloc}{parts.path.rstrip('/') or '/v1'}"
+
+
+def api_key_header(config: AnnotationConfig) -> dict[str, str]:
+    """The Authorization header, empty without a key. Raises UserError for a key that no header can hold."""
+    key = (config.llm_api_key or os.environ.get("OPENAI_API_KEY", "")).strip()
+    if not key.isascii() or not key.isprintable():
+        raise UserError("--llm_api_key holds characters that can't be sent; give it in plain ASCII, on one line")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class Client:
+    """Asks about messages at one server. Used as an asynchronous context manager, inside a running loop.
+
+    Raises:
+        UserError: bad address, key, prompt file or chat template.
+    """
+
+    def __init__(self, config: AnnotationConfig, prompt: Prompt):
+        self._config, self._prompt = config, prompt
+        self._chat = config.llm_api == "chat"
+        self._url = server_url(config.llm_server_addr) + ("/chat/completions" if self._chat else "/completions")
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **api_key_header(config)}
+        self._key = self._headers.get("Authorization", "").removeprefix("Bearer ")
+        self._chat_template = load_chat_template(config.llm_chat_template)
+        self._optional = self._optional_fields()
+        self._optional_proven = False
+        self.events: Counter[str] = Counter()  # things that were put right: choices out of order, fields dropped
+
+    async def __aenter__(self) -> "Client":
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_note_reuse)
+        timeout = aiohttp.ClientTimeout(total=self._config.llm_timeout_secs, sock_connect=CONNECT_TIMEOUT_SECS)
+        options: dict[str, Any] = {"headers": self._headers, "timeout": timeout, "cookie_jar": aiohttp.DummyCookieJar()}
+        pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECS)
+        self._session = aiohttp.ClientSession(connector=pool, trace_configs=[trace], **options)
+        self._fresh_session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True), **options
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+        await self._fresh_session.close()
+
+    async def ask(self, messages: Sequence[bytes]) -> list[Reply]:
+        """One reply a message, in their order. More than one message only where lists are offered (completions).
+
+        Raises:
+            RequestError: there are no replies.
+        """
+        optional = self._optional
+        while True:
+            try:
+                replies = await self._request(messages, optional)
+                break
+            except RequestError as error:
+                fewer = self._fewer(optional, error)
+                if fewer is None:
+                    raise
+                optional = fewer
+        if optional != self._optional:  # remembered only now: without them it worked
+            self.events["fields_dropped"] += len(self._optional) - len(optional)
+            self._optional = optional
+        self._optional_proven = True
+        return replies
+
+    def _fewer(self, optional: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
+        """The fields to try again with: without those that the server names, or without any. None: not to blame."""
+        if self._optional_proven or not optional or error.status not in (400, 422, 500):
+            return None
+        rest = {name: value for name, value in optional.items() if name not in error.detail}
+        if len(rest) < len(optional):
+            return rest
+        return None if error.status == 500 else {}
+
+    def _optional_fields(self) -> dict[str, Any]:
+        """Fields that a server may refuse."""
+        if self._config.llm_answer != "label":
+            return {}
+        num_top = _NUM_TOP_LOGPROBS[self._config.llm_api]
+        logprobs = {"logprobs": True, "top_logprobs": num_top} if self._chat else {"logprobs": num_top}
+        return {**logprobs, **CONSTRAINTS[self._config.llm_constraint]}
+
+    def _body(self, messages: Sequence[bytes], optional: Mapping[str, Any]) -> bytes:
+        config, prompt = self._config, self._prompt
+        body: dict[str, Any] = {"model": config.llm_model, "temperature": config.llm_temperature, **optional}
+        label = config.llm_answer == "label"
+        body["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS) if label else config.llm_max_tokens
+        users = [prompt.user(message) for message in messages]
+        if self._chat:
+            turns = (("system", prompt.system), ("user", users[0]))
+            body["messages"] = [{"role": role, "content": content} for role, content in turns]
+        else:
+            prompts = [render_chat(self._chat_template, prompt.system, user) for user in users]
+            body["prompt"] = prompts if len(prompts) > 1 else prompts[0]
+        return json.dumps(body).encode()
+
+    async def _request(self, messages: Sequence[bytes], optional: Mapping[str, Any]) -> list[Reply]:
+        body = self._body(messages, optional)
+        max_bytes = (1 + len(messages)) * MAX_ANSWER_BYTES_PER_CHOICE
+        reuse = types.SimpleNamespace(reused=False)
+        try:
+            raw = await self._post(self._session, body, max_bytes, reuse)
+        except RequestError as error:
+            # A pooled connection that the server had closed: its request was never read, so once more on a new one.
+            if error.name != "disconnected" or not reuse.reused:
+                raise
+            self.events["stale_connections"] += 1
+            raw = await self._post(self._fresh_session, body, max_bytes, None)
+        return self._read(raw, len(messages))
+
+    async def _post(self, session: aiohttp.ClientSession, body: bytes, max_bytes: int, reuse: object) -> bytes:
+        """The body of a good answer, of at most `max_bytes`."""
+        answered = False
+        try:
+            async with session.post(self._url, data=body, allow_redirects=False, trace_request_ctx=reuse) as response:
+                answered = True
+                raw = bytearray()
+                async for chunk in response.content.iter_any():
+                    raw += chunk
+                    if len(raw) > max_bytes:
+                        response.close()
+                        raise RequestError("too_large", f"an answer of more than {max_bytes} bytes")
+                if response.status != 200:
+                    raise self._refusal(response, bytes(raw))
+                return bytes(raw)
+        except TimeoutError:
+            name = "too_slow" if answered else "timed_out"
+            raise RequestError(name, f"no whole answer within {self._config.llm_timeout_secs:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise RequestError("unreachable", self._line(str(error)), server_at_fault=True) from None
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError) as error:
+            raise RequestError("disconnected", self._line(f"{type(error).__name__}: {error}")) from None
+        except (aiohttp.ClientError, ValueError) as error:
+            raise RequestError("bad_http", self._line(f"{type(error).__name__}: {error}")) from None
+
+    def _refusal(self, response: aiohttp.ClientResponse, raw: bytes) -> RequestError:
+        """A status other than 200, by name. A status is not to be trusted: a dead worker may be a 400."""
+        status, detail = response.status, self._line(raw[:2000].decode("utf-8", "replace"))
+        if status in (401, 403):
+            return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
+        if status in (400, 404) and re.search("model", detail, re.I) and self._config.llm_model in detail:
+            detail = f"the server has no model {self._config.llm_model}: {detail}"
+            return RequestError("wrong_model", detail, status, server_at_fault=True)
+        if 300 <= status < 400:
+            location = self._line(response.headers.get("Location", ""))
+            detail = f"the server redirects to {location}; name that address if you trust it"
+            return RequestError("redirected", detail, status, server_at_fault=True)
+        if status == 404:
+            return RequestError("http_404", f"no such endpoint: {self._url}", status, server_at_fault=True)
+        wait = _retry_after(response.headers.get("Retry-After", ""))
+        return RequestError(f"http_{status}", detail, status, status in _OVERLOADED, wait)
+
+    def _line(self, text: str) -> str:
+        """A server's words as one short line, without the key."""
+        if self._key:
+            text = text.replace(self._key, "***")
+        return " ".join(text.split())[:300]
+
+    def _read(self, raw: bytes, num_choices: int) -> list[Reply]:
+        """Exactly `num_choices` replies, by index."""
+        try:
+            answer = json.loads(raw)
+            choices = answer["choices"]
+        except (ValueError, RecursionError, TypeError, KeyError, LookupError):
+            raise RequestError("broken_json", self._line(raw[:200].decode("utf-8", "replace"))) from None
+        if not isinstance(choices, list) or len(choices) != num_choices:
+            got = len(choices) if isinstance(choices, list) else 0
+            name = "too_many_choices" if got > num_choices else "too_few_choices"
+            raise RequestError(name, f"{got} choices for {num_choices} prompts")
+        if num_choices > 1:
+            order: list[Any] = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
+            if any(type(index) is not int for index in order) or sorted(order) != list(range(num_choices)):
+                raise RequestError("bad_indices", "the choices' indices are not 0 ... N-1")
+            if order != sorted(order):
+                self.events["choices_reordered"] += 1
+                choices = sorted(choices, key=lambda choice: choice["index"])
+        return [read_choice(choice) for choice in choices]
+
+
+async def _note_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:
+    del session
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx.reused = True
+
+
+def _retry_after(text: str) -> float:
+    """Seconds; 0 for a date or anything else."""
+    return float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text.strip()) else 0.0
+
+
+def check_server(config: AnnotationConfig) -> None:
+    """Raises UserError for a bad address or key, and, with --llm_required, when nothing answers there."""
+    url, headers = server_url(config.llm_server_addr), api_key_header(config)
+    if not config.llm_required:
+        return
+    try:
+        status = asyncio.run(_get_status(f"{url}/models", headers))
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        advice = "start it, or leave out --llm_required to train while waiting for it"
+        raise UserError(f"no LLM server answers at {config.llm_server_addr} ({url}): {advice}") from None
+    if status in (401, 403):
+        raise UserError(f"the LLM server at {config.llm_server_addr} refuses the key: set --llm_api_key")
+
+
+async def _get_status(url: str, headers: Mapping[str, str]) -> int:
+    timeout = aiohttp.ClientTimeout(total=CONNECT_TIMEOUT_SECS)
+    async with aiohttp.ClientSession(timeout=timeout, headers=dict(headers)) as session:
+        async with session.get(url, allow_redirects=False) as response:
+            return response.status

@@ -1,0 +1,104 @@
+"""Faults that the judge can be told to have, for tests: what servers and the wires to them really do."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+Payload = dict[str, Any]
+SLOW_BYTE_SECS = 1.0
+HUGE_ANSWER_BYTES = 1 << 30
+
+
+async def _close(request: web.Request, payload: Payload) -> web.StreamResponse:
+    del payload
+    assert request.transport
+    request.transport.abort()
+    return web.Response()
+
+
+async def _hang(request: web.Request, payload: Payload) -> web.StreamResponse:
+    del request, payload
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def _drip(request: web.Request, payload: Payload) -> web.StreamResponse:
+    del payload
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(SLOW_BYTE_SECS)
+
+
+async def _huge(request: web.Request, payload: Payload) -> web.StreamResponse:
+    del payload
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    for _ in range(HUGE_ANSWER_BYTES >> 16):
+        await response.write(b" " * (1 << 16))
+    return response
+
+
+def _status(status: int, headers: Mapping[str, str] | None = None) -> "Fault":
+    async def refuse(request: web.Request, payload: Payload) -> web.StreamResponse:
+        del request, payload
+        return web.json_response({"error": {"message": "a fault on purpose"}}, status=status, headers=headers)
+
+    return refuse
+
+
+async def _broken_json(request: web.Request, payload: Payload) -> web.StreamResponse:
+    del request
+    text = web.json_response(payload).text or ""
+    return web.Response(text=text[: len(text) // 2], content_type="application/json")
+
+
+def _choices(change: Callable[[list[Payload]], list[Payload]]) -> "Fault":
+    async def answer(request: web.Request, payload: Payload) -> web.StreamResponse:
+        del request
+        return web.json_response({**payload, "choices": change(payload["choices"])})
+
+    return answer
+
+
+def _with_text(text: str) -> Callable[[list[Payload]], list[Payload]]:
+    def change(choices: list[Payload]) -> list[Payload]:
+        said = [
+            {"message": {"role": "assistant", "content": text}} if "message" in c else {"text": text} for c in choices
+        ]
+        return [{**choice, **words, "logprobs": None} for choice, words in zip(choices, said)]
+
+    return change
+
+
+Fault = Callable[[web.Request, Payload], Awaitable[web.StreamResponse]]
+FAULTS: Mapping[str, Fault] = {
+    "http_400": _status(400),
+    "http_429": _status(429),
+    "http_429_retry_after": _status(429, {"Retry-After": "1"}),
+    "http_500": _status(500),
+    "http_503": _status(503),
+    "wrong_key": _status(401),
+    "redirect": _status(307, {"Location": "http://192.0.2.1/v1/"}),
+    "close": _close,
+    "hang": _hang,
+    "drip": _drip,
+    "huge": _huge,
+    "broken_json": _broken_json,
+    "no_choices": _choices(lambda choices: []),
+    "missing_choices": _choices(lambda choices: choices[:-1]),
+    "extra_choices": _choices(lambda choices: [*choices, choices[0]]),
+    "same_index": _choices(lambda choices: [{**choice, "index": 0} for choice in choices]),
+    "shuffled_choices": _choices(lambda choices: random.sample(choices, len(choices))),
+    "unreadable": _choices(_with_text("It could go either way, and I would rather not say.")),
+    "empty_text": _choices(_with_text("")),
+}
+
+
+def draw_fault(kinds: Sequence[str], rate: float, generator: random.Random) -> str | None:
+    """The fault that the next request has, if any: one of `kinds` (all when empty) with probability `rate`."""
+    return generator.choice(list(kinds or FAULTS)) if generator.random() < rate else None

@@ -1,0 +1,81 @@
+"""The embedded judge's knowledge of NetHack: what a message tells of, and which goals that helps. No LLM."""
+
+import re
+from collections.abc import Mapping
+
+# What a message may tell of: a pattern found anywhere in it, and words for the answer.
+EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    name: (re.compile(pattern), words)
+    for name, pattern, words in (
+        (
+            "kill",
+            r"\bYou (kill|destroy|slay|dispatch|dissolve|vaporize)\b(?! the poor)",
+            "a monster killed by the player",
+        ),
+        (
+            "hit",
+            r"\bYou (hit|bite|smite|strike|bash|slash|stab|claw|punch|whip|butt|sting|zap) "
+            r"(it\b|(the|an?) (?!wall|door|kitten|little dog|pony))"
+            r"|\bYou kick (the|an?) (?!door|wall|empty|altar|fountain|sink|throne|kitten|little dog|pony|boulder)|"
+            r"\bYour [\w' -]+ (hits?|kills?|bites?|strikes?) (the|it|an?)\b",
+            "a blow of the player's that landed",
+        ),
+        ("experience", r"\bWelcome (back )?to experience level\b|\bYou feel more experienced\b", "experience gained"),
+        (
+            "gold",
+            r"(?<![\w ])\$ - |^\$ - |\bYou (see here|find|get|collect|receive|have) [\w ]*?\b(gold pieces?|zorkmids?)\b"
+            r"|\b(gold|coins?) (falls?|drops?|lands?) (here|at your feet)",
+            "gold found or picked up",
+        ),
+        (
+            "descent",
+            r"\b(staircase|ladder|stairs?) down\b|\bYou (descend|climb down|go down|fall through)\b"
+            r"|\bThere is a (hole|trap ?door)\b|\b[Aa] trap ?door opens up under you\b|\bYou dig a hole through\b",
+            "a way down",
+        ),
+        (
+            "discovery",
+            r"\bYou (find|discover) (a|an|some) (hidden|secret)\b|^The door opens\b"
+            r"|\b[Tt]he door (crashes|breaks) open\b"
+            r"|\bYou (succeed|unlock|pick the lock)\b|\bThe passage widens\b|\bcorridor widens\b",
+            "new ground to explore",
+        ),
+        ("item", r"(?<!\S)[a-zA-Z] - (?!.*\?)", "an item picked up"),
+        (
+            "recovery",
+            r"\bYou (finish eating|feel (much )?better|feel full|can (see|move|hear) again|are healed)\b"
+            r"|\b(is|was) (delicious|very good)\b|\bis (well-)?pleased\b|\bhopeful feeling\b"
+            r"|\bYou feel (strong|wise|tough|agile|charismatic|smart)\b"
+            r"|\bfeel less confused\b|\bfeels better\b|\bhunger is satisfied\b",
+            "health, food or strength",
+        ),
+        ("miss", r"\bYou (just )?miss\b|\bYou attack thin air\b", "a blow of the player's that missed"),
+        (
+            "harm",
+            r"\b(bites?|hits?|stings?|claws?|kicks?|touches|butts)( you)?!"
+            r"|\bYou (die|fall|are (hit|weak|hungry|faint))\b"
+            r"|\bYou feel (weak|feverish|hungry|sick)\b|\bOuch!|\bYou stop\.|\bdispleased\b",
+            "harm to the player",
+        ),
+        ("pet", r"\b(kitten|housecat|little dog|dog|pony)\b|\bis (killed|destroyed)!", "what others do"),
+    )
+}
+
+HELPFUL_EVENTS: Mapping[str, frozenset[str]] = {
+    "defaultgoal": frozenset({"kill", "gold", "descent", "experience"}),
+    "zeroknowledge": frozenset({"kill", "gold", "descent", "experience", "hit", "discovery", "item", "recovery"}),
+    "combat": frozenset({"kill", "hit"}),
+    "gold": frozenset({"gold"}),
+    "stairs": frozenset({"descent"}),
+}
+
+
+def judge_message(goal: str, message: bytes) -> tuple[bool, str]:
+    """Whether a message is helpful for a goal, and what it tells of, in words."""
+    text = message.decode("latin-1")
+    helpful = HELPFUL_EVENTS[goal]
+    for name in sorted(EVENTS, key=lambda name: name not in helpful):  # the helpful ones first, else as above
+        pattern, words = EVENTS[name]
+        if pattern.search(text):
+            return name in helpful, words
+    return False, "nothing that matters"

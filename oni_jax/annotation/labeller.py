@@ -1,0 +1,267 @@
+"""Labels items: asks, decides what becomes of what failed, commits to the label store, then hands out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from oni_jax.annotation.answers import Reply
+from oni_jax.annotation.backlog import Backlog, Item
+from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
+from oni_jax.config import AnnotationConfig
+from oni_jax.types import Annotation
+
+COMMIT_DELAY_SECS = 0.05
+HANDED_OUT_AT_ONCE = 1000
+MAX_FAILURE_NAMES = 64
+
+WAITING = "waiting for server"
+STATES = {"wrong_key": "wrong key", "wrong_model": "wrong model", "redirected": "redirected to another address"}
+FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
+
+
+class Store(Protocol):
+    """Labels kept on disk, by model and prompt. OSError: can't be read or written for now."""
+
+    def get_many(self, model: str, digest: str, items: Sequence[Item]) -> dict[Item, Annotation]: ...
+
+    def put_many(self, model: str, digest: str, labelled: Sequence[tuple[Annotation, str]]) -> None: ...
+
+    def all(self, model: str, digest: str) -> list[Annotation]: ...
+
+
+class Labeller:
+    """Lives in one event loop: `run` for ever, `submit` meanwhile, `finish` in the end.
+
+    Args:
+        emit: takes annotations that the store holds.
+        forget: takes items that were dropped unasked; they may be submitted again.
+    """
+
+    def __init__(
+        self,
+        config: AnnotationConfig,
+        client: Client,
+        store: Store,
+        digest: str,
+        emit: Callable[[list[Annotation]], None],
+        forget: Callable[[list[Item]], None],
+    ):
+        self._config, self._client, self._store = config, client, store
+        self._key = (config.llm_model, digest)
+        self._emit, self._forget = emit, forget
+        self._backlog = Backlog(config.llm_max_backlog)
+        self._pacer = Pacer(config.llm_batch_size, config.llm_api == "completions", config.llm_max_in_flight)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._num_tries: dict[Item, int] = {}  # failures of items that were asked alone
+        self._unreadable: set[Item] = set()  # answered once, unreadably
+        self._answered: list[tuple[Annotation, str]] = []  # not committed yet
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._fatal: BaseException | None = None
+        self._problem: RequestError | None = None
+        self._store_problem = ""
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._latency_secs = 0.0
+
+    def hand_out_held(self) -> None:
+        """Emits every label that the store holds."""
+        held = self._store.all(*self._key)
+        for start in range(0, len(held), HANDED_OUT_AT_ONCE):
+            self._hand_out(held[start : start + HANDED_OUT_AT_ONCE])
+
+    def submit(self, items: Sequence[Item]) -> None:
+        """Takes in items, the newest last; those already waiting or in flight are passed over."""
+        self._drop(self._backlog.add(items))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Asks about what is submitted, for ever. Raises what only a damaged label store, or a mistake here, raises."""
+        while True:
+            if self._fatal:
+                raise self._fatal
+            wait_secs = self._pacer.wait_secs(len(self._tasks)) if self._backlog and not self._store_problem else None
+            if wait_secs == 0.0:
+                self._ask_next()
+                continue
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), wait_secs)
+            except TimeoutError:
+                pass
+
+    async def finish(self, grace_secs: float) -> None:
+        """Waits for the answers in flight, which are paid for, and commits them."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_secs)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._commit()
+
+    def stats(self) -> dict[str, float | str]:
+        """Counts since the start; `state`: ok, retrying, waiting for server, ...; `problem`: more of it, in a line."""
+        counts = self._counts
+        names = ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped")
+        return {
+            "state": self._state(),
+            "problem": self._store_problem
+            or (f"{self._problem.name}: {self._problem.detail}" if self._problem else ""),
+            **{name: counts[name] for name in (*names, "put_aside")},
+            "backlog": len(self._backlog),
+            "in_flight": self._backlog.num_taken,
+            "latency_secs_mean": self._latency_secs / max(1, counts["requests"] - counts["requests_failed"]),
+            **{f"failures/{name}": count for name, count in self._failures.items()},
+            **{f"events/{name}": count for name, count in self._client.events.items()},
+        }
+
+    def _state(self) -> str:
+        if self._store_problem:
+            return "label store can't be written"
+        if self._problem is None:
+            return "ok"
+        if self._problem.server_at_fault or self._pacer.num_failures >= FAILURES_TO_WAITING:
+            return STATES.get(self._problem.name, WAITING)
+        return "retrying"
+
+    def _ask_next(self) -> None:
+        items = self._backlog.take(self._pacer.num_items())
+        held = self._held(items)
+        if held:
+            self._hand_out(list(held.values()))
+            items = [item for item in items if item not in held]
+        if items:
+            task = asyncio.get_running_loop().create_task(self._ask(items))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _held(self, items: Sequence[Item]) -> dict[Item, Annotation]:
+        """What another run may have put into the store meanwhile."""
+        try:
+            return self._store.get_many(*self._key, items)
+        except OSError:
+            self._failures["label_store"] += 1
+            return {}
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            self._fatal = task.exception()
+        self._changed.set()
+
+    async def _ask(self, items: list[Item]) -> None:
+        start = asyncio.get_running_loop().time()
+        try:
+            replies = await self._client.ask([item[0] for item in items])
+        except RequestError as error:
+            self._failed(items, error)
+        except Exception as error:  # what nobody thought of must not end the service either
+            self._failed(items, RequestError(f"unexpected_{type(error).__name__}", str(error)[:300]))
+        else:
+            self._latency_secs += asyncio.get_running_loop().time() - start
+            self._succeeded(items, replies)
+
+    def _succeeded(self, items: list[Item], replies: list[Reply]) -> None:
+        self._pacer.succeeded(items)
+        self._problem = None
+        self._counts["requests"] += 1
+        self._counts["labels_asked"] += len(items)
+        unreadable = []
+        for item, reply in zip(items, replies):
+            self._num_tries.pop(item, None)
+            if reply.label is None:
+                unreadable.append(item)
+                self._failures["unreadable" if reply.text.strip() else "empty_text"] += 1
+            else:
+                self._unreadable.discard(item)
+                self._answered.append((Annotation(item, reply.label, reply.probability), reply.text))
+        if unreadable:
+            self._retry_unreadable(unreadable)
+        if len(self._answered) >= self._config.llm_batch_size:
+            self._commit()
+        elif self._answered and self._commit_timer is None:
+            self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_SECS, self._commit)
+
+    def _retry_unreadable(self, items: list[Item]) -> None:
+        self._counts["answers_unreadable"] += len(items)
+        once = [item for item in items if item not in self._unreadable]
+        for item in items:
+            if item in self._unreadable:
+                self._put_aside(item)
+        if once:
+            self._unreadable.update(once)
+            self._backlog.ask_again(once)
+
+    def _failed(self, items: list[Item], error: RequestError) -> None:
+        self._pacer.failed(items, error)
+        self._problem = error
+        self._counts["requests"] += 1
+        self._counts["requests_failed"] += 1
+        name = error.name if error.name in self._failures or len(self._failures) < MAX_FAILURE_NAMES else "other"
+        self._failures[name] += 1
+        middle = len(items) // 2
+        if error.server_at_fault:
+            self._drop(self._backlog.put_back(items))
+        elif middle:  # halved until the one bad prompt is found, so that it takes no other with it
+            self._backlog.ask_again(items[:middle])
+            self._backlog.ask_again(items[middle:])
+        else:
+            self._try_later(items[0])
+
+    def _try_later(self, item: Item) -> None:
+        num_tries = self._num_tries[item] = self._num_tries.get(item, 0) + 1
+        if num_tries > self._config.llm_max_retries:
+            self._put_aside(item)
+            return
+        self._backlog.put_to_sleep()
+        asyncio.get_running_loop().call_later(pause_secs(num_tries - 1), self._wake, item)
+
+    def _wake(self, item: Item) -> None:
+        self._backlog.wake(item)
+        self._changed.set()
+
+    def _put_aside(self, item: Item) -> None:
+        """The item gets no label in this run."""
+        self._counts["put_aside"] += 1
+        self._num_tries.pop(item, None)
+        self._unreadable.discard(item)
+        self._backlog.finish([item])
+
+    def _drop(self, items: list[Item]) -> None:
+        if items:
+            self._counts["dropped"] += len(items)
+            for item in items:
+                self._num_tries.pop(item, None)
+                self._unreadable.discard(item)
+            self._forget(items)
+
+    def _commit(self) -> None:
+        """Commits what was answered, and hands it out. While the store can't be written nothing more is asked."""
+        if self._commit_timer:
+            self._commit_timer.cancel()
+            self._commit_timer = None
+        if not self._answered:
+            return
+        try:
+            self._store.put_many(*self._key, self._answered)
+        except OSError as error:
+            self._failures["label_store"] += 1
+            self._store_problem = str(error)
+            self._commit_timer = asyncio.get_running_loop().call_later(LONGEST_PAUSE_SECS, self._commit)
+            return
+        except Exception as error:
+            self._fatal = error
+            self._changed.set()
+            return
+        self._store_problem = ""
+        annotations = [annotation for annotation, _ in self._answered]
+        self._answered = []
+        self._hand_out(annotations)
+        self._changed.set()
+
+    def _hand_out(self, annotations: list[Annotation]) -> None:
+        self._counts["labels_held"] += len(annotations)
+        self._backlog.finish([annotation.item for annotation in annotations])
+        self._emit(annotations)

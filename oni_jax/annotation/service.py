@@ -1,0 +1,199 @@
+"""The annotation service: a process that labels items, and the handle to it in the learner's process."""
+
+import asyncio
+import atexit
+import collections
+import contextlib
+import pickle
+import queue
+import select
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from oni_jax.annotation.backlog import Item
+from oni_jax.annotation.client import Client, check_server
+from oni_jax.annotation.labeller import Labeller, Store
+from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.config import AnnotationConfig
+from oni_jax.runtime import ChildError, start_child, stop_child
+from oni_jax.types import Annotation
+
+__all__ = ["AnnotationService", "check_server"]
+
+STATS_SECS = 0.25
+GRACE_SECS = 5.0  # for answers in flight when the service is closed
+SENT_AT_ONCE_BYTES = 1 << 14  # fits into a pipe that can be written at all, so that sending never waits
+RECEIVED_AT_ONCE = 100
+_STARTING = dict.fromkeys(
+    ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
+    + ("backlog", "in_flight", "latency_secs_mean"),
+    0.0,
+)
+
+
+class AnnotationService:
+    """Labels items in a process of its own. No call waits, except `close`.
+
+    Args:
+        config: with the address of a server, which need not be there yet.
+        store: a picklable label store; what it holds is handed out first and never asked.
+
+    Raises:
+        UserError: bad address, key, prompt file or chat template.
+    """
+
+    def __init__(self, config: AnnotationConfig, store: Store):
+        prompt = load_prompt(config)
+        Client(config, prompt)  # raises what its process would raise out of sight
+        self._max_outgoing = config.llm_max_backlog
+        self._outgoing: collections.deque[Item] = collections.deque()
+        # Hashes of the items that wait, are labelled or were put aside: at 1e6 items, two collide once in 4e7 runs.
+        self._known: set[int] = set()
+        self._num_dropped = 0
+        self._ready: list[Annotation] = []
+        self._stats: dict[str, float | str] = {**_STARTING, "state": "starting", "problem": ""}
+        self._closed = False
+        self._process, self._connection = start_child("annotation", run_service, config, prompt, store)
+        self._writable = select.poll()
+        self._writable.register(self._connection.fileno(), select.POLLOUT)
+        atexit.register(self.close)  # before multiprocessing's own hook, which would wait for ever
+
+    def submit(self, items: Sequence[Item]) -> None:
+        """Asks for labels, the newest last. Items known already are passed over."""
+        for item in items:
+            key = hash(item)
+            if key not in self._known:
+                self._known.add(key)
+                self._outgoing.append(item)
+        while len(self._outgoing) > self._max_outgoing:
+            self._known.discard(hash(self._outgoing.popleft()))
+            self._num_dropped += 1
+        self._send()
+
+    def poll(self) -> list[Annotation]:
+        """Annotations since the last call; the first ones are those that the label store held at the start.
+
+        Raises:
+            ChildError: the process has died; with its traceback.
+        """
+        self._receive()
+        self._send()
+        ready, self._ready = self._ready, []
+        return ready
+
+    def stats(self) -> dict[str, float | str]:
+        """Counts since the start, and `state`; at most STATS_SECS old at the last `poll`."""
+        stats = dict(self._stats)
+        stats["dropped"] = float(stats["dropped"]) + self._num_dropped
+        stats["backlog"] = float(stats["backlog"]) + len(self._outgoing)
+        return stats
+
+    def close(self, grace_secs: float = GRACE_SECS) -> None:
+        """Waits up to `grace_secs` for answers in flight, and ends the process. `poll` then gives what came last."""
+        if self._closed:
+            return
+        deadline = time.monotonic() + grace_secs + 2.0
+        with contextlib.suppress(ChildError, OSError):
+            if self._writable.poll(0):
+                self._connection.send(grace_secs)
+                while (wait_secs := deadline - time.monotonic()) > 0 and self._connection.poll(wait_secs):
+                    self._receive()
+        self._closed = True
+        atexit.unregister(self.close)
+        stop_child(self._process, self._connection, timeout_secs=1.0)
+
+    def _send(self) -> None:
+        """Sends what waits, as far as the pipe takes it at once."""
+        while self._outgoing and not self._closed and self._writable.poll(0):
+            items, num_bytes = [], 0
+            while self._outgoing and num_bytes < SENT_AT_ONCE_BYTES:
+                item = self._outgoing.popleft()
+                items.append(item)
+                num_bytes += sum(map(len, item)) + 8
+            try:
+                self._connection.send(items)
+            except OSError:
+                return  # it has died; `poll` says so
+
+    def _receive(self) -> None:
+        for _ in range(RECEIVED_AT_ONCE):
+            if self._closed or not self._connection.poll(0):
+                return
+            try:
+                raw = self._connection.recv_bytes()
+            except (EOFError, OSError):
+                self._process.join(1.0)
+                raise ChildError(f"the annotation process ended (exit code {self._process.exitcode})") from None
+            if not raw.startswith(b"\x80"):  # no pickle: the process's last words
+                raise ChildError(raw.decode("utf-8", "replace"))
+            self._take_in(*pickle.loads(raw))
+
+    def _take_in(self, kind: str, content) -> None:
+        if kind == "labels":
+            self._ready += content
+            self._known.update(hash(annotation.item) for annotation in content)
+        elif kind == "dropped":
+            self._known.difference_update(map(hash, content))
+        else:
+            self._stats = content
+
+
+def run_service(connection: Connection, config: AnnotationConfig, prompt: Prompt, store: Store) -> None:
+    """The process's body; ends when the other side of `connection` closes or sends its grace time."""
+    asyncio.run(_serve(connection, config, prompt, store))
+
+
+async def _serve(connection: Connection, config: AnnotationConfig, prompt: Prompt, store: Store) -> None:
+    outbox: queue.SimpleQueue[tuple[str, object] | None] = queue.SimpleQueue()
+    writer = threading.Thread(target=_write, args=(connection, outbox), daemon=True)
+    writer.start()
+    async with Client(config, prompt) as client:
+        labeller = Labeller(
+            config,
+            client,
+            store,
+            prompt.digest,
+            emit=lambda annotations: outbox.put(("labels", annotations)),
+            forget=lambda items: outbox.put(("dropped", items)),
+        )
+        labeller.hand_out_held()
+        stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        threading.Thread(target=_read, args=(connection, labeller, stop), daemon=True).start()
+        running = asyncio.ensure_future(labeller.run())
+        sent = None
+        while not running.done() and not stop.done():
+            if (stats := labeller.stats()) != sent:
+                outbox.put(("stats", stats))
+                sent = stats
+            await asyncio.wait((running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()  # raises
+        running.cancel()
+        await labeller.finish(stop.result())
+        outbox.put(("stats", labeller.stats()))
+        outbox.put(None)
+        writer.join(GRACE_SECS)
+
+
+def _read(connection: Connection, labeller: Labeller, stop: "asyncio.Future[float]") -> None:
+    """Passes on what comes, at once, so that the learner's process never waits for this one."""
+    loop = stop.get_loop()
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        while True:
+            try:
+                message: Any = connection.recv()
+            except (EOFError, OSError):
+                message = 0.0
+            if isinstance(message, float):
+                loop.call_soon_threadsafe(lambda grace_secs=message: stop.done() or stop.set_result(grace_secs))
+                return
+            loop.call_soon_threadsafe(labeller.submit, message)
+
+
+def _write(connection: Connection, outbox: "queue.SimpleQueue[tuple[str, object] | None]") -> None:
+    with contextlib.suppress(OSError):
+        while (message := outbox.get()) is not None:
+            connection.send(message)

@@ -1,0 +1,167 @@
+"""Labels that were paid for, in an SQLite file that outlives the run and may be shared by several at once.
+
+A label belongs to a model, a prompt's digest and an item (one message, or two). Write-ahead logging: what was committed
+survives a kill, and readers never wait for a writer. The file must be on a local disk or one with working locks.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from oni_jax.config import UserError
+from oni_jax.types import Annotation
+
+MAX_ANSWER_CHARS = 4000
+_LOCK_WAIT_SECS = 10.0
+_APPLICATION_ID = 0x4F4E494C
+_SCHEMA = (
+    "CREATE TABLE prompts (id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest TEXT NOT NULL, UNIQUE (model, digest))",
+    "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
+    "label INTEGER NOT NULL CHECK (label IN (0, 1, 2)), probability REAL NOT NULL CHECK (probability BETWEEN 0 AND 1), "
+    "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
+)
+_MAX_ITEMS_PER_QUERY = 500
+
+Item = tuple[bytes, ...]
+
+
+class LabelStore:
+    """The labels in the file at `path`, made if it is missing. Opened in each process when first used there.
+
+    Raises:
+        UserError: the file is no label store, is damaged, or can't be made or written.
+        OSError: later, from any method, when the file can't be read or written for now (locked, disk full).
+    """
+
+    def __init__(self, path: str):
+        self.path = os.path.abspath(path)
+        self._database: sqlite3.Connection | None = None
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            self._open().close()
+        except OSError as error:
+            raise UserError(f"label store {self.path}: {error}") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_database": None}
+
+    def get_many(self, model: str, digest: str, items: Sequence[Item]) -> dict[Item, Annotation]:
+        """The labels held of these items."""
+        found = {}
+        with self._connection() as database:
+            for start in range(0, len(items), _MAX_ITEMS_PER_QUERY):
+                keys = [_encode(item) for item in items[start : start + _MAX_ITEMS_PER_QUERY]]
+                rows = database.execute(
+                    "SELECT item, label, probability FROM labels "
+                    "WHERE prompt = (SELECT id FROM prompts WHERE model = ? AND digest = ?) "
+                    f"AND item IN ({','.join('?' * len(keys))})",
+                    (model, digest, *keys),
+                )
+                found.update({row.item: row for row in map(_annotation, rows)})
+        return found
+
+    def put_many(self, model: str, digest: str, labelled: Sequence[tuple[Annotation, str]]) -> None:
+        """Commits annotations with the answers' text. A label that is held already stays as it is."""
+        now = time.time()
+        rows = [
+            (_encode(annotation.item), annotation.label, annotation.probability, _bounded(answer), now)
+            for annotation, answer in labelled
+        ]
+        with self._connection() as database, database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("INSERT OR IGNORE INTO prompts (model, digest) VALUES (?, ?)", (model, digest))
+            query = "SELECT id FROM prompts WHERE model = ? AND digest = ?"
+            (prompt,) = database.execute(query, (model, digest)).fetchone()
+            # Conflicts only: a plain OR IGNORE would also pass over a value that breaks a rule of the table.
+            database.executemany(
+                f"INSERT INTO labels VALUES ({prompt}, ?, ?, ?, ?, ?) ON CONFLICT (prompt, item) DO NOTHING", rows
+            )
+
+    def all(self, model: str, digest: str) -> list[Annotation]:
+        """Every label held for a model and a prompt."""
+        query = "SELECT item, label, probability FROM labels JOIN prompts ON prompt = id WHERE model = ? AND digest = ?"
+        with self._connection() as database:
+            return [_annotation(row) for row in database.execute(query, (model, digest))]
+
+    def count(self, model: str, digest: str) -> int:
+        """How many labels are held for a model and a prompt."""
+        query = "SELECT count(*) FROM labels JOIN prompts ON prompt = id WHERE model = ? AND digest = ?"
+        with self._connection() as database:
+            return database.execute(query, (model, digest)).fetchone()[0]
+
+    def close(self) -> None:
+        """Closes the file in this process; the next use opens it again."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        if self._database is None:
+            self._database = self._open()
+        try:
+            yield self._database
+        except sqlite3.OperationalError as error:
+            raise OSError(f"label store {self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"label store {self.path} is damaged ({error}); move it away or name another") from error
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            database = sqlite3.connect(self.path, timeout=_LOCK_WAIT_SECS, isolation_level=None)
+        except sqlite3.Error as error:
+            raise OSError(str(error)) from None
+        try:
+            # A file of somebody else's must not run anything: no function in a schema is trusted.
+            database.execute("PRAGMA trusted_schema = OFF")
+            self._check(database)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+        except sqlite3.OperationalError as error:
+            database.close()
+            raise OSError(str(error)) from None
+        except sqlite3.DatabaseError as error:
+            database.close()
+            raise UserError(f"label store {self.path} is no label store ({error}); name another file") from None
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        """Makes the tables in an empty file; refuses a file with other tables, triggers or views, or damage."""
+        if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                    for statement in _SCHEMA:
+                        database.execute(statement)
+        schema = tuple(row[0] for row in database.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL"))
+        if database.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID or schema != _SCHEMA:
+            raise UserError(f"label store {self.path} is a database of something else; name another file")
+        problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise UserError(f"label store {self.path} is damaged ({problem}); move it away or name another")
+
+
+def _encode(item: Item) -> bytes:
+    """The messages with a zero between them: messages hold none."""
+    if any(b"\0" in message for message in item):
+        raise ValueError("a message holds a zero byte")
+    return b"\0".join(item)
+
+
+def _annotation(row: tuple[bytes, int, float]) -> Annotation:
+    item, label, probability = row
+    return Annotation(tuple(bytes(item).split(b"\0")), label, probability)
+
+
+def _bounded(answer: str) -> str:
+    """The answer's beginning and end; SQLite takes no half characters."""
+    if len(answer) > MAX_ANSWER_CHARS:
+        answer = f"{answer[: MAX_ANSWER_CHARS // 2]} [...] {answer[-MAX_ANSWER_CHARS // 2 :]}"
+    return answer.encode("utf-8", "replace").decode()
