@@ -1,11 +1,106 @@
 """The APPO loss: V-trace targets, PPO's clipped objectives."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
 
 from oni_jax.config import LearnerConfig, RewardConfig
+from oni_jax.ops import losses, shaping, vtrace
 from oni_jax.types import Array, PyTree, Trajectory
 
 LossFn = Callable[[PyTree, Trajectory, Array], tuple[Array, Mapping[str, Array]]]
+
+RATIO_BOUNDS = (0.05, 20.0)  # outside of them a probability ratio carries no gradient
+MAX_SYMMETRIC_KL = 30.0
+
+
+class LossInputs(NamedTuple):
+    """What the loss needs of a batch beside the policy's output. All [T, B]."""
+
+    actions: Array  # int32
+    behaviour_log_probs: Array
+    old_values: Array  # by the network that acted
+    rewards: Array  # mixed, as learnt from
+    terminations: Array  # bool
+    truncations: Array  # bool
+    truncation_values: Array
+    mask: Array  # bool; False: too old to learn from
+
+
+class Targets(NamedTuple):
+    """What the policy is pulled towards. All [T, B], no gradient."""
+
+    vs: Array
+    pg_advantages: Array
+
+
+def vtrace_targets(
+    values: Array, bootstrap_values: Array, ratios: Array, batch: LossInputs, learner: LearnerConfig
+) -> Targets:
+    """V-trace over a batch: values, ratios [T, B], bootstrap_values [B] of the observation after the last step.
+
+    With `bootstrap=published` those are replaced by the stand-in, and a truncation counts as an end.
+    """
+    chex.assert_equal_shape([values, ratios, batch.rewards])
+    published = learner.bootstrap == "published"
+    ends = batch.terminations | batch.truncations
+
+    def one(values: Array, bootstrap: Array, ratios: Array, rewards: Array, ends: Array, cut: Array, final: Array):
+        if published:
+            bootstrap, cut = vtrace.published_bootstrap(values, rewards, learner.gamma), jnp.zeros_like(cut)
+        next_values = vtrace.transition_values(values, bootstrap, cut, final)
+        discounts = learner.gamma * (cut | ~ends)
+        return vtrace.vtrace(
+            values, next_values, rewards, discounts, 1.0 - ends, ratios, learner.vtrace_rho, learner.vtrace_c
+        )
+
+    arguments = (ratios, batch.rewards, ends, batch.truncations & ~batch.terminations, batch.truncation_values)
+    output = jax.vmap(one, in_axes=(1, 0, 1, 1, 1, 1, 1), out_axes=1)(values, bootstrap_values, *arguments)
+    return Targets(*jax.lax.stop_gradient(output))
+
+
+def appo_loss(
+    logits: Array, values: Array, bootstrap_values: Array, batch: LossInputs, learner: LearnerConfig
+) -> tuple[Array, tuple[Mapping[str, Array], Targets]]:
+    """The loss of the new policy's logits [T, B, A], values [T, B] and bootstrap_values [B].
+
+    Returns the loss and (metrics, targets before normalisation).
+    """
+    chex.assert_rank([logits, values, bootstrap_values], [3, 2, 1])
+    log_probs = losses.action_log_probs(logits, batch.actions)
+    ratios = jnp.clip(jnp.exp(log_probs - batch.behaviour_log_probs), *RATIO_BOUNDS)
+    targets = vtrace_targets(*jax.lax.stop_gradient((values, bootstrap_values, ratios)), batch, learner)
+    advantages = losses.normalise_advantages(targets.pg_advantages)
+
+    policy_loss = losses.ppo_policy_loss(ratios, advantages, batch.mask, learner.ppo_clip_ratio)
+    value_loss = learner.value_loss_coeff * losses.clipped_value_loss(
+        values, batch.old_values, targets.vs, batch.mask, learner.ppo_clip_value
+    )
+    entropy = losses.masked_mean(losses.entropy(logits), batch.mask)
+    if learner.exploration_loss == "symmetric_kl":
+        divergence = losses.masked_mean(losses.symmetric_kl_to_uniform(logits), batch.mask)
+        exploration_loss = learner.exploration_loss_coeff * jnp.minimum(MAX_SYMMETRIC_KL, divergence)
+    else:
+        exploration_loss = -learner.exploration_loss_coeff * entropy
+
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "exploration_loss": exploration_loss,
+        "entropy": entropy,
+        "ratio_mean": jnp.mean(ratios),
+        "ratio_min": jnp.min(ratios),
+        "ratio_max": jnp.max(ratios),
+        "ratio_clipped_fraction": jnp.mean(jnp.abs(jnp.log(ratios)) > jnp.log1p(learner.ppo_clip_ratio)),
+        "masked_fraction": 1.0 - jnp.mean(batch.mask),
+        "value_mean": jnp.mean(values),
+        "target_mean": jnp.mean(targets.vs),
+        "advantage_std": jnp.std(targets.pg_advantages),
+    }
+    return policy_loss + value_loss + exploration_loss, (metrics, targets)
 
 
 def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardConfig) -> LossFn:
@@ -13,4 +108,32 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardC
 
     policy_apply is `ActorCritic.apply`.
     """
-    raise NotImplementedError
+
+    def loss_fn(params: PyTree, trajectory: Trajectory, intrinsic_rewards: Array) -> tuple[Array, Mapping[str, Array]]:
+        chex.assert_equal_shape([trajectory.rewards, intrinsic_rewards, trajectory.actions, trajectory.values])
+        output, _ = policy_apply(params, trajectory.observations, trajectory.initial_core_state, trajectory.is_first)
+        extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
+        intrinsic = shaping.count_discount(intrinsic_rewards, trajectory.caption_counts, reward.beta_count_exponent)
+        batch = LossInputs(
+            actions=trajectory.actions,
+            behaviour_log_probs=losses.action_log_probs(trajectory.behaviour_logits, trajectory.actions),
+            old_values=trajectory.values,
+            rewards=shaping.mix_rewards(extrinsic, intrinsic, reward.extrinsic_reward_coeff, reward.llm_reward_coeff),
+            terminations=trajectory.terminations,
+            truncations=trajectory.truncations,
+            truncation_values=trajectory.truncation_values,
+            mask=trajectory.policy_lags < learner.max_policy_lag,
+        )
+        loss, (metrics, _) = appo_loss(output.logits[:-1], output.values[:-1], output.values[-1], batch, learner)
+        reward_metrics = {
+            "loss": loss,
+            "reward_mean": jnp.mean(batch.rewards),
+            "extrinsic_reward_mean": jnp.mean(trajectory.rewards),
+            "intrinsic_reward_mean": jnp.mean(intrinsic),
+            "num_rewarded_steps": jnp.sum(intrinsic_rewards != 0),
+            "policy_lag_mean": jnp.mean(trajectory.policy_lags),
+            "policy_lag_max": jnp.max(trajectory.policy_lags),
+        }
+        return loss, metrics | reward_metrics
+
+    return loss_fn

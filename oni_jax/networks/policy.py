@@ -1,13 +1,20 @@
 """The policy: encoder, recurrent core, heads. One entry point unrolls it; a single step is an unroll of T = 1."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig
+from oni_jax.config import NetworkConfig, UserError
+from oni_jax.networks import initializers
+from oni_jax.networks.core import RecurrentCore
+from oni_jax.networks.encoders import ACTIVATIONS, MlpEncoder, RgbCropEncoder
+from oni_jax.networks.glyphs import TorchbeastEncoder
+from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, make_draw_fn
 from oni_jax.types import Array, EnvSpec, PyTree
 
 
@@ -21,17 +28,28 @@ class PolicyOutput(NamedTuple):
 class ActorCritic(nn.Module):
     """Shared trunk, two heads."""
 
+    encoder: nn.Module  # {name: [N, ...]} -> [N, D]
+    core: RecurrentCore
     num_actions: int
+    kernel_init: Callable
 
     def initial_state(self, batch_size: int) -> PyTree:
         """Core state before an episode; leaves [B, ...]. Needs no parameters."""
-        raise NotImplementedError
+        return self.core.initial_state(batch_size)
 
+    @nn.compact
     def __call__(
         self, observations: Mapping[str, Array], core_state: PyTree, is_first: Array
     ) -> tuple[PolicyOutput, PyTree]:
         """Unrolls over observations [T, B, ...] from core_state [B, ...], zeroed where is_first [T, B]."""
-        raise NotImplementedError
+        chex.assert_rank(is_first, 2)
+        chex.assert_tree_shape_prefix(dict(observations), is_first.shape)
+        merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in observations.items()}
+        encoded = self.encoder(merged).reshape(*is_first.shape, -1)
+        features, core_state = self.core(encoded, core_state, is_first)
+        logits = nn.Dense(self.num_actions, kernel_init=self.kernel_init, name="logits")(features)
+        values = nn.Dense(1, kernel_init=self.kernel_init, name="value")(features)
+        return PolicyOutput(logits, values[..., 0]), core_state
 
 
 def make_policy(network: NetworkConfig, spec: EnvSpec, glyph_table: np.ndarray | None) -> ActorCritic:
@@ -41,9 +59,75 @@ def make_policy(network: NetworkConfig, spec: EnvSpec, glyph_table: np.ndarray |
     `output, core_state = policy.apply(params, observations, core_state, is_first)`.
     Raises UserError when the environment lacks an observation that the encoder needs.
     """
-    raise NotImplementedError
+    kernel_init = initializers.named(network.policy_initialization)
+    encoder = _ENCODERS[network.encoder_custom](network, kernel_init, glyph_table)
+    missing = [name for name in encoder.required_observations() if name not in spec.observations]
+    if missing:
+        raise UserError(
+            f"--encoder_custom={network.encoder_custom} needs the observations {', '.join(missing)}, "
+            f"which this environment does not give (it gives {', '.join(spec.observations) or 'none'}): "
+            "choose another encoder or environment."
+        )
+    num_layers = network.rnn_num_layers if network.use_rnn else 0
+    core = RecurrentCore(network.rnn_type, network.hidden_size, num_layers)
+    return ActorCritic(encoder, core, spec.num_actions, kernel_init)
 
 
 def init_params(policy: ActorCritic, spec: EnvSpec, key: jax.Array) -> PyTree:
     """Fresh parameters of `policy`."""
-    raise NotImplementedError
+    observations = {name: jnp.zeros((1, 1, *array.shape), array.dtype) for name, array in spec.observations.items()}
+    return jax.jit(policy.init)(key, observations, policy.initial_state(1), jnp.ones((1, 1), bool))
+
+
+def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> RgbCropEncoder:
+    activation = ACTIVATIONS[network.nonlinearity]
+    is_conv = network.encoder_subtype in CONV_LAYERS
+    if is_conv != (network.encoder_type == "conv"):
+        raise UserError(
+            f"--encoder_subtype={network.encoder_subtype} is not of --encoder_type={network.encoder_type}: "
+            f"use --encoder_type={'conv' if is_conv else 'resnet'}."
+        )
+    return RgbCropEncoder(
+        image_stack=(
+            ConvStack(network.encoder_subtype, activation, kernel_init) if is_conv else ResNet(activation, kernel_init)
+        ),
+        draw=None if glyph_table is None else make_draw_fn(glyph_table),
+        hidden_size=network.hidden_size,
+        activation=activation,
+        kernel_init=kernel_init,
+        obs_subtract_mean=network.obs_subtract_mean,
+        obs_scale=network.obs_scale,
+    )
+
+
+def _torchbeast_encoder(
+    network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None
+) -> TorchbeastEncoder:
+    del glyph_table
+    if network.use_crop and not network.use_blstats:
+        raise UserError("--use_crop needs --use_blstats: turn it on too.")
+    if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
+        raise UserError("nle_torchbeast_encoder sees nothing: use --use_blstats, --use_glyphs or a message model.")
+    return TorchbeastEncoder(
+        embedding_dim=network.encoder_embedding_dim,
+        hidden_dim=network.encoder_hidden_dim,
+        crop_dim=network.encoder_crop_dim,
+        num_layers=network.encoder_num_layers,
+        msg_model=network.encoder_msg_model,
+        use_blstats=network.use_blstats,
+        use_crop=network.use_crop,
+        use_glyphs=network.use_glyphs,
+        kernel_init=kernel_init,
+    )
+
+
+def _mlp_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> MlpEncoder:
+    del glyph_table
+    return MlpEncoder(network.hidden_size, ACTIVATIONS[network.nonlinearity], kernel_init)
+
+
+_ENCODERS = {
+    "nle_rgbcrop_encoder": _rgbcrop_encoder,
+    "nle_torchbeast_encoder": _torchbeast_encoder,
+    "mlp_encoder": _mlp_encoder,
+}

@@ -1,0 +1,86 @@
+"""Encoders of a policy: observations {name: [N, ...]} -> [N, D]."""
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from oni_jax.networks.convolution import map_in_chunks
+from oni_jax.networks.images import DrawFn
+from oni_jax.types import Array
+
+HEAD_SIZE = 128  # of the layers over the statistics and the message
+
+
+@jax.custom_jvp
+def elu(x: Array) -> Array:
+    """x where positive, else exp(x) - 1. Its derivative is read off its value: nothing else need be kept."""
+    return jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
+
+
+@elu.defjvp
+def _elu_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y = elu(*primals)
+    return y, tangents[0] * (jnp.minimum(y, 0) + 1)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {"elu": elu, "relu": nn.relu, "tanh": nn.tanh}
+
+
+class RgbCropEncoder(nn.Module):
+    """Image, statistics, message.
+
+    Reads `vector_obs` [N, D], `message` [N, M] uint8 and an image: drawn from `chars` and `colors` [N, 12, 12],
+    or, without `draw`, as it is in `obs` [N, 3, 72, 72] uint8.
+    """
+
+    image_stack: nn.Module  # [N, H, W, 3] -> [N, H', W', F]
+    draw: DrawFn | None
+    hidden_size: int
+    activation: Callable[[Array], Array]
+    kernel_init: Callable
+    obs_subtract_mean: float
+    obs_scale: float
+
+    def required_observations(self) -> tuple[str, ...]:
+        image = ("obs",) if self.draw is None else ("chars", "colors")
+        return (*image, "vector_obs", "message")
+
+    def _dense(self, x: Array, size: int, name: str) -> Array:
+        return self.activation(nn.Dense(size, kernel_init=self.kernel_init, name=name)(x))
+
+    def _encode_image(self, stack: nn.Module, inputs: tuple[Array, ...]) -> Array:
+        image = jnp.moveaxis(inputs[0], 1, -1) if self.draw is None else self.draw(*inputs)
+        pixels = (image.astype(jnp.float32) - self.obs_subtract_mean) / self.obs_scale
+        features = stack(pixels)
+        return features.reshape(features.shape[0], -1)
+
+    @nn.compact
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """-> [N, hidden_size + 128 + D + 128]."""
+        inputs = tuple(observations[name] for name in self.required_observations()[:-2])
+        image = self._dense(map_in_chunks(self.image_stack, self._encode_image, inputs), self.hidden_size, "image")
+        statistics = observations["vector_obs"]
+        vector = self._dense(self._dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
+        message = observations["message"].astype(jnp.float32) / 255
+        message = self._dense(self._dense(message, HEAD_SIZE, "message_0"), HEAD_SIZE, "message_1")
+        return jnp.concatenate([image, vector, statistics, message], axis=-1)
+
+
+class MlpEncoder(nn.Module):
+    """Every observation, flattened, through one dense layer: for tiny environments."""
+
+    hidden_size: int
+    activation: Callable[[Array], Array]
+    kernel_init: Callable
+
+    def required_observations(self) -> tuple[str, ...]:
+        return ()
+
+    @nn.compact
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """-> [N, hidden_size]."""
+        flat = [observations[name].astype(jnp.float32) for name in sorted(observations)]
+        x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
+        return self.activation(nn.Dense(self.hidden_size, kernel_init=self.kernel_init, name="dense")(x))

@@ -1,0 +1,112 @@
+"""The encoder of glyphs, statistics and message, with which the ranking reward models see the game."""
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from oni_jax.networks.convolution import Conv, map_in_chunks
+from oni_jax.networks.messages import MessageNetwork
+from oni_jax.types import Array
+
+NUM_GLYPHS = 5976  # NLE's MAX_GLYPH
+CONV_FEATURES = 16  # of all convolutions over glyphs but the last
+LAST_CONV_FEATURES = 8
+
+
+def crop_glyphs(glyphs: Array, hero_xy: Array, size: int) -> Array:
+    """The size x size glyphs around the hero; glyph 0 outside the map.
+
+    glyphs [N, 21, 79], hero_xy [N, 2] whole column and row -> [N, size, size]:
+    rows y - size/2 .. y + size/2 - 1, columns alike.
+    """
+    chex.assert_shape(hero_xy, (glyphs.shape[0], 2))
+    half = size // 2
+    padded = jnp.pad(glyphs, ((0, 0), (half, size - half), (half, size - half)))
+    xy = hero_xy.astype(jnp.int32)
+    return jax.vmap(lambda image, x, y: jax.lax.dynamic_slice(image, (y, x), (size, size)))(padded, xy[:, 0], xy[:, 1])
+
+
+class GlyphConvs(nn.Module):
+    """Embedded glyphs through 3x3 convolutions, ELU after each, flattened."""
+
+    num_layers: int
+    stride: int
+    kernel_init: Callable
+
+    @nn.compact
+    def __call__(self, images: Array) -> Array:
+        """[N, H, W, C] -> [N, D]."""
+        for i in range(self.num_layers):
+            features = CONV_FEATURES if i < self.num_layers - 1 else LAST_CONV_FEATURES
+            conv = Conv(features, (3, 3), self.stride, padding=1, kernel_init=self.kernel_init, name=f"conv_{i}")
+            images = nn.elu(conv(images))
+        return images.reshape(images.shape[0], -1)
+
+
+class TorchbeastEncoder(nn.Module):
+    """Statistics, glyphs around the hero, the whole map, message: each optional, concatenated in this order.
+
+    Reads `vector_obs` [N, D], `hero_xy` [N, 2], `glyphs` [N, 21, 79], `message` [N, M] as far as its parts need them.
+    """
+
+    embedding_dim: int = 128
+    hidden_dim: int = 512
+    crop_dim: int = 16
+    num_layers: int = 2
+    msg_model: str = "lt_cnn"
+    use_blstats: bool = False
+    use_crop: bool = False
+    use_glyphs: bool = False
+    kernel_init: Callable = nn.initializers.orthogonal()
+
+    def required_observations(self) -> tuple[str, ...]:
+        """Names of the observations that the chosen parts read."""
+        needed = {
+            "vector_obs": self.use_blstats,
+            "glyphs": self.use_crop or self.use_glyphs,
+            "hero_xy": self.use_crop,
+            "message": self.msg_model != "none",
+        }
+        return tuple(name for name, wanted in needed.items() if wanted)
+
+    def _dense(self, features: int, name: str) -> nn.Dense:
+        return nn.Dense(features, kernel_init=self.kernel_init, name=name)
+
+    @nn.compact
+    def __call__(self, observations: dict[str, Array]) -> Array:
+        """Observations [N, ...] -> [N, hidden_dim]."""
+        parts = []
+        if self.use_blstats:
+            x = nn.relu(self._dense(self.embedding_dim, "blstats_0")(observations["vector_obs"]))
+            parts.append(nn.relu(self._dense(self.embedding_dim, "blstats_1")(x)))
+        if self.use_crop or self.use_glyphs:
+            embed = nn.Embed(
+                NUM_GLYPHS, self.embedding_dim, embedding_init=nn.initializers.normal(1.0), name="glyph_embedding"
+            )
+            glyphs = observations["glyphs"].astype(jnp.int32)
+            if self.use_crop:
+                crop = crop_glyphs(glyphs, observations["hero_xy"], self.crop_dim)
+                parts.append(GlyphConvs(self.num_layers, 1, self.kernel_init, name="crop")(embed(crop)))
+            if self.use_glyphs:
+                parts.append(GlyphConvs(self.num_layers, 2, self.kernel_init, name="glyphs")(embed(glyphs)))
+        if self.msg_model != "none":
+            network = MessageNetwork(self.msg_model, self.kernel_init, name="message")
+            parts.append(map_in_chunks(network, lambda net, x: net(*x), (observations["message"],)))
+        x = nn.relu(self._dense(self.hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
+        return self._dense(self.hidden_dim, "dense_1")(x)
+
+
+class RankingNetwork(nn.Module):
+    """A scalar reward: an encoder, ReLU, one dense unit."""
+
+    encoder: nn.Module
+    kernel_init: Callable = nn.initializers.orthogonal()
+
+    @nn.compact
+    def __call__(self, observations: dict[str, Array]) -> Array:
+        """Observations [N, ...] -> [N]."""
+        x = nn.relu(self.encoder(observations))
+        return nn.Dense(1, kernel_init=self.kernel_init, name="reward")(x)[:, 0]

@@ -1,0 +1,78 @@
+"""Convolutional networks over a message's bytes, after Zhang, Zhao & LeCun (2015, arXiv:1509.01626)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import jax.numpy as jnp
+from flax import linen as nn
+
+from oni_jax.networks.convolution import Conv
+from oni_jax.networks.initializers import uniform
+from oni_jax.types import Array
+
+NUM_CHARACTERS = 256
+POOL_SIZE = 3
+
+
+class MessageArchitecture(NamedTuple):
+    """Sizes of a message network."""
+
+    length: int  # characters read
+    embedding_dim: int
+    features: int
+    kernel_sizes: tuple[int, ...]
+    pooled: tuple[bool, ...]  # max-pooling after each convolution
+    hidden_sizes: tuple[int, ...]
+
+
+ARCHITECTURES = {
+    "lt_cnn": MessageArchitecture(256, 32, 64, (7, 7, 3, 3, 3, 3), (True, True, False, False, False, True), (128,)),
+    "lt_cnn_small": MessageArchitecture(128, 16, 32, (7, 7, 3), (True, True, True), (32, 32)),
+}
+
+
+class CharacterEmbedding(nn.Module):
+    """One vector a character; that of character 0, the padding, is and stays zero."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, characters: Array) -> Array:
+        """[N, M] -> [N, M, features]."""
+
+        def init(key: Array, shape: tuple[int, ...], dtype: type = float) -> Array:
+            return nn.initializers.normal(1.0)(key, shape, dtype).at[0].set(0.0)
+
+        table = self.param("embedding", init, (NUM_CHARACTERS, self.features))
+        return table.at[0].set(0.0)[characters]
+
+
+class MessageNetwork(nn.Module):
+    """Embedding, 1-D convolutions with max-pooling, dense layers; ReLU throughout."""
+
+    model: str  # a key of ARCHITECTURES
+    dense_kernel_init: Callable = nn.initializers.orthogonal()
+
+    @nn.compact
+    def __call__(self, messages: Array) -> Array:
+        """[N, M] uint8 -> [N, D]."""
+        chex.assert_rank(messages, 2)
+        architecture = ARCHITECTURES[self.model]
+        embed = CharacterEmbedding(architecture.embedding_dim, name="embedding")
+        x = embed(messages[:, : architecture.length].astype(jnp.int32))
+        for i, (size, pooled) in enumerate(zip(architecture.kernel_sizes, architecture.pooled, strict=True)):
+            init = uniform(size * x.shape[-1])
+            x = nn.relu(Conv(architecture.features, (size,), kernel_init=init, bias_init=init, name=f"conv_{i}")(x))
+            x = _max_pool(x) if pooled else x
+        x = x.reshape(x.shape[0], -1)
+        for i, size in enumerate(architecture.hidden_sizes):
+            x = nn.relu(nn.Dense(size, kernel_init=self.dense_kernel_init, name=f"dense_{i}")(x))
+        return x
+
+
+def _max_pool(x: Array) -> Array:
+    """Over windows of POOL_SIZE that do not overlap; what is left over at the end is dropped."""
+    count, length, features = x.shape
+    whole = length // POOL_SIZE
+    return x[:, : whole * POOL_SIZE].reshape(count, whole, POOL_SIZE, features).max(axis=2)

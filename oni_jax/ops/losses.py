@@ -1,0 +1,56 @@
+"""PPO's clipped objectives (Schulman et al. 2017, arXiv:1707.06347) and exploration terms, averaged over a mask."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from oni_jax.types import Array
+
+
+def masked_mean(x: Array, mask: Array) -> Array:
+    """Mean of x where mask is True; 0 where nothing is. Equal shapes."""
+    chex.assert_equal_shape([x, mask])
+    return jnp.sum(x, where=mask) / jnp.maximum(1, jnp.sum(mask))
+
+
+def normalise_advantages(advantages: Array) -> Array:
+    """(adv - mean) / max(1e-3, std) over all elements, the deviation with Bessel's correction."""
+    chex.assert_type(advantages, float)
+    deviation = jnp.std(advantages, ddof=1 if advantages.size > 1 else 0)
+    return (advantages - jnp.mean(advantages)) / jnp.maximum(1e-3, deviation)
+
+
+def ppo_policy_loss(ratios: Array, advantages: Array, mask: Array, clip_ratio: float) -> Array:
+    """-mean(min(ratio adv, clip(ratio, 1/(1+e), 1+e) adv)), e = clip_ratio. Equal shapes."""
+    chex.assert_equal_shape([ratios, advantages, mask])
+    clipped = jnp.clip(ratios, 1 / (1 + clip_ratio), 1 + clip_ratio)
+    return -masked_mean(jnp.minimum(ratios * advantages, clipped * advantages), mask)
+
+
+def clipped_value_loss(values: Array, old_values: Array, targets: Array, mask: Array, clip_value: float) -> Array:
+    """mean(max((v - vs)^2, (v_old + clip(v - v_old, +-clip_value) - vs)^2)). Equal shapes."""
+    chex.assert_equal_shape([values, old_values, targets, mask])
+    clipped = old_values + jnp.clip(values - old_values, -clip_value, clip_value)
+    return masked_mean(jnp.maximum((values - targets) ** 2, (clipped - targets) ** 2), mask)
+
+
+def entropy(logits: Array) -> Array:
+    """Entropy in nats of categorical distributions; [..., A] -> [...]."""
+    chex.assert_axis_dimension_gt(logits, -1, 0)
+    log_probs = jax.nn.log_softmax(logits)
+    return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+
+
+def symmetric_kl_to_uniform(logits: Array) -> Array:
+    """Half the sum of both KL divergences between categorical distributions and the uniform one; [..., A] -> [...]."""
+    chex.assert_axis_dimension_gt(logits, -1, 0)
+    log_probs = jax.nn.log_softmax(logits)
+    # KL(p|u) + KL(u|p) = sum (p - u)(log p - log u), and sum (p - u) log u = 0
+    return 0.5 * jnp.sum((jnp.exp(log_probs) - 1 / logits.shape[-1]) * log_probs, axis=-1)
+
+
+def action_log_probs(logits: Array, actions: Array) -> Array:
+    """Log-probabilities of the actions taken; logits [..., A], actions [...] integers -> [...]."""
+    chex.assert_equal_shape_prefix([logits, actions], actions.ndim)
+    chex.assert_type(actions, int)
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), actions[..., None], axis=-1)[..., 0]
