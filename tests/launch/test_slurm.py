@@ -1,5 +1,6 @@
 """The example job script, run with stand-ins for Slurm's and the server's commands."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -10,7 +11,14 @@ import pytest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "launch" / "slurm" / "train_with_server.sbatch"
 STAND_INS = {
-    "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+    # Runs a step in a process group of its own, all of which gets USR1.
+    "srun": """while [[ $1 == --* ]]; do shift; done
+setsid "$@" & step=$!
+echo $step >> steps
+trap "kill -USR1 -- -$step" USR1
+wait $step; code=$?
+while kill -0 $step 2> /dev/null; do wait $step; code=$?; done
+exit $code""",
     "scontrol": 'if [ $1 = show ]; then echo node0; echo node1; else echo "$@" >> scontrol.log; fi',
     "curl": "[ -e serving ]",
     "serve": "touch serving; exec sleep 60",
@@ -38,11 +46,11 @@ def job(tmp_path):
         return process
 
     yield start
-    for process in started:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    steps = tmp_path / "steps"
+    groups = [process.pid for process in started] + [int(pid) for pid in steps.read_text().split()]
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def wait_for(path: pathlib.Path) -> None:
