@@ -16,7 +16,7 @@ from oni_jax.annotation.service import AnnotationService, check_server
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints
-from oni_jax.config import ActorConfig, AnnotationConfig, Config
+from oni_jax.config import ActorConfig, Config
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.experiment import open_experiment, write_settings

@@ -17,6 +17,8 @@ from oni_jax.metrics import RateMeter, RollingStats, Row, build_progress, build_
 from oni_jax.rewards.base import Reward
 from oni_jax.runtime import StopRequest, Worker
 
+LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
+
 
 @dataclasses.dataclass
 class Counters:
@@ -70,7 +72,7 @@ class Training:
             self._save()
             view.close()
             sinks.close()
-            write_json(os.path.join(self._folder, "summary.json"), self._summary())
+            write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
         run, started, steps_at_start = self._config.run, time.monotonic(), self.counters.env_steps
@@ -107,7 +109,7 @@ class Training:
         counters = self.counters
         counters.env_steps += self._config.learner.batch_size
         counters.updates = self._learner.version
-        counters.rewarded_steps += int(metrics["loss/rewarded_steps"])
+        counters.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         counters.policy_lag_sum += metrics["loss/policy_lag_mean"]
         while self._exchange.episodes:
             self._stats.add(self._exchange.episodes.popleft())
@@ -137,9 +139,17 @@ class Training:
             "games_paused_share": self._server.slot_wait.share(),
             "actors_wait_share": self._actors_wait_share(),
             "captions_seen": len(self._exchange.captions),
-            **self._annotator.stats(),
+            **self._label_stats(),
             **metrics,
         }
+
+    def _label_stats(self) -> Row:
+        stats = dict(self._annotator.stats())
+        if not stats:
+            return {}
+        named = {"server_state": stats.pop("state"), "labels_backlog": stats.pop("backlog")}
+        counts = {name: stats.pop(name) for name in LABEL_COUNTS}
+        return {**named, **counts, **{f"annotation/{name}": value for name, value in stats.items()}}
 
     def _actors_wait_share(self) -> float:
         """1 - the time that actor processes spent stepping, as a share of all their time since the last call."""
@@ -149,10 +159,9 @@ class Training:
         self._busy_secs, self._busy_since = busy, now
         return max(0.0, 1.0 - share)
 
-    def _summary(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         counters, stats = self.counters, self._annotator.stats()
         secs = max(1e-9, time.monotonic() - self._started)
-        labels = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
         return {
             "env_steps": counters.env_steps,
             "updates": counters.updates,
@@ -161,7 +170,7 @@ class Training:
             "mean_return": self._stats.row().get("mean_return"),
             "mean_length": self._stats.row().get("mean_length"),
             "rewarded_steps": counters.rewarded_steps,
-            **{name: stats.get(name, 0) for name in labels},
+            **{name: stats.get(name, 0) for name in LABEL_COUNTS},
             "policy_lag_mean": counters.policy_lag_sum / max(1, counters.updates),
             "train_secs": counters.train_secs,
         }

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from oni_jax.config import LearnerConfig
@@ -45,12 +44,7 @@ def make_update_fn(
         grads, metrics = jax.grad(loss_fn, has_aux=True)(state.params, trajectory, intrinsic_rewards)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = {
-            **metrics,
-            "grad_norm": optax.global_norm(grads),
-            "policy_lag_mean": jnp.mean(trajectory.policy_lags.astype(jnp.float32)),
-            "policy_lag_max": jnp.max(trajectory.policy_lags).astype(jnp.float32),
-        }
+        metrics = {**metrics, "grad_norm": optax.global_norm(grads)}
         return TrainState(params, opt_state, scored.state, state.key), metrics
 
     return update

@@ -1,0 +1,128 @@
+"""What the inference server writes is what the policy said, in trajectories that join without a seam."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from oni_jax.actors.pool import SerialPool
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.buffers.ring import RingShape, TrajectoryRing
+from oni_jax.config import EnvConfig, NetworkConfig
+from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.inference.parameters import ParameterStore
+from oni_jax.inference.policy_step import bucket_sizes
+from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.batches import BatchAssembler, make_unpack_fn, pack
+from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.runtime import Worker
+
+NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
+
+
+class Played:
+    """Consecutive batches, each of one trajectory of every game, and the policy that played them."""
+
+    def __init__(self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs"):
+        spec = env_spec(env)
+        self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec, None)
+        self.params = init_params(self.policy, spec, jax.random.key(0))
+        ring = TrajectoryRing(spec, RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 2 + 1, ROLLOUT))
+        exchange = TrajectoryExchange(ring)
+        pool = SerialPool(functools.partial(make_vector_env, env, seed=5), ring)
+        pool.start()
+        server = InferenceServer(self.policy, exchange, pool, ParameterStore(3, self.params), jax.random.key(1))
+        server.warm_up()
+        assembler = BatchAssembler(exchange, NUM_UNITS * NUM_ENVS * ROLLOUT, 1000, intrinsic_at)
+        acting = Worker("inference", server.run)
+        acting.start()
+        self.host = [assembler.next(version=7, timeout_secs=60.0) for _ in range(num_batches)]
+        server.stop()
+        acting.join()
+        acting.check()
+        unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
+        self.trajectories = [jax.device_get(unpack(pack(batch, {}, 7))) for batch in self.host]
+
+
+@pytest.fixture(scope="module")
+def catch() -> Played:
+    return Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=6)
+
+
+def test_buckets_hold_every_number_of_units():
+    assert bucket_sizes(1) == [1] and bucket_sizes(4) == [1, 2, 4] and bucket_sizes(6) == [1, 2, 4, 6]
+
+
+def test_trajectories_join(catch):
+    for before, after in zip(catch.host, catch.host[1:], strict=False):
+        np.testing.assert_array_equal(before.records[-1], after.records[0])
+
+
+def test_unrolling_a_trajectory_gives_what_was_said_while_acting(catch):
+    for trajectory, following in zip(catch.trajectories, catch.trajectories[1:], strict=False):
+        steps = {name: value[:-1] for name, value in trajectory.observations.items()}
+        output, state = catch.policy.apply(catch.params, steps, trajectory.initial_core_state, trajectory.is_first[:-1])
+        np.testing.assert_allclose(output.logits, trajectory.behaviour_logits, atol=1e-5)
+        np.testing.assert_allclose(output.values, trajectory.values, atol=1e-5)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), state, following.initial_core_state)
+
+
+def test_the_games_took_the_actions_recorded(catch):
+    """In Catch the paddle's column tells the action."""
+    for trajectory in catch.trajectories:
+        boards = trajectory.observations["board"].reshape(ROLLOUT + 1, -1, 10, 5)
+        paddles = boards[:, :, -1].argmax(axis=-1)
+        going_on = ~trajectory.is_first[1:]
+        expected = np.clip(paddles[:-1] + trajectory.actions - 1, 0, 4)
+        np.testing.assert_array_equal(paddles[1:][going_on], expected[going_on])
+    actions = np.concatenate([trajectory.actions for trajectory in catch.trajectories])
+    assert set(actions.ravel()) == {0, 1, 2}
+
+
+def test_a_step_cut_off_bootstraps_from_the_final_observation(catch):
+    """With 7 steps an episode of Catch never lands: every end is a truncation."""
+    truncations = np.concatenate([trajectory.truncations for trajectory in catch.trajectories])
+    values = np.concatenate([trajectory.truncation_values for trajectory in catch.trajectories])
+    assert truncations.sum() >= NUM_UNITS * NUM_ENVS * 3
+    np.testing.assert_array_equal(values != 0, truncations)
+    assert not np.concatenate([trajectory.terminations for trajectory in catch.trajectories]).any()
+
+
+def test_lag_is_the_difference_of_versions(catch):
+    assert all((trajectory.policy_lags == 4).all() for trajectory in catch.trajectories)
+
+
+def test_captions_are_the_messages_shown(catch):
+    for batch, trajectory in zip(catch.host, catch.trajectories, strict=True):
+        shown = trajectory.observations["message"][:-1]
+        for t, b in np.ndindex(trajectory.captions.shape):
+            text = shown[t, b].tobytes().rstrip(b"\0")
+            assert batch.captions.messages[trajectory.captions[t, b]] == text
+        assert len(set(batch.captions.messages)) == len(batch.captions.messages)
+
+
+def test_next_obs_takes_the_caption_that_the_action_caused():
+    played = Played(EnvConfig(root_env="Catch-v0"), num_batches=4, intrinsic_at="next_obs")
+    landed = {b"You catch the ball.", b"You miss the ball."}
+    for batch, trajectory in zip(played.host, played.trajectories, strict=True):
+        texts = np.array(batch.captions.messages)[trajectory.captions]
+        np.testing.assert_array_equal(np.isin(texts, list(landed)), trajectory.terminations)
+    assert any(trajectory.terminations.any() for trajectory in played.trajectories)
+
+
+def test_a_trajectory_too_old_is_dropped():
+    spec_env = EnvConfig(root_env="Catch-v0")
+    ring = TrajectoryRing(env_spec(spec_env), RingShape(1, 2, 3, ROLLOUT))
+    exchange = TrajectoryExchange(ring)
+    exchange.initial_core_states = np.zeros((6, 1))
+    exchange.captions._captions[0] = b""
+    assembler = BatchAssembler(exchange, 2 * ROLLOUT, 10, "obs")
+    for slot, version in ((0, 5), (1, 6)):
+        assert exchange.take_free() == slot
+        exchange.policy_records[slot]["version"] = version
+        exchange.put_full(slot)
+    batch = assembler.next(version=15, timeout_secs=0.1)
+    assert batch is not None and (batch.policy_records["version"] == 6).all()
+    assert assembler.num_dropped == 2
+    assert [exchange.take_free() for _ in range(4)] == [2, 0, 1, None]

@@ -1,0 +1,101 @@
+"""Learning is real: known optima are reached by the parts that play NetHack, and not when one of them is broken."""
+
+import dataclasses
+from contextlib import ExitStack
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oni_jax import system
+from oni_jax.config import (
+    ActorConfig,
+    Config,
+    EnvConfig,
+    LearnerConfig,
+    NetworkConfig,
+    RewardConfig,
+    RunConfig,
+)
+from oni_jax.runtime import StopRequest
+
+OPTIMUM = 1.0  # of both environments
+REACHED = 0.9
+
+
+def small_config(tmp_path, root_env: str, env_steps: int, pool: str = "serial") -> Config:
+    return Config(
+        env=EnvConfig(root_env=root_env),
+        actors=ActorConfig(num_workers=2, num_envs_per_worker=32, actor_pool=pool),
+        network=NetworkConfig(encoder_custom="mlp_encoder", hidden_size=64),
+        learner=LearnerConfig(batch_size=512, rollout=16, recurrence=16, learning_rate=2e-3, gamma=0.95),
+        reward=RewardConfig(llm_reward_type="none"),
+        run=RunConfig(train_dir=str(tmp_path), experiment="run", train_for_env_steps=env_steps, save_every_sec=0),
+    )
+
+
+def trained_return(config: Config, tmp_path) -> float:
+    """Mean return of the last `stats_avg` training episodes."""
+    with ExitStack() as stack:
+        training = system.build_training(config, str(tmp_path), stack)
+        training.train(StopRequest())
+        return training.summary()["mean_return"]
+
+
+def break_trajectories(monkeypatch, broken) -> None:
+    """Lets the learner see `broken(trajectory)`."""
+    make_unpack_fn = system.make_unpack_fn
+
+    def make(*args):
+        unpack = make_unpack_fn(*args)
+        return lambda batch: broken(unpack(batch))
+
+    monkeypatch.setattr(system, "make_unpack_fn", make)
+
+
+@pytest.mark.parametrize("pool", ["process", "serial"])
+def test_catch_is_learnt(tmp_path, pool):
+    config = small_config(tmp_path, "Catch-v0", 150_000, pool)
+    assert trained_return(config, tmp_path) > REACHED * OPTIMUM
+
+
+def test_catch_is_unlearnt_with_the_sign_of_the_reward_flipped(tmp_path, monkeypatch):
+    break_trajectories(monkeypatch, lambda trajectory: trajectory._replace(rewards=-trajectory.rewards))
+    assert trained_return(small_config(tmp_path, "Catch-v0", 150_000), tmp_path) < -0.5
+
+
+def test_catch_is_not_learnt_with_actions_shuffled(tmp_path, monkeypatch):
+    def shuffled(trajectory):
+        shuffle = np.random.default_rng(0).permutation(trajectory.actions.shape[1])
+        return trajectory._replace(actions=trajectory.actions[:, shuffle])
+
+    break_trajectories(monkeypatch, shuffled)
+    assert trained_return(small_config(tmp_path, "Catch-v0", 150_000), tmp_path) < 0.5
+
+
+class NeverReset:
+    """A policy that carries its memory over the ends of episodes."""
+
+    def __init__(self, policy):
+        self._policy = policy
+        self.initial_state = policy.initial_state
+
+    def apply(self, params, observations, core_state, is_first):
+        return self._policy.apply(params, observations, core_state, jnp.zeros_like(is_first))
+
+
+def test_memory_is_learnt(tmp_path):
+    assert trained_return(small_config(tmp_path, "Memory-v0", 400_000), tmp_path) > REACHED * OPTIMUM
+
+
+def test_memory_is_not_learnt_when_the_state_is_not_reset(tmp_path, monkeypatch):
+    make_policy, init_params = system.make_policy, system.init_params
+    monkeypatch.setattr(system, "make_policy", lambda *args: NeverReset(make_policy(*args)))
+    monkeypatch.setattr(system, "init_params", lambda policy, *args: init_params(policy._policy, *args))
+    assert trained_return(small_config(tmp_path, "Memory-v0", 400_000), tmp_path) < REACHED * OPTIMUM
+
+
+def test_memory_is_not_learnt_without_a_recurrent_core(tmp_path):
+    config = small_config(tmp_path, "Memory-v0", 400_000)
+    config = dataclasses.replace(config, network=dataclasses.replace(config.network, use_rnn=False))
+    assert trained_return(config, tmp_path) < 0.5

@@ -1,0 +1,179 @@
+"""The whole of it: real games, real HTTP, real checkpoints, started as a user starts it."""
+
+import asyncio
+import pathlib
+import signal
+
+import aiohttp
+import pytest
+
+from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
+
+
+def train(tmp_path: pathlib.Path, *words: str) -> Launched:
+    return Launched("launch.train", *SMALL, f"--train_dir={tmp_path}", "--experiment=run", *words)
+
+
+def checkpoints(folder: pathlib.Path) -> list[int]:
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
+
+
+def test_a_run_labels_messages_and_learns_from_them(tmp_path):
+    run = train(tmp_path, *RETRIEVAL, "--train_for_env_steps=6144")
+    output = run.finish()
+    assert run.process.returncode == 0, output
+    assert "rule-based stand-in" in output
+    folder = tmp_path / "run"
+    done = summary(folder)
+    assert done["env_steps"] == 6144 and done["updates"] == 24
+    assert done["labels_held"] > 10 and done["rewarded_steps"] > 0
+    assert done["labels_asked"] >= done["labels_held"]
+    assert checkpoints(folder) == [6144]
+    assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
+    assert rows(folder)[-1]["env_steps"] == 6144
+    assert run.leftovers() == []
+
+
+@pytest.fixture
+def judge(unused_port):
+    program = Launched("launch.judge", f"--port={unused_port}")
+    yield f"127.0.0.1:{unused_port}", program
+    program.process.send_signal(signal.SIGTERM)
+    program.finish(20)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+async def judge_stats(address: str) -> dict:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/stats") as response:
+        return await response.json()
+
+
+def test_a_resumed_run_goes_on_and_asks_nothing_twice(tmp_path, judge):
+    address, _ = judge
+    folder = tmp_path / "run"
+    words = (*RETRIEVAL, f"--llm_server_addr={address}")
+    first = train(tmp_path, *words, "--train_for_env_steps=4096")
+    assert first.finish() and first.process.returncode == 0
+    before = summary(folder)
+    second = train(tmp_path, *words, "--train_for_env_steps=8192", "--learning_rate=0.0002")
+    output = second.finish()
+    assert second.process.returncode == 0, output
+    after = summary(folder)
+    assert "resumed at 4,096" in output and "learning_rate: 0.0001 -> 0.0002" in output
+    assert (before["env_steps"], after["env_steps"]) == (4096, 8192)
+    assert (before["updates"], after["updates"]) == (16, 32)
+    assert after["labels_held"] >= before["labels_held"] > 0
+    assert after["rewarded_steps"] >= before["rewarded_steps"]
+    assert checkpoints(folder) == [4096, 8192]
+    stats = asyncio.run(judge_stats(address))
+    assert stats["repeated"] == 0 and stats["prompts"] >= after["labels_held"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
+    run = train(tmp_path, *RETRIEVAL)
+    folder = tmp_path / "run"
+    run.wait_for(lambda: rows(folder))
+    run.process.send_signal(number)
+    output = run.finish(30)
+    assert run.process.returncode == 0, output
+    assert checkpoints(folder) == [summary(folder)["env_steps"]]
+    assert run.leftovers() == []
+
+
+def test_a_killed_run_leaves_nothing_and_is_resumed(tmp_path):
+    run = train(tmp_path, *RETRIEVAL, "--save_every_steps=512")
+    folder = tmp_path / "run"
+    run.wait_for(lambda: rows(folder) and rows(folder)[-1]["env_steps"] >= 2048)
+    assert len(run.descendants()) >= 4  # two actors, the annotation service, the judge
+    run.kill()
+    assert run.leftovers() == []
+    saved = checkpoints(folder)[-1]
+    again = train(tmp_path, *RETRIEVAL, f"--train_for_env_steps={saved + 512}")
+    output = again.finish()
+    assert again.process.returncode == 0, output
+    assert f"resumed at {saved:,}" in output
+    assert summary(folder)["env_steps"] == saved + 512
+
+
+def test_an_actor_that_dies_ends_the_run_with_what_was_learnt_saved(tmp_path):
+    run = train(tmp_path, "--llm_reward_type=none")
+    folder = tmp_path / "run"
+    run.wait_for(lambda: rows(folder))
+    actor = next(process for process in run.descendants() if "spawn_main" in " ".join(process.cmdline()))
+    actor.kill()
+    output = run.finish(60)
+    assert run.process.returncode == 1
+    assert "actor-" in output and "died" in output
+    assert checkpoints(folder)
+    assert run.leftovers() == []
+
+
+def test_without_a_server_training_goes_on_and_says_so(tmp_path, unused_port):
+    words = (*RETRIEVAL, f"--llm_server_addr=127.0.0.1:{unused_port}")
+    run = train(tmp_path, *words, "--train_for_env_steps=4096")
+    output = run.finish()
+    assert run.process.returncode == 0, output
+    assert "waiting for server" in output
+    done = summary(tmp_path / "run")
+    assert done["labels_held"] == 0 and done["rewarded_steps"] == 0 and done["env_steps"] == 4096
+
+
+def refused(tmp_path: pathlib.Path, *words: str) -> str:
+    """The one line with which a start is refused."""
+    run = train(tmp_path, *words)
+    output = run.finish(90)
+    assert run.process.returncode == 2, output
+    assert run.leftovers() == []
+    (line,) = output.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_a_server_that_is_required_and_missing(tmp_path, unused_port):
+    line = refused(tmp_path, *RETRIEVAL, f"--llm_server_addr=127.0.0.1:{unused_port}", "--llm_required")
+    assert str(unused_port) in line
+
+
+def test_a_prompt_without_a_place_for_the_message(tmp_path):
+    prompt = tmp_path / "prompt.json"
+    prompt.write_text("{}")
+    assert str(prompt) in refused(tmp_path, *RETRIEVAL, f"--prompt_file={prompt}")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "run").write_text("a file in the way")
+    assert "--train_dir" in refused(tmp_path, "--llm_reward_type=none")
+
+
+def test_damaged_and_foreign_checkpoints(tmp_path):
+    run = train(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=512")
+    assert run.finish() and run.process.returncode == 0
+    assert "--hidden_size" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16").replace(
+        "hidden_size:", "--hidden_size:"
+    )
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
+    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16")
+    config.write_text(config.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
+    for path in (tmp_path / "run" / "checkpoints" / "512" / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none")
+
+
+def test_a_second_run_of_an_experiment_is_refused(tmp_path):
+    run = train(tmp_path, "--llm_reward_type=none")
+    run.wait_for(lambda: rows(tmp_path / "run"))
+    assert "in use" in refused(tmp_path, "--llm_reward_type=none")
+    run.process.send_signal(signal.SIGTERM)
+    run.finish(30)
+    assert run.process.returncode == 0
