@@ -104,6 +104,8 @@ class LabelStore:
             self._database = self._open()
         try:
             yield self._database
+        except sqlite3.IntegrityError:
+            raise  # a label that no reader could use: the caller's mistake
         except sqlite3.OperationalError as error:
             raise OSError(f"label store {self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
@@ -145,7 +147,7 @@ class LabelStore:
             raise UserError(f"label store {self.path} is a database of something else; name another file")
         problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
-            raise UserError(f"label store {self.path} is damaged ({problem}); move it away or name another")
+            raise UserError(f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another")
 
 
 def _encode(item: Item) -> bytes:

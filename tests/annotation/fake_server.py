@@ -1,0 +1,81 @@
+"""A scripted server of the OpenAI protocol, for what the judge does not do. Lives in the test's own event loop."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from oni_jax.annotation.judge import judge_prompt
+
+
+@dataclasses.dataclass
+class Request:
+    """One request: its body, the messages in its prompts, and its place among the requests."""
+
+    body: dict[str, Any]
+    messages: list[bytes]
+    number: int
+    raw: web.Request
+
+
+Script = Callable[[Request], web.StreamResponse | Awaitable[web.StreamResponse]]
+
+
+class FakeServer:
+    address = ""
+
+    def __init__(self, script: Script):
+        self.script = script
+        self.requests: list[Request] = []
+
+    @property
+    def asked(self) -> list[list[bytes]]:
+        return [request.messages for request in self.requests]
+
+    async def answer(self, raw: web.Request) -> web.StreamResponse:
+        body = await raw.json()
+        prompts = body.get("prompt", [])
+        if "messages" in body:
+            prompts = [body["messages"][-1]["content"]]
+        prompts = prompts if isinstance(prompts, list) else [prompts]
+        request = Request(body, [judge_prompt(prompt).message for prompt in prompts], len(self.requests), raw)
+        self.requests.append(request)
+        response = self.script(request)
+        return response if isinstance(response, web.StreamResponse) else await response
+
+
+@contextlib.asynccontextmanager
+async def fake_server(script: Script) -> AsyncIterator[FakeServer]:
+    server = FakeServer(script)
+    application = web.Application(client_max_size=1 << 26)
+    application.router.add_post("/{path:.*}", server.answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.address = f"127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def texts(*answers: str) -> web.Response:
+    """A completion with these texts, in order."""
+    return choices([{"index": index, "text": text} for index, text in enumerate(answers)])
+
+
+def labels(request: Request, label: str = "FOO") -> web.Response:
+    """The same label for every prompt."""
+    return texts(*[f"<label>{label}</label>"] * len(request.messages))
+
+
+def choices(entries: list[Any]) -> web.Response:
+    return web.json_response({"choices": entries})
+
+
+def refusal(status: int, message: str = "no", **headers: str) -> web.Response:
+    text = json.dumps({"error": {"message": message}})
+    return web.Response(status=status, text=text, content_type="application/json", headers=headers)
