@@ -167,7 +167,7 @@ class NetHackVectorEnv:
         return self._games[i].kill_count
 
     def _make_games(self) -> list[NetHackGame]:
-        # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's leftovers have a name.
+        # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's are found by name.
         directory, tempfile.tempdir = tempfile.tempdir, self._directory.name
         try:
             return [NetHackGame(self._task, self.arrays, i) for i in range(self.num_envs)]

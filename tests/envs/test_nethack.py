@@ -1,0 +1,184 @@
+"""Groups of NetHack games. What a step means is checked against recordings in tests/golden."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pytest
+
+from oni_jax.envs.nethack import BLSTATS_SCALE, EPISODE_STATS, NetHackVectorEnv, episode_seeds
+from oni_jax.envs.tasks import TASKS
+from tests.envs.outputs import are_equal, step_output
+
+TASK = TASKS["NetHackScoreExtendedActions-v1"]
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def play(env, actions):
+    """Copies of the records [T+1, N], finals [T, N] and episode statistics [T, N, K] of actions [T, N]."""
+    out = step_output(env)
+    env.reset(out)
+    records, finals, stats = [out.records.copy()], [], []
+    for action in actions:
+        env.step(action, out)
+        records.append(out.records.copy())
+        finals.append(out.finals.copy())
+        stats.append(out.episode_stats.copy())
+    env.close()
+    return np.array(records), np.array(finals), np.array(stats)
+
+
+def random_actions(num_steps, num_envs, seed=0, num_actions=28):
+    return np.random.default_rng(seed).integers(num_actions, size=(num_steps, num_envs)).astype(np.int32)
+
+
+def make_env(num_envs=1, seed=3, first_index=0, max_episode_steps=60, with_glyphs=False):
+    return NetHackVectorEnv(TASK, num_envs, episode_seeds(seed), first_index, max_episode_steps, with_glyphs)
+
+
+@pytest.fixture(scope="module")
+def group():
+    """Three games, 150 steps, at least two truncations each."""
+    actions = random_actions(150, 3)
+    return actions, *play(make_env(3, with_glyphs=True), actions)
+
+
+def test_a_group_equals_single_games(group):
+    actions, records, _, stats = group
+    for i in range(3):
+        alone, _, alone_stats = play(make_env(1, first_index=i, with_glyphs=True), actions[:, i : i + 1])
+        assert are_equal(alone[:, 0], records[:, i])
+        assert (alone_stats[:, 0] == stats[:, i]).all()
+
+
+def test_equal_seeds_repeat_and_others_differ(group):
+    actions, records, _, _ = group
+    again, _, _ = play(make_env(3, with_glyphs=True), actions)
+    assert are_equal(again, records)
+    other, _, _ = play(make_env(3, seed=4, with_glyphs=True), actions)
+    assert (other["chars"][0] != records["chars"][0]).any()
+    starts = records["chars"][records["is_first"]]
+    assert len({start.tobytes() for start in starts}) == len(starts) >= 9
+
+
+def test_seeds():
+    seeds = episode_seeds(1)
+    drawn = [seeds(index, episode) for index in range(3) for episode in range(3)] + [episode_seeds(2)(0, 0)]
+    assert len(set(drawn)) == 10
+    assert seeds(2, 1) == episode_seeds(1)(2, 1)
+    assert all(0 <= seed < 2**63 for pair in drawn for seed in pair)
+
+
+def test_step_fields(group):
+    _, records, _, _ = group
+    assert records["is_first"][0].all()
+    ended = records["terminated"] | records["truncated"]
+    assert (records["is_first"][1:] == ended[1:]).all()
+    assert not (records["terminated"] & records["truncated"]).any()
+    assert (records["reward"][0] == 0).all()
+    assert (records["reward"][1:] == np.float32(-0.01)).any()
+
+
+def test_truncation_keeps_the_final_observation(group):
+    _, records, finals, stats = group
+    steps, games = np.nonzero(records["truncated"])
+    assert len(steps) >= 6
+    for step, i in zip(steps.tolist(), games.tolist()):
+        final, before = finals[step - 1, i], records[step - 1, i]
+        assert final["truncated"] and not final["terminated"] and not final["is_first"]
+        assert final["reward"] == records["reward"][step, i]
+        # The last observation goes on from the one before it; the next episode's begins at turn 1.
+        turns = 1000 * final["vector_obs"][20], 1000 * before["vector_obs"][20]
+        assert 0 <= turns[0] - turns[1] <= 100 and turns[0] > 5
+        assert abs(1000 * records["vector_obs"][step, i, 20] - 1) < 0.01
+        assert np.count_nonzero(final["glyphs"] != before["glyphs"]) < 200
+        assert stats[step - 1, i, EPISODE_STATS.index("end_status")] == -1
+
+
+def test_episode_statistics(group):
+    _, records, _, stats = group
+    for i in range(3):
+        start = 0
+        for step in np.flatnonzero(records["is_first"][1:, i]) + 1:
+            episode = dict(zip(EPISODE_STATS, stats[step - 1, i]))
+            last = records[step - 1, i]
+            assert episode["length"] == step - start <= 60
+            assert abs(episode["return"] - records["reward"][start + 1 : step + 1, i].sum()) < 1e-4
+            assert abs(episode["turns"] - 1000 * last["vector_obs"][20]) < 0.01
+            assert abs(episode["gold"] - 1000 * last["vector_obs"][13]) < 0.1 or episode["gold"] > 5000
+            assert abs(episode["xlvl"] - 10 * last["vector_obs"][18]) < 0.01
+            if episode["dlvl"] == 1:
+                assert episode["scout"] == np.count_nonzero(last["glyphs"] != 2359)
+            assert episode["end_status"] == (1 if records["terminated"][step, i] else -1)
+            start = step
+
+
+def test_observations(group):
+    _, records, _, _ = group
+    np.testing.assert_allclose(records["vector_obs"][..., :2], records["hero_xy"] / [79, 21], atol=1e-6)
+    # The hero stands a row below the window's middle, because the terminal's first row is the message.
+    assert (records["chars"][..., 7, 6] == ord("@")).mean() > 0.8
+    assert set(np.unique(records["colors"])) <= set(range(16))
+    assert np.abs(records["vector_obs"]).max() <= 5
+
+
+def test_statistics_are_scaled():
+    indices = [2, 9, 12, 17, 23, 24, 25, 26]
+    assert (BLSTATS_SCALE[indices] == 0).all() and np.count_nonzero(BLSTATS_SCALE) == 27 - len(indices)
+    np.testing.assert_allclose(BLSTATS_SCALE[[0, 1, 13, 19, 20, 21]], [1 / 79, 1 / 21, 1e-3, 1e-2, 1e-3, 1])
+
+
+def test_success_ends_an_episode_once_the_goal_is_reached(monkeypatch):
+    always = TASK._replace(goal=lambda blstats, messages, glyphs: np.ones(len(blstats), bool))
+    env = NetHackVectorEnv(always, 2, episode_seeds(0), max_episode_steps=3)
+    records, _, stats = play(env, random_actions(4, 2))
+    assert records["terminated"][1:].all() and (records["reward"][1:] == 50).all()
+    assert (stats[..., EPISODE_STATS.index("end_status")] == 2).all()
+
+    env = NetHackVectorEnv(always._replace(continual=True), 1, episode_seeds(0), max_episode_steps=3)
+    records, _, _ = play(env, random_actions(6, 1))
+    assert records["reward"][1:, 0].tolist() == [50, 0, 0, 50, 0, 0]
+    assert records["truncated"][1:, 0].tolist() == [False, False, True] * 2
+
+    # At the limit the goal is not looked at.
+    env = NetHackVectorEnv(always, 1, episode_seeds(0), max_episode_steps=1)
+    records, _, _ = play(env, random_actions(1, 1))
+    assert records["truncated"][1, 0] and records["reward"][1, 0] == 0
+
+
+def test_close_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    descriptors = set(os.listdir("/proc/self/fd"))
+    env = make_env(2)
+    assert [path.name[:14] for path in tmp_path.iterdir()] == ["oni_jax_games_"]
+    play(env, random_actions(3, 2))
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
+    assert tempfile.tempdir == str(tmp_path)
+
+
+CHILD = """
+import time
+from oni_jax.config import EnvConfig
+from oni_jax.envs.registry import make_vector_env
+env = make_vector_env(EnvConfig("NetHackScore-v1"), 2, 0, 0)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_process_leaves_one_named_folder(tmp_path):
+    command = [sys.executable, "-c", CHILD]
+    child = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    time.sleep(0.1)
+    assert [path.name[:14] for path in tmp_path.iterdir()] == ["oni_jax_games_"]

@@ -1,0 +1,74 @@
+"""python -m tests.golden.check FILE…: computes recorded values again and prints the largest error of each.
+
+Exits with 0 when all are within their tolerance, 1 when one is not, 2 when a file can't be read or is of no known kind.
+"""
+
+import os
+import pathlib
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+import numpy as np
+
+UNCHECKED = "not checked: reward models are not part of this version"
+
+
+def _checkers() -> tuple[ModuleType, ...]:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the recordings are float32 throughout
+    from tests.golden import episodes, moments, networks
+
+    return episodes, networks, moments
+
+
+def _is_of_reward_model(npz: Mapping[str, np.ndarray]) -> bool:
+    """The classifier's outputs, or the ranking loss."""
+    return {"in/labels", "out/logits", "out/predictions"} <= set(npz) or {"rewards", "labels", "loss"} == set(npz)
+
+
+def read(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Every array of an .npz file; raises OSError or ValueError when it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as npz:
+            return {name: npz[name] for name in npz.files}
+    except (zipfile.BadZipFile, EOFError, AttributeError, TypeError) as error:
+        raise ValueError(f"not an .npz file ({error})") from error
+
+
+def check_file(path: pathlib.Path) -> int:
+    """Prints what was found; the file's exit code."""
+    try:
+        npz = read(path)
+    except (OSError, ValueError) as error:
+        print(f"{path}: can't be read: {error}")
+        return 2
+    if _is_of_reward_model(npz):
+        print(f"{path}: {UNCHECKED}")
+        return 1
+    checker = next((module for module in _checkers() if module.recognises(npz)), None)
+    if checker is None:
+        print(f"{path}: no known kind of golden file; it holds {', '.join(sorted(npz)[:5]) or 'nothing'} …")
+        return 2
+    try:
+        results = checker.check(npz)
+    except Exception as error:  # whatever a damaged file leads to must be said in one line
+        print(f"{path}: FAILED: could not be computed again: {type(error).__name__}: {str(error).splitlines()[0]}")
+        return 1
+    failed = sum(not error <= tolerance for _, error, tolerance in results)
+    print(f"{path}: {f'FAILED: {failed} of {len(results)} outputs differ' if failed else 'ok'}")
+    for name, error, tolerance in results:
+        print(f"  {name:62s} {error:10.3g}  allowed {tolerance:g}{'' if error <= tolerance else '  <-- differs'}")
+    return 1 if failed else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code for these files: the worst one."""
+    if not arguments:
+        print("usage: python -m tests.golden.check FILE…")
+        return 2
+    return max(check_file(pathlib.Path(argument)) for argument in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
