@@ -44,6 +44,7 @@ def check(config: Config) -> None:
         UserError: the first thing that is wrong.
     """
     # Imported here: processes that a run spawns import the launcher, and have no use for these.
+    from oni_jax.annotation.client import api_key_header, server_url
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
     from oni_jax.envs.registry import env_spec
     from oni_jax.rewards.base import Reward
@@ -61,6 +62,9 @@ def check(config: Config) -> None:
         raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff above 0")
     env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
     if reward.asks_llm:
+        api_key_header(config.annotation)
+        if config.annotation.llm_server_addr:
+            server_url(config.annotation.llm_server_addr)
         load_prompt(config.annotation)
         load_chat_template(config.annotation.llm_chat_template)
 
@@ -91,17 +95,15 @@ def define_flags() -> flags.FlagValues:
 
 
 def config_from_flags(values: flags.FlagValues) -> Config:
-    """The settings that parsed flags ask for, the API key looked up."""
+    """The settings that parsed flags ask for, the API key read from its file."""
     config = with_values(Config(), {field.name: values[field.name].value for field, _ in settings(Config())})
     return with_values(config, {"llm_api_key": _api_key(config)})
 
 
 def _api_key(config: Config) -> str:
     annotation = config.annotation
-    if annotation.llm_api_key:
+    if annotation.llm_api_key or not annotation.llm_api_key_file:
         return annotation.llm_api_key
-    if not annotation.llm_api_key_file:
-        return os.environ.get("OPENAI_API_KEY", "")
     try:
         key = pathlib.Path(annotation.llm_api_key_file).read_text().strip().partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError):

@@ -375,9 +375,6 @@ def _check_network(network: NetworkConfig) -> None:
 
 
 def _check_annotation(annotation: AnnotationConfig) -> None:
-    scheme, separator, _ = annotation.llm_server_addr.partition("://")
-    if separator and scheme.lower() not in ("http", "https"):
-        raise UserError(f"--llm_server_addr {annotation.llm_server_addr}: must be host, host:port or an http(s) URL")
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
             f"--llm_constraint {annotation.llm_constraint}: restricts an answer to a label; add --llm_answer label"

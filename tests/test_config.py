@@ -124,7 +124,6 @@ def test_defaults_pass_the_checks():
         ({"worker_num_splits": 0}, ["--worker_num_splits 0"]),
         ({"use_crop": True}, ["--use_crop", "--use_blstats"]),
         ({"rnn_type": "vanilla"}, ["--rnn_type vanilla", "gru"]),
-        ({"llm_server_addr": "ftp://host:1"}, ["ftp://host:1", "http"]),
         ({"llm_constraint": "vllm"}, ["--llm_constraint vllm", "--llm_answer label"]),
         ({"experiment": ""}, ["--experiment"]),
         ({"experiment": ".."}, ["--experiment"]),
@@ -136,11 +135,6 @@ def test_bad_values_are_named_in_one_line(values, words):
     assert "\n" not in str(error.value)
     for word in words:
         assert word in str(error.value)
-
-
-@pytest.mark.parametrize("address", ["localhost", "localhost:9001", "http://h", "HTTPS://h/v1", "[::1]:80"])
-def test_server_addresses_that_pass(address):
-    check_config(with_values(Config(), {"llm_server_addr": address}))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ A row maps names to numbers (server_state: to a word). Every place gets the same
 | server_state | what is known of the LLM server, a word; only in the JSONL file and the view |
 | loss/<name> | terms of the loss and their companions, of the last update |
 | reward/<name> | metrics of the reward type's own learning |
+| annotation/<name> | requests, waiting times and failures of the annotation service, by kind |
 """
 
 from oni_jax.metrics.progress import Progress, build_progress
