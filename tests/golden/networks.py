@@ -22,7 +22,7 @@ Result = tuple[str, float, float]
 
 TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 2e-3
-SMALLEST_SCALE = 1e-2  # of an array's largest value: below it, errors are taken relative to this
+ROUNDING = 5e-6  # of an array's largest value: what float32 sums in another order may differ by
 
 # What the recording does not hold of its settings (golden data's README).
 LEARNER = LearnerConfig(gamma=0.99, reward_scale=1.0, bootstrap="published")
@@ -42,14 +42,18 @@ def check(npz: Npz) -> list[Result]:
 
 
 def compare(name: str, recorded: np.ndarray, computed: np.ndarray | None) -> Result:
-    """Largest relative error; integers: the largest difference, none being allowed."""
+    """Largest relative error; integers: the largest difference, none being allowed.
+
+    Within the tolerance means |computed - recorded| <= tolerance |recorded| + ROUNDING max |recorded|.
+    """
     exact = np.issubdtype(recorded.dtype, np.integer)
     tolerance = 0.0 if exact else GRADIENT_TOLERANCE if name.startswith("g/") else TOLERANCE
     if computed is None or np.shape(computed) != recorded.shape:
         return name, np.inf, tolerance
     recorded = recorded.astype(np.float64)
-    scale = 1.0 if exact else np.maximum(np.abs(recorded), SMALLEST_SCALE * np.abs(recorded).max())
-    errors = np.abs(np.asarray(computed, np.float64) - recorded) / np.maximum(scale, np.finfo(np.float32).tiny)
+    size = np.abs(recorded)
+    scale = 1.0 if exact else np.maximum(size + ROUNDING / tolerance * size.max(initial=0.0), np.finfo(np.float32).tiny)
+    errors = np.abs(np.asarray(computed, np.float64) - recorded) / scale
     return name, float(np.nan_to_num(errors, nan=np.inf).max(initial=0.0)), tolerance
 
 

@@ -1,0 +1,208 @@
+"""Parameters of the published PyTorch networks as parameters of ours, and gradients of ours as gradients of theirs.
+
+Their names are those of a PyTorch state dict; arrays are NumPy's, so that PyTorch is not needed.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.types import PyTree
+
+Weights = Mapping[str, np.ndarray]
+Path = tuple[str, ...]
+
+
+class Link(NamedTuple):
+    """How a published array becomes ours: transposed, then its rows reordered."""
+
+    name: str
+    path: Path
+    axes: tuple[int, ...]
+    rows: np.ndarray | None = None  # our rows, as indices of theirs
+
+    def ours(self, published: np.ndarray) -> np.ndarray:
+        array = np.transpose(published, self.axes)
+        return array if self.rows is None else array[self.rows]
+
+    def published(self, ours: np.ndarray) -> np.ndarray:
+        array = ours if self.rows is None else ours[np.argsort(self.rows)]
+        return np.transpose(array, np.argsort(self.axes))
+
+
+DENSE, CONV_1D, CONV_2D = (1, 0), (2, 1, 0), (2, 3, 1, 0)
+CONV_2D_TRANSPOSED = (3, 2, 1, 0)  # their kernels over glyphs run over (x, y), ours over (y, x)
+
+
+def import_params(weights: Weights) -> PyTree:
+    """Our parameters {"params": ...} of a published policy or ranking model.
+
+    Raises UserError where an array is missing or not known.
+    """
+    params: dict = {}
+    for link in _links(weights):
+        _insert(params, link.path, link.ours(weights[link.name]))
+    for i in range(_num_gru_layers(weights)):
+        merged, new = _merge_gru_biases(weights[f"core.core.bias_ih_l{i}"], weights[f"core.core.bias_hh_l{i}"])
+        _insert(params, ("core", f"layer_{i}", "input_bias"), merged)
+        _insert(params, ("core", f"layer_{i}", "hidden_new_bias"), new)
+    return {"params": jax.tree.map(jnp.asarray, params)}
+
+
+def export_gradients(gradients: PyTree, weights: Weights) -> dict[str, np.ndarray]:
+    """Gradients of our parameters {"params": ...} by published name; `weights` tells names and shapes.
+
+    A bias that we keep merged has the same gradient in each of the two that were added up.
+    """
+    exported = {}
+    for link in _links(weights):
+        array = gradients["params"]
+        for key in link.path:
+            array = array[key]
+        exported[link.name] = link.published(np.asarray(array))
+    for i in range(_num_gru_layers(weights)):
+        layer = gradients["params"]["core"][f"layer_{i}"]
+        merged, new = np.asarray(layer["input_bias"]), np.asarray(layer["hidden_new_bias"])
+        exported[f"core.core.bias_ih_l{i}"] = merged
+        exported[f"core.core.bias_hh_l{i}"] = np.concatenate([merged[: -new.size], new])
+    return exported
+
+
+def _insert(tree: dict, path: Path, array: np.ndarray) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = array
+
+
+def _merge_gru_biases(input_bias: np.ndarray, hidden_bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    size = hidden_bias.size // 3
+    return input_bias + np.append(hidden_bias[: 2 * size], np.zeros(size, hidden_bias.dtype)), hidden_bias[2 * size :]
+
+
+def _num_gru_layers(weights: Weights) -> int:
+    return sum(bool(re.fullmatch(r"core\.core\.bias_ih_l\d+", name)) for name in weights)
+
+
+def _links(weights: Weights) -> list[Link]:
+    """A link for every array of `weights` but the GRU's biases."""
+    try:
+        links = list(_all_links(weights))
+    except (KeyError, IndexError, ValueError) as error:
+        raise UserError(f"not the weights of a published policy or ranking model: {error!r}.") from None
+    unknown = weights.keys() - {link.name for link in links}
+    unknown = {name for name in unknown if not name.startswith("core.core.bias_")}
+    if unknown:
+        raise UserError(f"weights of no known published network: {', '.join(sorted(unknown))}.")
+    return links
+
+
+def _all_links(weights: Weights) -> Iterator[Link]:
+    if any(name.startswith("encoder.basic_encoder.") for name in weights):
+        yield from _rgbcrop_links(weights)
+    else:
+        yield from _torchbeast_links(weights)
+    for i in range(_num_gru_layers(weights)):
+        yield Link(f"core.core.weight_ih_l{i}", ("core", f"layer_{i}", "input_kernel"), DENSE)
+        yield Link(f"core.core.weight_hh_l{i}", ("core", f"layer_{i}", "hidden_kernel"), DENSE)
+    heads = {"critic_linear": "value", "action_parameterization.distribution_linear": "logits", "reward_fn.1": "reward"}
+    for published, ours in heads.items():
+        if f"{published}.weight" in weights:
+            yield from _layer(published, (ours,), DENSE)
+
+
+def _layer(name: str, path: Path, axes: tuple[int, ...], rows: np.ndarray | None = None) -> Iterator[Link]:
+    yield Link(f"{name}.weight", (*path, "kernel"), axes, rows)
+    yield Link(f"{name}.bias", (*path, "bias"), (0,))
+
+
+def _numbered(weights: Weights, prefix: str, rank: int) -> list[str]:
+    """Layers `prefix.<number>` whose weight has `rank` axes, by number."""
+    pattern = re.compile(re.escape(prefix) + r"\.(\d+)\.weight")
+    matches = [m for name, w in weights.items() if (m := pattern.fullmatch(name)) and np.ndim(w) == rank]
+    return [m.string.removesuffix(".weight") for m in sorted(matches, key=lambda m: int(m[1]))]
+
+
+def _channels_last(channels: int, *spatial: int, reverse: bool = False) -> np.ndarray:
+    """Our rows (spatial..., channel) as indices of their flattened (channel, spatial...).
+
+    `reverse`: they flatten the spatial axes in the opposite order.
+    """
+    shape = spatial[::-1] if reverse else spatial
+    order = range(len(spatial), 0, -1) if reverse else range(1, len(spatial) + 1)
+    return np.arange(channels * math.prod(spatial)).reshape(channels, *shape).transpose(*order, 0).ravel()
+
+
+def _rgbcrop_links(weights: Weights) -> Iterator[Link]:
+    image = "encoder.basic_encoder.enc"
+    convs = _numbered(weights, f"{image}.conv_head", 4)
+    for i, name in enumerate(convs):
+        yield from _layer(name, ("encoder", "image_stack", f"conv_{i}"), CONV_2D)
+    channels = len(weights[f"{convs[-1]}.weight"])
+    side = math.isqrt(weights[f"{image}.fc_layers.0.weight"].shape[1] // channels)
+    yield from _layer(f"{image}.fc_layers.0", ("encoder", "image"), DENSE, _channels_last(channels, side, side))
+    for published, ours in (("vector_obs_head", "vector"), ("message_head", "message")):
+        for i in range(2):
+            yield from _layer(f"encoder.{published}.{2 * i}", ("encoder", f"{ours}_{i}"), DENSE)
+
+
+def _torchbeast_links(weights: Weights) -> Iterator[Link]:
+    blocks: list[np.ndarray] = []  # rows of the first dense layer, part by part
+    if "encoder.embed.weight" in weights:
+        yield Link("encoder.embed.weight", ("encoder", "glyph_embedding", "embedding"), (0, 1))
+    if "encoder.embed_blstats.0.weight" in weights:
+        for i in range(2):
+            yield from _layer(f"encoder.embed_blstats.{2 * i}", ("encoder", f"blstats_{i}"), DENSE)
+        blocks.append(np.arange(len(weights["encoder.embed_blstats.2.weight"])))
+    inputs = weights["encoder.fc.0.weight"].shape[1]
+    glyph_convs = _numbered(weights, "encoder.extract_representation", 4)
+    crop_convs = _numbered(weights, "encoder.extract_crop_representation", 4)
+    message = list(_message_links(weights))
+    message_size = len(weights[message[-1].name]) if message else 0
+    glyph_block = np.arange(0)
+    if glyph_convs:
+        yield from _conv_links(glyph_convs, "glyphs")
+        height, width = 21, 79
+        for _ in glyph_convs:
+            height, width = (height + 1) // 2, (width + 1) // 2
+        glyph_block = _channels_last(len(weights[f"{glyph_convs[-1]}.weight"]), height, width, reverse=True)
+    if crop_convs:
+        yield from _conv_links(crop_convs, "crop")
+        channels = len(weights[f"{crop_convs[-1]}.weight"])
+        size = inputs - sum(map(len, blocks)) - len(glyph_block) - message_size
+        side = math.isqrt(size // channels)
+        blocks.append(_channels_last(channels, side, side, reverse=True))
+    blocks += [glyph_block, np.arange(message_size)]
+    yield from message
+    yield from _layer("encoder.fc.0", ("encoder", "dense_0"), DENSE, _consecutive(blocks))
+    yield from _layer("encoder.fc.2", ("encoder", "dense_1"), DENSE)
+
+
+def _conv_links(names: Sequence[str], part: str) -> Iterator[Link]:
+    for i, name in enumerate(names):
+        yield from _layer(name, ("encoder", part, f"conv_{i}"), CONV_2D_TRANSPOSED)
+
+
+def _consecutive(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    starts = np.cumsum([0, *map(len, blocks)])
+    return np.concatenate([start + block for start, block in zip(starts, blocks, strict=False)])
+
+
+def _message_links(weights: Weights) -> Iterator[Link]:
+    if "encoder.char_lt.weight" not in weights:
+        return
+    path = ("encoder", "message")
+    yield Link("encoder.char_lt.weight", (*path, "embedding", "embedding"), (0, 1))
+    convs = ["encoder.conv1", *_numbered(weights, "encoder.conv2_6_fc", 3)]
+    for i, name in enumerate(convs):
+        yield from _layer(name, (*path, f"conv_{i}"), CONV_1D)
+    denses = _numbered(weights, "encoder.conv2_6_fc", 2)
+    channels = len(weights[f"{convs[-1]}.weight"])
+    rows = _channels_last(channels, weights[f"{denses[0]}.weight"].shape[1] // channels)
+    for i, name in enumerate(denses):
+        yield from _layer(name, (*path, f"dense_{i}"), DENSE, rows if i == 0 else None)
