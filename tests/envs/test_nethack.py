@@ -133,7 +133,7 @@ def test_statistics_are_scaled():
     np.testing.assert_allclose(BLSTATS_SCALE[[0, 1, 13, 19, 20, 21]], [1 / 79, 1 / 21, 1e-3, 1e-2, 1e-3, 1])
 
 
-def test_success_ends_an_episode_once_the_goal_is_reached(monkeypatch):
+def test_success_ends_an_episode_once_the_goal_is_reached():
     always = TASK._replace(goal=lambda blstats, messages, glyphs: np.ones(len(blstats), bool))
     env = NetHackVectorEnv(always, 2, episode_seeds(0), max_episode_steps=3)
     records, _, stats = play(env, random_actions(4, 2))
@@ -149,6 +149,14 @@ def test_success_ends_an_episode_once_the_goal_is_reached(monkeypatch):
     env = NetHackVectorEnv(always, 1, episode_seeds(0), max_episode_steps=1)
     records, _, _ = play(env, random_actions(1, 1))
     assert records["truncated"][1, 0] and records["reward"][1, 0] == 0
+
+
+def test_death_goes_before_the_limit(monkeypatch):
+    env = make_env(max_episode_steps=1)
+    monkeypatch.setattr(env._games[0], "press", lambda key: True)
+    monkeypatch.setattr(env._games[0], "quit", lambda: pytest.fail("a dead hero can't quit"))
+    records, _, _ = play(env, random_actions(1, 1))
+    assert records["terminated"][1, 0] and not records["truncated"][1, 0]
 
 
 def test_close_leaves_nothing(monkeypatch, tmp_path):
