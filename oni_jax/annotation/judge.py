@@ -6,6 +6,7 @@ any other it judges the last line by the default goal.
 """
 
 import asyncio
+import atexit
 import dataclasses
 import functools
 import json
@@ -236,8 +237,10 @@ class EmbeddedJudge:
             self.close()
             raise ChildError(raw.decode("utf-8", "replace"))
         self.address = f"127.0.0.1:{int(raw)}"
+        atexit.register(self.close)  # before multiprocessing's own hook, which would wait for ever
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         stop_child(self._process, self._connection)
 
 

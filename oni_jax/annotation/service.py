@@ -52,6 +52,7 @@ class AnnotationService:
         self._outgoing: collections.deque[Item] = collections.deque()
         # Hashes of the items that wait, are labelled or were put aside: at 1e6 items, two collide once in 4e7 runs.
         self._known: set[int] = set()
+        self._held_at_start: set[int] | None = set()  # None: all of the store's labels have come
         self._num_dropped = 0
         self._ready: list[Annotation] = []
         self._stats: dict[str, float | str] = {**_STARTING, "state": "starting", "problem": ""}
@@ -106,8 +107,8 @@ class AnnotationService:
         stop_child(self._process, self._connection, timeout_secs=1.0)
 
     def _send(self) -> None:
-        """Sends what waits, as far as the pipe takes it at once."""
-        while self._outgoing and not self._closed and self._writable.poll(0):
+        """Sends what waits, as far as the pipe takes it at once, and not before it is known what the store holds."""
+        while self._outgoing and self._held_at_start is None and not self._closed and self._writable.poll(0):
             items, num_bytes = [], 0
             while self._outgoing and num_bytes < SENT_AT_ONCE_BYTES:
                 item = self._outgoing.popleft()
@@ -134,11 +135,17 @@ class AnnotationService:
     def _take_in(self, kind: str, content) -> None:
         if kind == "labels":
             self._ready += content
-            self._known.update(hash(annotation.item) for annotation in content)
+            keys = [hash(annotation.item) for annotation in content]
+            self._known.update(keys)
+            if self._held_at_start is not None:
+                self._held_at_start.update(keys)
         elif kind == "dropped":
             self._known.difference_update(map(hash, content))
         else:
             self._stats = content
+            if self._held_at_start is not None:
+                self._outgoing = collections.deque(i for i in self._outgoing if hash(i) not in self._held_at_start)
+                self._held_at_start = None
 
 
 def run_service(connection: Connection, config: AnnotationConfig, prompt: Prompt, store: Store) -> None:

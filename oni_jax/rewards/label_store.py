@@ -147,7 +147,9 @@ class LabelStore:
             raise UserError(f"label store {self.path} is a database of something else; name another file")
         problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
-            raise UserError(f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another")
+            raise UserError(
+                f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another"
+            )
 
 
 def _encode(item: Item) -> bytes:

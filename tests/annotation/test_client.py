@@ -1,0 +1,249 @@
+import asyncio
+import dataclasses
+import socket
+
+import pytest
+from aiohttp import web
+
+from oni_jax.annotation.client import Client, RequestError, check_server, server_url
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import AnnotationConfig, UserError
+from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
+
+LISTS = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.5)
+LABELS = dataclasses.replace(LISTS, llm_answer="label")
+MESSAGES = [b"You kill the newt!", b"It's a wall.", b"Never mind."]
+
+
+def ask(script, config=LISTS, messages=MESSAGES, times=1):
+    """What a client gets from a scripted server; its exception instead of replies where it raises one."""
+
+    async def body():
+        async with fake_server(script) as server:
+            full = dataclasses.replace(config, llm_server_addr=server.address)
+            async with Client(full, load_prompt(full)) as client:
+                results = []
+                for _ in range(times):
+                    try:
+                        results.append(await client.ask(messages))
+                    except RequestError as error:
+                        results.append(error)
+                return results if times > 1 else results[0], server, client
+
+    return asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "address, url",
+    [
+        ("localhost", "http://localhost:9001/v1"),
+        ("gpu-7:8000", "http://gpu-7:8000/v1"),
+        ("http://gpu-7", "http://gpu-7/v1"),
+        ("https://api.example.com/v1/", "https://api.example.com/v1"),
+        ("HTTP://gpu-7:80/llm", "http://gpu-7:80/llm"),
+        ("::1", "http://[::1]:9001/v1"),
+        ("[::1]:8000", "http://[::1]:8000/v1"),
+    ],
+)
+def test_address(address, url):
+    assert server_url(address) == url
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://host",
+        "file:///etc/passwd",
+        "host:port",
+        "host:99999",
+        "host:",
+        "http://",
+        "a b",
+        "http://u:p@host",
+        "h?x",
+    ],
+)
+def test_bad_address(address):
+    with pytest.raises(UserError, match="llm_server_addr") as error:
+        server_url(address)
+    assert "\n" not in str(error.value)
+
+
+def test_bad_key():
+    config = AnnotationConfig(llm_server_addr="host", llm_api_key="two\nlines")
+    with pytest.raises(UserError, match="llm_api_key"):
+        Client(config, load_prompt(config))
+
+
+def test_a_list_is_ordered_by_index():
+    def script(request):
+        words = ["FOO", "BAR", "nothing"]
+        return choices([{"index": i, "text": words[i]} for i in (2, 0, 1)])
+
+    replies, server, client = ask(script)
+    assert [reply.label for reply in replies] == [1, 0, None]
+    assert server.asked == [MESSAGES] and client.events["choices_reordered"] == 1
+
+
+def test_chat_request():
+    def script(request):
+        assert request.raw.path == "/v1/chat/completions"
+        assert request.raw.headers["Authorization"] == "Bearer secret"
+        return choices([{"index": 0, "message": {"role": "assistant", "content": "<label>FOO</label>"}}])
+
+    config = AnnotationConfig(llm_api_key="secret", llm_model="m", llm_temperature=0.3, llm_max_tokens=77)
+    replies, server, _ = ask(script, config, MESSAGES[:1])
+    assert replies[0].label == 1
+    body = server.requests[0].body
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.3, 77)
+    assert [turn["role"] for turn in body["messages"]] == ["system", "user"] and "logprobs" not in body
+
+
+@pytest.mark.parametrize(
+    "script, name",
+    [
+        (lambda request: refusal(500), "http_500"),
+        (lambda request: refusal(503), "http_503"),
+        (lambda request: refusal(404), "http_404"),
+        (lambda request: refusal(401), "wrong_key"),
+        (lambda request: refusal(404, f"The model `{LISTS.llm_model}` does not exist."), "wrong_model"),
+        (lambda request: refusal(302, Location="http://127.0.0.1:1/v1/completions"), "redirected"),
+        (lambda request: texts("FOO"), "too_few_choices"),
+        (lambda request: choices([]), "too_few_choices"),
+        (lambda request: choices("FOO"), "too_few_choices"),
+        (lambda request: texts(*["FOO"] * 4), "too_many_choices"),
+        (lambda request: choices([{"index": 0, "text": "FOO"}] * 3), "bad_indices"),
+        (lambda request: choices([{"text": "FOO"}] * 3), "bad_indices"),
+        (lambda request: choices([{"index": True}, {"index": 0}, 3]), "bad_indices"),
+        (lambda request: web.Response(text='{"choices": ['), "broken_json"),
+        (lambda request: web.Response(text="[" * 100_000), "broken_json"),
+        (lambda request: web.json_response([1]), "broken_json"),
+        (lambda request: web.json_response({}), "broken_json"),
+        (lambda request: web.Response(body=b"\xff\xfe\x00"), "broken_json"),
+        (lambda request: web.Response(body=b" " * (1 << 23)), "too_large"),
+    ],
+)
+def test_failures_by_name(script, name):
+    error, server, _ = ask(script)
+    assert isinstance(error, RequestError) and error.name == name
+    assert len(server.requests) == 1 and "\n" not in error.detail
+
+
+def test_too_many_requests_says_when():
+    error, _, _ = ask(lambda request: refusal(429, **{"Retry-After": "7"}))
+    assert (error.name, error.retry_after_secs, error.server_at_fault) == ("http_429", 7.0, True)
+    error, _, _ = ask(lambda request: refusal(429, **{"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}))
+    assert error.retry_after_secs == 0.0
+
+
+async def _hang(request):
+    await asyncio.sleep(30)
+
+
+async def _drip(request):
+    response = web.StreamResponse()
+    await response.prepare(request.raw)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.05)
+
+
+async def _cut(request):
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request.raw)
+    await response.write(b'{"choices')
+    request.raw.transport.close()
+    return response
+
+
+@pytest.mark.parametrize("script, name", [(_hang, "timed_out"), (_drip, "too_slow"), (_cut, "disconnected")])
+def test_servers_that_do_not_end(script, name):
+    assert ask(script)[0].name == name
+
+
+def test_nobody_listens():
+    config = dataclasses.replace(LISTS, llm_server_addr=f"127.0.0.1:{free_port()}")
+
+    async def body():
+        async with Client(config, load_prompt(config)) as client:
+            await client.ask(MESSAGES)
+
+    with pytest.raises(RequestError) as error:
+        asyncio.run(body())
+    assert error.value.name == "unreachable" and error.value.server_at_fault
+    check_server(config)
+    with pytest.raises(UserError, match="no LLM server answers") as refused:
+        check_server(dataclasses.replace(config, llm_required=True))
+    assert "\n" not in str(refused.value)
+
+
+def test_the_key_stays_out_of_messages():
+    config = dataclasses.replace(LISTS, llm_api_key="sk-secret")
+    error, _, _ = ask(lambda request: refusal(401, "bad key sk-secret"), config)
+    assert "sk-secret" not in error.detail and "***" in error.detail
+
+
+def test_dead_pooled_connection_is_replaced_once():
+    """The second request finds its kept connection closed by the server, as happens after 5 s."""
+
+    def script(request):
+        if request.number == 1:
+            request.raw.transport.abort()
+        return labels(request)
+
+    results, server, client = ask(script, times=2)
+    assert [[reply.label for reply in replies] for replies in results] == [[1, 1, 1]] * 2
+    assert len(server.requests) == 3 and client.events["stale_connections"] == 1
+
+
+@pytest.mark.parametrize(
+    "constraint, field",
+    [
+        ("vllm", "structured_outputs"),
+        ("sglang", "regex"),
+        ("llamacpp", "grammar"),
+        ("json_schema", "response_format"),
+    ],
+)
+def test_refused_field_is_dropped_once_and_for_all(constraint, field):
+    def script(request):
+        return refusal(422, f"unknown field: {field}") if field in request.body else labels(request)
+
+    config = dataclasses.replace(LABELS, llm_constraint=constraint)
+    results, server, client = ask(script, config, times=3)
+    assert all(reply.label == 1 for replies in results for reply in replies)
+    assert [field in request.body for request in server.requests] == [True, False, False, False]
+    assert all("logprobs" in request.body for request in server.requests)
+    assert client.events["fields_dropped"] == 1
+
+
+def test_unnamed_refusal_drops_all_optional_fields_only_if_that_helps():
+    config = dataclasses.replace(LABELS, llm_constraint="vllm")
+    results, server, _ = ask(lambda r: refusal(400) if "logprobs" in r.body else labels(r), config, times=2)
+    assert len(server.requests) == 3 and "structured_outputs" not in server.requests[2].body
+    results, server, _ = ask(lambda r: refusal(400) if r.number < 2 else labels(r), config, times=2)
+    assert results[0].name == "http_400" and results[1][0].label == 1
+    assert "structured_outputs" in server.requests[2].body
+
+
+def test_fields_that_worked_are_kept():
+    config = dataclasses.replace(LABELS, llm_constraint="vllm")
+    results, server, _ = ask(lambda r: refusal(400, "logprobs") if r.number == 1 else labels(r), config, times=3)
+    assert results[1].name == "http_400" and len(server.requests) == 3
+    assert "structured_outputs" in server.requests[2].body
+
+
+def test_label_answers_are_short_and_have_probabilities():
+    def script(request):
+        logprobs = {"tokens": ["FOO"], "token_logprobs": [-0.7], "top_logprobs": [{"FOO": -0.7, "BAR": -0.7}]}
+        return choices([{"index": i, "text": "FOO", "logprobs": logprobs} for i in range(3)])
+
+    replies, server, _ = ask(script, LABELS)
+    assert [(reply.label, reply.probability) for reply in replies] == [(1, 0.5)] * 3
+    assert server.requests[0].body["max_tokens"] < 10
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,258 @@
+import asyncio
+import contextlib
+import dataclasses
+
+import pytest
+from aiohttp import web
+
+from oni_jax.annotation import labeller as labeller_module
+from oni_jax.annotation import pacing
+from oni_jax.annotation.client import Client
+from oni_jax.annotation.labeller import Labeller
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import AnnotationConfig
+from oni_jax.rewards.label_store import LabelStore
+from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
+
+CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
+WAIT_SECS = 8.0
+
+
+@pytest.fixture(autouse=True)
+def quick_pauses(monkeypatch):
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECS", 0.01)
+    monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECS", 0.05)
+    monkeypatch.setattr(labeller_module, "LONGEST_PAUSE_SECS", 0.05)
+
+
+@dataclasses.dataclass
+class Outcome:
+    annotations: list
+    forgotten: list
+    asked: list
+    stats: dict
+
+    @property
+    def messages(self):
+        return sorted(annotation.item[0] for annotation in self.annotations)
+
+
+def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=None, wait_secs=WAIT_SECS):
+    """Labels numbered messages at a scripted server until `until(stats)`; by default until all have a label."""
+    submissions = submissions or [[(b"message %d" % i,) for i in range(num_messages)]]
+    until = until or (lambda stats: stats["labels_held"] + stats["put_aside"] >= num_messages)
+
+    async def body():
+        async with fake_server(script) as server:
+            full = dataclasses.replace(config, llm_server_addr=server.address)
+            prompt = load_prompt(full)
+            async with Client(full, prompt) as client:
+                outcome = Outcome([], [], [], {})
+                emit, forget = outcome.annotations.extend, outcome.forgotten.extend
+                labeller = Labeller(full, client, store, prompt.digest, emit, forget)
+                labeller.hand_out_held()
+                running = asyncio.ensure_future(labeller.run())
+                for items in submissions:
+                    labeller.submit(items)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_secs):
+                        while not until(labeller.stats()) and not running.done():
+                            await asyncio.sleep(0.005)
+                if running.done():
+                    running.result()
+                running.cancel()
+                await labeller.finish(grace_secs=1.0)
+                outcome.stats, outcome.asked = labeller.stats(), server.asked
+                return outcome
+
+    return asyncio.run(body())
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LabelStore(str(tmp_path / "labels.sqlite"))
+
+
+def flat(asked):
+    return [message for messages in asked for message in messages]
+
+
+def all_messages(count):
+    return sorted(b"message %d" % i for i in range(count))
+
+
+def test_each_message_once_and_newest_first(store):
+    outcome = run(labels, store, 20, submissions=[[(b"message %d" % i,) for i in [*range(20), *range(20)]]])
+    assert outcome.messages == all_messages(20)
+    assert outcome.asked[0] == [b"message 19", b"message 18"]  # a small probe of whether lists are taken
+    assert outcome.asked[1] == [b"message %d" % i for i in range(17, 9, -1)]
+    assert sorted(flat(outcome.asked)) == all_messages(20)
+    assert outcome.stats["labels_asked"] == 20 and outcome.stats["state"] == "ok"
+    # what the store holds is handed out, and never asked again
+    again = run(labels, store, 20)
+    assert again.messages == all_messages(20) and not again.asked
+
+
+def test_another_runs_labels_are_not_asked(store, tmp_path):
+    prompt = load_prompt(CONFIG)
+    annotation = labeller_module.Annotation((b"message 3",), 0, 0.0)
+
+    def script(request):
+        if request.number == 0:  # meanwhile, in another process
+            LabelStore(store.path).put_many(CONFIG.llm_model, prompt.digest, [(annotation, "")])
+        return labels(request)
+
+    outcome = run(script, store)
+    assert outcome.messages == all_messages(20) and annotation in outcome.annotations
+    assert b"message 3" not in flat(outcome.asked)
+
+
+def test_backlog_drops_the_oldest(store):
+    config = dataclasses.replace(CONFIG, llm_max_backlog=10)
+    outcome = run(labels, store, config=config, until=lambda stats: stats["labels_held"] == 10)
+    assert sorted(item[0] for item in outcome.forgotten) == sorted(b"message %d" % i for i in range(10))
+    assert outcome.stats["dropped"] == 10 and outcome.messages == sorted(b"message %d" % i for i in range(10, 20))
+
+
+def test_halving_finds_the_one_bad_prompt(store):
+    def script(request):
+        return refusal(400, "prompt too long") if b"message 5" in request.messages else labels(request)
+
+    config = dataclasses.replace(CONFIG, llm_batch_size=100, llm_max_retries=2)
+    outcome = run(script, store, 102, config)
+    assert outcome.messages == sorted(set(all_messages(102)) - {b"message 5"})
+    assert outcome.stats["put_aside"] == 1
+    asked_alone = outcome.asked.count([b"message 5"])
+    assert asked_alone == 1 + 2
+    # 99 good ones come in halves, each once
+    good = [message for messages in outcome.asked if b"message 5" not in messages for message in messages]
+    assert len(good) == len(set(good)) == 101 and len(outcome.asked) < 25
+
+
+@pytest.mark.parametrize(
+    "fault, name",
+    [
+        (lambda request: texts("FOO"), "too_few_choices"),
+        (lambda request: choices([]), "too_few_choices"),
+        (lambda request: texts(*["FOO"] * 50), "too_many_choices"),
+        (lambda request: refusal(500), "http_500"),
+        (lambda request: refusal(503), "http_503"),
+        (lambda request: refusal(429), "http_429"),
+        (lambda request: refusal(429, **{"Retry-After": "0.1"}), "http_429"),
+        (lambda request: web.Response(text="{"), "broken_json"),
+        (lambda request: request.raw.transport.abort() or web.Response(), "disconnected"),
+    ],
+)
+def test_labels_come_in_spite_of_faults(store, fault, name):
+    """Every third request fails; no label is wrong, missing or asked for twice after it was given."""
+
+    def script(request):
+        if request.number % 3 == 1 and len(request.messages) != 1:
+            return fault(request)
+        return texts(*[f"<label>{'FOO' if int(m[8:]) % 2 else 'BAR'}</label>" for m in request.messages])
+
+    outcome = run(script, store, 40)
+    assert outcome.messages == all_messages(40)
+    assert all(annotation.label == int(annotation.item[0][8:]) % 2 for annotation in outcome.annotations)
+    seen = outcome.stats.get(f"failures/{name}", 0) + outcome.stats.get("events/stale_connections", 0)
+    assert seen >= 1 and outcome.stats["labels_asked"] == 40
+
+
+def test_retry_after_is_kept(store):
+    times = []
+
+    def script(request):
+        times.append(asyncio.get_running_loop().time())
+        return refusal(429, **{"Retry-After": "0.5"}) if request.number == 0 else labels(request)
+
+    run(script, store)
+    assert times[1] - times[0] >= 0.5
+
+
+def test_a_server_without_lists_gets_single_prompts(store):
+    def script(request):
+        return refusal(500, "lists") if isinstance(request.body["prompt"], list) else labels(request)
+
+    outcome = run(script, store)
+    assert outcome.messages == all_messages(20)
+    assert [len(messages) for messages in outcome.asked] == [2] + [1] * 20
+    assert outcome.stats["requests_failed"] == 1
+
+
+def test_unreadable_is_retried_once_and_is_no_label(store):
+    def script(request):
+        return texts(*["who knows" if m in (b"message 3", b"message 4") else "FOO" for m in request.messages])
+
+    outcome = run(script, store)
+    assert outcome.messages == sorted(set(all_messages(20)) - {b"message 3", b"message 4"})
+    assert flat(outcome.asked).count(b"message 3") == 2
+    assert outcome.stats["answers_unreadable"] == 4 and outcome.stats["failures/unreadable"] == 4
+    assert outcome.stats["labels_asked"] == 22 and outcome.stats["put_aside"] == 2
+
+
+def test_argument_and_injection_are_not_labels(store):
+    answers = {0: "this is not FOO", 1: "FOO? <label>BAR</label>", 2: "foo", 3: "", 4: "<label>FOO or BAR</label>"}
+
+    def script(request):
+        return texts(*[answers[int(m[8:])] for m in request.messages])
+
+    outcome = run(script, store, 5)
+    assert {annotation.item[0]: annotation.label for annotation in outcome.annotations} == {
+        b"message 1": 0,
+        b"message 2": 1,
+    }
+    assert outcome.stats["failures/empty_text"] == 2
+
+
+def test_lists_that_take_too_long_become_shorter(store):
+    async def script(request):
+        await asyncio.sleep(0.1 * (len(request.messages) - 1))
+        return labels(request)
+
+    outcome = run(script, store, 24)
+    assert outcome.messages == all_messages(24)
+    assert outcome.stats["failures/timed_out"] >= 1
+    assert max(map(len, outcome.asked[-3:])) < 8
+
+
+def test_wrong_key_is_named_and_nothing_is_put_aside(store):
+    outcome = run(lambda request: refusal(401), store, until=lambda stats: stats["requests_failed"] >= 8)
+    assert outcome.stats["state"] == "wrong key" and "key" in outcome.stats["problem"]
+    assert outcome.stats["backlog"] == 20 and outcome.stats["put_aside"] == 0
+    assert max(map(len, outcome.asked)) <= 2  # probes are small
+
+
+class FullDisk:
+    def __init__(self, store, failures):
+        self._store, self._failures = store, failures
+        self.get_many, self.all = store.get_many, store.all
+
+    def put_many(self, *args):
+        self._failures -= 1
+        if self._failures >= 0:
+            raise OSError("disk full")
+        self._store.put_many(*args)
+
+
+def test_full_disk_hands_nothing_out_and_asks_no_more(store):
+    config = dataclasses.replace(CONFIG, llm_max_in_flight=1)
+    stuck = run(labels, FullDisk(store, 10**6), config=config, wait_secs=0.5)
+    assert not stuck.annotations and "label store" in stuck.stats["state"]
+    assert len(flat(stuck.asked)) < 20
+    outcome = run(labels, FullDisk(store, 3), config=config)
+    assert outcome.messages == all_messages(20) and outcome.stats["state"] == "ok"
+    assert outcome.stats["failures/label_store"] == 3 and len(flat(outcome.asked)) == 20
+
+
+def test_unexpected_exceptions_do_not_end_it(store, monkeypatch):
+    real = Client.ask
+    calls = iter(range(100))
+
+    async def ask(self, messages):
+        if next(calls) % 2:
+            raise ZeroDivisionError
+        return await real(self, messages)
+
+    monkeypatch.setattr(Client, "ask", ask)
+    outcome = run(labels, store)
+    assert outcome.messages == all_messages(20) and outcome.stats["failures/unexpected_ZeroDivisionError"] >= 1

@@ -1,0 +1,254 @@
+"""The service's process against the real judge, over HTTP."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
+from oni_jax.annotation.judge_faults import FAULTS
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.service import AnnotationService
+from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.rewards.label_store import LabelStore
+from oni_jax.runtime import ChildError
+from tests.annotation.test_client import free_port
+from tests.annotation.test_judge import call
+
+WAIT_SECS = 30.0
+ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(150)] + [(b"It's a wall. (%d)" % i,) for i in range(150)]
+
+
+@pytest.fixture
+def judge():
+    judge = EmbeddedJudge()
+    yield judge
+    judge.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LabelStore(str(tmp_path / "labels.sqlite"))
+
+
+@pytest.fixture
+def start(store):
+    services = []
+
+    def start(address, **settings):
+        config = AnnotationConfig(llm_server_addr=address, llm_batch_size=50, **settings)
+        services.append(AnnotationService(config, store))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.close(0.0)
+
+
+def collect(service, count, wait_secs=WAIT_SECS):
+    annotations, deadline = [], time.monotonic() + wait_secs
+    while len(annotations) < count and time.monotonic() < deadline:
+        annotations += service.poll()
+        time.sleep(0.01)
+    assert len(annotations) == count, service.stats()
+    return annotations
+
+
+def wait_for(service, condition, wait_secs=WAIT_SECS):
+    deadline = time.monotonic() + wait_secs
+    while not condition(service.stats()):
+        assert time.monotonic() < deadline, service.stats()
+        service.poll()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("api, answer", [("completions", "reasoned"), ("chat", "label"), ("completions", "label")])
+def test_labels_and_resume(judge, store, start, api, answer):
+    service = start(judge.address, llm_api=api, llm_answer=answer)
+    for _ in range(3):
+        service.submit(ITEMS)  # the learner may say it again
+    annotations = collect(service, len(ITEMS))
+    assert all(annotation.label == annotation.item[0].startswith(b"You kill") for annotation in annotations)
+    assert {annotation.item for annotation in annotations} == set(ITEMS)
+    certainty = {round(annotation.probability, 2) for annotation in annotations}
+    assert certainty == ({0.0, 1.0} if answer == "reasoned" else {0.05, 0.95})
+    service.close()
+    assert service.stats()["labels_held"] == service.stats()["labels_asked"] == len(ITEMS)
+
+    again = start(judge.address, llm_api=api, llm_answer=answer)
+    again.submit(ITEMS)
+    assert set(collect(again, len(ITEMS))) == set(annotations)
+    again.submit([*ITEMS, (b"You kill it!",)])
+    collect(again, 1)
+    again.close()
+    stats = call(judge.address, "/stats")[1]
+    assert stats["prompts"] == len(ITEMS) + 1 and stats["repeated"] == 0  # no label is asked twice
+    assert again.stats()["labels_asked"] == 1
+
+
+def test_closing_waits_for_what_is_paid_for(store, start):
+    judge = EmbeddedJudge(JudgeOptions(latency_secs=0.5))
+    service = start(judge.address, llm_api="completions")
+    service.submit(ITEMS[:2])
+    wait_for(service, lambda stats: stats["in_flight"] == 2)
+    service.close()
+    assert len(service.poll()) == 2
+    judge.close()
+
+
+def test_server_absent_then_present_then_killed_then_back(start):
+    port = free_port()
+    service = start(f"127.0.0.1:{port}", llm_api="completions")
+    service.submit(ITEMS[:100])
+    wait_for(service, lambda stats: stats["state"] == "waiting for server")
+    assert service.stats()["backlog"] == 100
+    judge = EmbeddedJudge(JudgeOptions(port=port, latency_secs=0.05))
+    collect(service, 100)
+    judge._process.kill()
+    judge.close()
+    service.submit(ITEMS[100:])
+    wait_for(service, lambda stats: stats["state"] == "waiting for server")
+    judge = EmbeddedJudge(JudgeOptions(port=port))
+    collect(service, 200)
+    wait_for(service, lambda stats: stats["state"] == "ok")
+    service.close()
+    assert service.stats()["failures/unreachable"] >= 2 and service.stats()["put_aside"] == 0
+    judge.close()
+
+
+def test_every_quick_fault_of_the_judge(start):
+    """Whatever a server does, labels come, and none is wrong."""
+    quick = tuple(name for name in FAULTS if name not in ("hang", "drip", "huge", "http_429_retry_after"))
+    judge = EmbeddedJudge(JudgeOptions(fault_rate=0.3, faults=quick, seed=1))
+    service = start(judge.address, llm_api="completions", llm_max_retries=50)
+    items = [(message + b"!",) for (message,) in ITEMS]
+    service.submit(items)
+    deadline = time.monotonic() + WAIT_SECS
+    annotations = []
+    while len(annotations) + float(service.stats()["put_aside"]) < len(items):
+        assert time.monotonic() < deadline, service.stats()
+        annotations += service.poll()
+        time.sleep(0.01)
+    assert all(annotation.label == annotation.item[0].startswith(b"You kill") for annotation in annotations)
+    assert len(annotations) >= 0.8 * len(items)  # an unreadable answer is asked again once only
+    judge.close()
+
+
+def test_calls_do_not_wait_for_a_stopped_process(judge, start):
+    service = start(judge.address, llm_max_backlog=2000)
+    collect(service, 0)
+    wait_for(service, lambda stats: stats["state"] == "ok")
+    os.kill(service._process.pid, signal.SIGSTOP)
+    slowest = 0.0
+    for k in range(200):
+        begin = time.perf_counter()
+        service.submit([(b"%d %d " % (k, i) + b"x" * 200,) for i in range(100)])
+        service.poll()
+        slowest = max(slowest, time.perf_counter() - begin)
+    assert slowest < 0.2
+    stats = service.stats()
+    assert float(stats["dropped"]) >= 200 * 100 - 2000 - 1000 and float(stats["backlog"]) <= 2000
+    os.kill(service._process.pid, signal.SIGCONT)
+
+
+def test_dropped_items_may_be_submitted_again(start):
+    service = start(f"127.0.0.1:{free_port()}", llm_max_backlog=10)
+    service.submit(ITEMS[:30])
+    wait_for(service, lambda stats: stats["dropped"] == 20)
+    service.poll()
+    service.submit(ITEMS[25:30])  # still waiting
+    service.submit(ITEMS[:5])
+    wait_for(service, lambda stats: stats["dropped"] == 25)
+
+
+def test_death_of_the_process_is_raised(judge, start):
+    service = start(judge.address)
+    service._process.kill()
+    with pytest.raises(ChildError, match="-9"):
+        wait_for(service, lambda stats: False)
+
+
+class BrokenStore:
+    def all(self, model, digest):
+        raise ZeroDivisionError("a mistake")
+
+    def get_many(self, model, digest, items):
+        return {}
+
+    def put_many(self, model, digest, labelled):
+        pass
+
+
+def test_exception_in_the_process_is_raised_with_its_traceback(judge):
+    service = AnnotationService(AnnotationConfig(llm_server_addr=judge.address), BrokenStore())
+    with pytest.raises(ChildError, match="ZeroDivisionError: a mistake"):
+        wait_for(service, lambda stats: False)
+    service.close()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"llm_server_addr": "ftp://host"}, {"prompt_file": "/nowhere"}, {"llm_chat_template": "/nowhere"}]
+)
+def test_bad_settings_start_nothing(store, settings):
+    with pytest.raises(UserError):
+        AnnotationService(dataclasses.replace(AnnotationConfig(llm_server_addr="host"), **settings), store)
+
+
+PARENT = textwrap.dedent("""
+    import sys, time
+    from oni_jax.annotation.judge import EmbeddedJudge
+    from oni_jax.annotation.service import AnnotationService
+    from oni_jax.config import AnnotationConfig
+    from oni_jax.rewards.label_store import LabelStore
+
+    if __name__ == "__main__":
+        judge = EmbeddedJudge()
+        service = AnnotationService(AnnotationConfig(llm_server_addr=judge.address), LabelStore(sys.argv[1]))
+        service.submit([(b"You kill the newt!",)])
+        while not service.poll():
+            time.sleep(0.01)
+        print(judge._process.pid, service._process.pid, flush=True)
+        if sys.argv[2] == "wait":
+            time.sleep(60)
+""")
+
+
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_nothing_outlives_the_parent(tmp_path, end):
+    """Neither after SIGKILL, nor when the parent ends without closing anything. Labels stay. No JAX in the children."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    store = tmp_path / "labels.sqlite"
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    before = set(os.listdir("/dev/shm"))
+    command = [sys.executable, str(script), str(store), "wait" if end == "kill" else "end"]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert parent.stdout
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    if end == "kill":
+        maps = [open(f"/proc/{pid}/maps").read() for pid in pids]
+        assert not any("jaxlib" in text for text in maps)
+        parent.kill()
+    assert parent.wait(timeout=10) == (-9 if end == "kill" else 0)
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(alive(pid) for pid in pids)
+    assert set(os.listdir("/dev/shm")) <= before
+    digest = load_prompt(AnnotationConfig()).digest
+    assert LabelStore(str(store)).count(AnnotationConfig().llm_model, digest) == 1
+
+
+def alive(pid):
+    """Whether a process runs; an orphan that nobody reaps does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
