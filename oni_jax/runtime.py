@@ -22,25 +22,27 @@ class ChildError(RuntimeError):
 
 
 def start_child(
-    name: str, body: Callable[..., None], *args: object, single_threaded: bool = False
+    name: str, body: Callable[..., None], *args: object, single_threaded: bool = False, cleans_up: bool = False
 ) -> tuple[BaseProcess, Connection]:
     """Starts `body(connection, *args)` in a new process. Returns it and this side of the connection.
 
-    The child ignores SIGINT and SIGTERM (its parent stops it by closing the connection), and dies with its parent.
+    The child ignores SIGINT and SIGTERM: its parent stops it by closing the connection. When the parent is killed,
+    so is the child, unless it `cleans_up`: then it ends by itself where it meets the closed connection.
     `single_threaded` keeps NumPy's BLAS from starting threads in it.
     """
     ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_child_main, args=(name, body, theirs, args), name=name, daemon=True)
+    process = _SPAWN.Process(target=_child_main, args=(name, body, theirs, args, cleans_up), name=name, daemon=True)
     with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}):
         process.start()
     theirs.close()
     return process, ours
 
 
-def _child_main(name: str, body: Callable[..., None], connection: Connection, args: tuple) -> None:
+def _child_main(name: str, body: Callable[..., None], connection: Connection, args: tuple, cleans_up: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    die_with_parent()
+    if not cleans_up:
+        die_with_parent()
     try:
         body(connection, *args)
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -42,11 +42,19 @@ def run(config: Config) -> int:
         UserError: bad input, before anything was started or with everything stopped again.
         ChildError: an actor process or the annotation service died; what was learnt is saved.
     """
+    keep_compiled_code()
     with StopRequest().installed() as stop, open_experiment(config) as folder, ExitStack() as stack:
         training = build_training(config, folder, stack)
         write_settings(config, folder)
         training.train(stop)
     return 0
+
+
+def keep_compiled_code() -> None:
+    """A second start finds what the first one compiled; $JAX_COMPILATION_CACHE_DIR says where else."""
+    if jax.config.jax_compilation_cache_dir is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "oni_jax", "compiled"))
 
 
 def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
