@@ -72,7 +72,7 @@ def labels(request: Request, label: str = "FOO") -> web.Response:
     return texts(*[f"<label>{label}</label>"] * len(request.messages))
 
 
-def choices(entries: list[Any]) -> web.Response:
+def choices(entries: Any) -> web.Response:
     return web.json_response({"choices": entries})
 
 

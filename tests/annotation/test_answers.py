@@ -70,6 +70,8 @@ LOG = math.log
         ({"content": [{"token": "BAR", "prob": 0.9, "top_probs": [{"token": "FOO", "prob": 0.1}]}]}, 0.1),
         # several tokens, after a quote
         (chat(('"', [('"', LOG(0.9))]), ("F", [("F", LOG(0.3)), ("B", LOG(0.1))]), ("OO", [("OO", 0.0)])), 0.75),
+        # at the place where the label begins, not where it might have begun
+        (chat(('"', [('"', LOG(0.9)), ("BAR", LOG(0.01))]), ("FOO", [("FOO", LOG(0.8)), ("BAR", LOG(0.2))])), 0.8),
         # both spellings of a token count
         (chat(("FOO", [("FOO", LOG(0.4)), (" FOO", LOG(0.2)), ("BAR", LOG(0.2))])), 0.75),
         # a label outside the list is no likelier than the least of the list

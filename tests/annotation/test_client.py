@@ -1,6 +1,7 @@
 import asyncio
 import dataclasses
 import socket
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -15,7 +16,7 @@ LABELS = dataclasses.replace(LISTS, llm_answer="label")
 MESSAGES = [b"You kill the newt!", b"It's a wall.", b"Never mind."]
 
 
-def ask(script, config=LISTS, messages=MESSAGES, times=1):
+def ask(script, config=LISTS, messages=MESSAGES, times=1) -> Any:
     """What a client gets from a scripted server; its exception instead of replies where it raises one."""
 
     async def body():

@@ -4,6 +4,7 @@ import math
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def judge():
     judge.close()
 
 
-def call(address, path, body=None):
+def call(address, path, body=None) -> tuple[int, Any]:
     connection = http.client.HTTPConnection(address, timeout=10)
     connection.request("GET" if body is None else "POST", path, body if body is None else json.dumps(body))
     response = connection.getresponse()

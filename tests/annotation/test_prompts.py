@@ -83,7 +83,9 @@ def test_prompt_file_of_ones_own(tmp_path):
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": ["Is it {good}?", "{message}"]}))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)))
     assert prompt.user(b"You die...") == "Is it {good}?\nYou die..."
-    assert prompt.digest != load_prompt(AnnotationConfig()).digest
+    others = ({"prompt_file": ""}, {"goal_key": "gold"}, {"llm_answer": "label"})
+    for other in others:
+        assert prompt.digest != load_prompt(AnnotationConfig(**{"prompt_file": str(path), **other})).digest
     with pytest.raises(UserError, match="can't be read"):
         load_prompt(AnnotationConfig(prompt_file=str(tmp_path / "missing.json")))
 

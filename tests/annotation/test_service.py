@@ -158,7 +158,9 @@ def test_calls_do_not_wait_for_a_stopped_process(judge, start):
 
 def test_dropped_items_may_be_submitted_again(start):
     service = start(f"127.0.0.1:{free_port()}", llm_max_backlog=10)
-    service.submit(ITEMS[:30])
+    wait_for(service, lambda stats: stats["state"] != "starting")
+    for first in (0, 10, 20):  # one at a time, so that it is the process that drops
+        service.submit(ITEMS[first : first + 10])
     wait_for(service, lambda stats: stats["dropped"] == 20)
     service.poll()
     service.submit(ITEMS[25:30])  # still waiting
