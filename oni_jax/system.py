@@ -52,7 +52,7 @@ def run(config: Config) -> int:
 
 def keep_compiled_code() -> None:
     """A second start finds what the first one compiled; $JAX_COMPILATION_CACHE_DIR says where else."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "oni_jax", "compiled"))
 

@@ -11,12 +11,13 @@ from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 
 class SharedArray:
     """`array` is a writable view [*shape] of zero-initialised shared memory; picklable while a child is spawned."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype | str):
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike):
         self._shape, self._dtype = shape, np.dtype(dtype)
         num_bytes = max(1, int(np.prod(shape, dtype=np.int64)) * self._dtype.itemsize)
         self._fd = _anonymous_file()

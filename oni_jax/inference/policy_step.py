@@ -26,14 +26,15 @@ class Calls(NamedTuple):
 
 
 def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
-    """policy_step(params, key, states, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
+    """policy_step(params, key, call, states, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
 
-    The columns are the action's bits, the value, the logits. Actions are drawn from the policy.
+    The columns are the action's bits, the value, the logits. Actions are drawn from the policy, with `key` folded
+    with `call`, a number that is never used twice.
     """
     names = [*spec.observations, "is_first"]
 
     def policy_step(
-        params: PyTree, key: Array, states: CoreStates, packed: Array, calls: Calls
+        params: PyTree, key: Array, call: Array, states: CoreStates, packed: Array, calls: Calls
     ) -> tuple[Array, CoreStates]:
         fields = unpack_records(packed, record, names)
         rows = _rows(calls.units, num_envs_per_unit)
@@ -43,7 +44,7 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         observations = {name: fields[name][None] for name in spec.observations}
         output, after = policy_apply(params, observations, before, fields["is_first"][None])
         current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states.current, after)
-        actions = jax.random.categorical(key, output.logits[0]).astype(jnp.int32)
+        actions = jax.random.categorical(jax.random.fold_in(key, call), output.logits[0]).astype(jnp.int32)
         columns = [
             jax.lax.bitcast_convert_type(actions, jnp.float32)[:, None],
             output.values[0][:, None],

@@ -56,10 +56,7 @@ class InferenceServer:
         self._buckets = bucket_sizes(shape.num_units)
         self._key, self._num_calls = key, 0
         step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
-        policy_step = make_policy_step_fn(*step_args)
-        self._policy_step = jax.jit(
-            lambda params, key, call, *args: policy_step(params, jax.random.fold_in(key, call), *args)
-        )
+        self._policy_step = jax.jit(make_policy_step_fn(*step_args))
         self._value_step = jax.jit(make_value_step_fn(*step_args))
         self._stopping = threading.Event()
         exchange.on_release = pool.wake

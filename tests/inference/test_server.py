@@ -37,7 +37,9 @@ class Played:
         assembler = BatchAssembler(exchange, NUM_UNITS * NUM_ENVS * ROLLOUT, 1000, intrinsic_at)
         acting = Worker("inference", server.run)
         acting.start()
-        self.host = [assembler.next(version=7, timeout_secs=60.0) for _ in range(num_batches)]
+        batches = (assembler.next(version=7, timeout_secs=60.0) for _ in range(num_batches))
+        self.host = [batch for batch in batches if batch is not None]
+        assert len(self.host) == num_batches
         server.stop()
         acting.join()
         acting.check()
