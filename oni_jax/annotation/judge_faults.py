@@ -3,11 +3,11 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 from aiohttp import web
 
-Payload = dict[str, Any]
+from oni_jax.annotation.judge_answers import Payload
+
 SLOW_BYTE_SECS = 1.0
 HUGE_ANSWER_BYTES = 1 << 30
 

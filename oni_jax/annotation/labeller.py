@@ -12,7 +12,7 @@ from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
 from oni_jax.config import AnnotationConfig
 from oni_jax.types import Annotation
 
-COMMIT_DELAY_SECS = 0.05
+COMMIT_DELAY_SECS = 0.2
 HANDED_OUT_AT_ONCE = 1000
 MAX_FAILURE_NAMES = 64
 

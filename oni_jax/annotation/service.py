@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from oni_jax.annotation.address import check_server
 from oni_jax.annotation.backlog import Item
-from oni_jax.annotation.client import Client, check_server
+from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from oni_jax.annotation.judge import judge_prompt
+from oni_jax.annotation.judge_answers import judge_prompt
 
 
 @dataclasses.dataclass

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from oni_jax.annotation.client import Client, RequestError, check_server, server_url
+from oni_jax.annotation.address import check_server, server_url
+from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig, UserError
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from oni_jax.annotation.answers import read_choice
-from oni_jax.annotation.judge import CERTAINTY, JUDGE_MODEL, EmbeddedJudge, JudgeOptions, judge_prompt
+from oni_jax.annotation.judge import EmbeddedJudge, Judge, JudgeOptions
+from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, judge_prompt
 from oni_jax.annotation.judge_faults import FAULTS
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig, UserError
@@ -119,8 +120,6 @@ def test_bad_requests(judge, body):
 
 def test_unknown_fault():
     with pytest.raises(UserError, match="unknown fault"):
-        from oni_jax.annotation.judge import Judge
-
         Judge(JudgeOptions(faults=("gremlins",)))
 
 

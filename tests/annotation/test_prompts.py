@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -83,9 +84,9 @@ def test_prompt_file_of_ones_own(tmp_path):
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": ["Is it {good}?", "{message}"]}))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)))
     assert prompt.user(b"You die...") == "Is it {good}?\nYou die..."
-    others = ({"prompt_file": ""}, {"goal_key": "gold"}, {"llm_answer": "label"})
-    for other in others:
-        assert prompt.digest != load_prompt(AnnotationConfig(**{"prompt_file": str(path), **other})).digest
+    own = AnnotationConfig(prompt_file=str(path))
+    for other in ({"prompt_file": ""}, {"goal_key": "gold"}, {"llm_answer": "label"}):
+        assert prompt.digest != load_prompt(dataclasses.replace(own, **other)).digest
     with pytest.raises(UserError, match="can't be read"):
         load_prompt(AnnotationConfig(prompt_file=str(tmp_path / "missing.json")))
 
