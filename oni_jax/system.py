@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool
-from oni_jax.annotation.judge import EmbeddedJudge
+from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
 from oni_jax.annotation.service import AnnotationService, check_server
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -31,9 +31,6 @@ from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Counters, Training
-
-JUDGE_MODEL = "rule-based-judge"
-
 
 def run(config: Config) -> int:
     """Trains until a limit of `config.run`, or SIGINT or SIGTERM; saves; returns the exit code 0.
