@@ -44,7 +44,7 @@ def check(config: Config) -> None:
         UserError: the first thing that is wrong.
     """
     # Imported here: processes that a run spawns import the launcher, and have no use for these.
-    from oni_jax.annotation.client import api_key_header, server_url
+    from oni_jax.annotation.address import api_key_header, server_url
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
     from oni_jax.envs.registry import env_spec
     from oni_jax.rewards.base import Reward
