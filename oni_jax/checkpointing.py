@@ -38,6 +38,11 @@ class Checkpoints:
                 keep_time_interval=timedelta(seconds=milestone_secs) if milestone_secs else None,
                 cleanup_tmp_directories=True,
             ),
+            item_handlers={
+                "state": ocp.StandardCheckpointHandler(),
+                "reward": ocp.StandardCheckpointHandler(),
+                "progress": ocp.JsonCheckpointHandler(),
+            },
         )
 
     def save(self, step: int, saved: Saved) -> None:
@@ -77,11 +82,20 @@ class Checkpoints:
 
     def _restore_step(self, step: int, like: PyTree) -> Saved:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        self._check_shapes(step, abstract)
         items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
         if os.path.isdir(os.path.join(self._path(step), "reward")):
             items["reward"] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         return Saved(restored["state"], restored.get("reward") or {}, restored["progress"])
+
+    def _check_shapes(self, step: int, abstract: PyTree) -> None:
+        """Tells a checkpoint of another network before any of it is read."""
+        stored = _shapes(self._manager.item_metadata(step)["state"].tree)
+        wanted = _shapes(abstract)
+        for name in sorted(stored.keys() | wanted.keys()):
+            if stored.get(name) != wanted.get(name):
+                raise ValueError(f"{name} is {stored.get(name, 'absent')} there, {wanted.get(name, 'absent')} here")
 
     def _set_aside(self, step: int, text: str) -> None:
         aside = f"{self._path(step)}.unreadable"
@@ -96,3 +110,9 @@ class Checkpoints:
         """Waits for the save under way."""
         self._manager.wait_until_finished()
         self._manager.close()
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    """{path: shape} of every leaf."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}

@@ -32,6 +32,7 @@ from oni_jax.rewards.registry import make_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Counters, Training
 
+
 def run(config: Config) -> int:
     """Trains until a limit of `config.run`, or SIGINT or SIGTERM; saves; returns the exit code 0.
 

@@ -133,9 +133,9 @@ def refused(tmp_path: pathlib.Path, *words: str) -> str:
     output = run.finish(90)
     assert run.process.returncode == 2, output
     assert run.leftovers() == []
-    (line,) = output.splitlines()
-    assert line.startswith("error: ")
-    return line
+    lines = output.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), output
+    return lines[0]
 
 
 def test_a_server_that_is_required_and_missing(tmp_path, unused_port):
@@ -157,17 +157,17 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 def test_damaged_and_foreign_checkpoints(tmp_path):
     run = train(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=512")
     assert run.finish() and run.process.returncode == 0
-    assert "--hidden_size" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16").replace(
-        "hidden_size:", "--hidden_size:"
-    )
+    assert "hidden_size: 32 -> 16" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16")
     config = tmp_path / "run" / "config.json"
     config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
-    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16")
+    assert "checkpoints/512" in refused(
+        tmp_path, "--llm_reward_type=none", "--hidden_size=16", "--train_for_env_steps=512"
+    )
     config.write_text(config.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
     for path in (tmp_path / "run" / "checkpoints" / "512" / "state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
-    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none")
+    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=512")
 
 
 def test_a_second_run_of_an_experiment_is_refused(tmp_path):

@@ -2,6 +2,8 @@
 
 import os
 import selectors
+import shutil
+import tempfile
 import time
 from collections import deque
 from multiprocessing.connection import Connection
@@ -79,6 +81,7 @@ class ProcessPool:
         self._connection_of: dict[int, Connection] = {}
         self._dispatched_at: dict[int, float] = {}
         self._checked_at = time.monotonic()
+        self._scratch = tempfile.mkdtemp(prefix="oni_jax_")  # for the games' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -87,7 +90,16 @@ class ProcessPool:
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         for index, units in enumerate(self._units):
-            child = start_child(f"actor-{index}", run_worker, self._make_env, self._ring, units, single_threaded=True)
+            child = start_child(
+                f"actor-{index}",
+                run_worker,
+                self._make_env,
+                self._ring,
+                units,
+                self._scratch,
+                single_threaded=True,
+                cleans_up=True,
+            )
             self._children.append(child)
             self._selector.register(child[1], selectors.EVENT_READ, child)
             self._connection_of.update(dict.fromkeys(units, child[1]))
@@ -141,6 +153,7 @@ class ProcessPool:
             connection.close()
         for process, connection in self._children:
             stop_child(process, connection)
+        shutil.rmtree(self._scratch, ignore_errors=True)
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)

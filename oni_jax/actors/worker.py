@@ -1,6 +1,9 @@
 """What an actor process does: wait for a command, step a group of games, say so."""
 
+import contextlib
+import os
 import struct
+import tempfile
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -11,8 +14,14 @@ COMMAND = struct.Struct("=iii")  # unit, slot, row t to write
 ANSWER = struct.Struct("=i")  # unit
 
 
-def run_worker(connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, units: Sequence[int]) -> None:
-    """Serves commands for `units` until the connection closes (EOFError, which ends the process quietly)."""
+def run_worker(
+    connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, units: Sequence[int], scratch: str
+) -> None:
+    """Serves commands for `units` until the connection closes (EOFError, which ends the process quietly).
+
+    Games keep their files in the folder `scratch`, which all actors share; the last to leave removes it.
+    """
+    tempfile.tempdir = scratch
     groups = {unit: Group(make_env, ring, unit) for unit in units}
     try:
         while True:
@@ -22,3 +31,5 @@ def run_worker(connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, 
     finally:
         for group in groups.values():
             group.close()
+        with contextlib.suppress(OSError):
+            os.rmdir(scratch)

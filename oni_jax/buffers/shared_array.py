@@ -24,6 +24,8 @@ class SharedArray:
         os.ftruncate(self._fd, num_bytes)
         self._map()
 
+    array: np.ndarray
+
     def _map(self) -> None:
         memory = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
         self.array = np.frombuffer(memory, self._dtype, count=int(np.prod(self._shape, dtype=np.int64)))

@@ -134,6 +134,6 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardC
             "policy_lag_mean": jnp.mean(trajectory.policy_lags),
             "policy_lag_max": jnp.max(trajectory.policy_lags),
         }
-        return loss, metrics | reward_metrics
+        return loss, {**metrics, **reward_metrics}
 
     return loss_fn

@@ -68,7 +68,7 @@ class ResNet(nn.Module):
         """[N, H, W, C] -> [N, H', W', F]."""
         for stage, features in enumerate(RESNET_FEATURES):
             images = self._conv(images, features, f"stage_{stage}")
-            images = nn.max_pool(images, (3, 3), (2, 2), ((1, 1), (1, 1)))
+            images = nn.max_pool(images, (3, 3), (2, 2), ((1, 1), (1, 1)))  # pyright: ignore[reportArgumentType]
             for block in range(BLOCKS_PER_STAGE):
                 residual = self._conv(self.activation(images), features, f"stage_{stage}_block_{block}_conv_0")
                 images += self._conv(self.activation(residual), features, f"stage_{stage}_block_{block}_conv_1")

@@ -1,6 +1,7 @@
 """Records that crossed to the device as one block of bytes, taken apart there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import chex
 import jax
@@ -16,10 +17,10 @@ def unpack_records(packed: Array, dtype: np.dtype, names: Sequence[str]) -> dict
     """
     chex.assert_type(packed, np.uint8)
     chex.assert_equal(packed.shape[-1], dtype.itemsize)
-    assert dtype.fields is not None
+    fields = cast(Mapping[str, tuple[np.dtype, int]], dtype.fields)
     unpacked = {}
     for name in names:
-        field, offset = dtype.fields[name][:2]
+        field, offset = fields[name]
         base, shape = field.base, field.shape
         value = packed[..., offset : offset + field.itemsize]
         value = value.reshape(*packed.shape[:-1], *shape, base.itemsize)

@@ -1,7 +1,6 @@
 """Shared arrays cross a spawn, and leave nothing behind."""
 
 import os
-import signal
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -38,7 +37,7 @@ def test_nothing_has_a_name_even_after_a_kill():
     connection.send_bytes(b"go")
     connection.recv_bytes()
     assert set(os.listdir("/dev/shm")) == before
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     stop_child(process, connection)
     assert set(os.listdir("/dev/shm")) == before
