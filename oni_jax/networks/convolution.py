@@ -13,19 +13,26 @@ from flax import linen as nn
 
 from oni_jax.types import Array
 
-CHUNK_SIZE = 64  # images whose intermediate arrays stay in a CPU's caches
+CHUNK_SIZE = 32  # images whose intermediate arrays stay in a CPU's caches
 
 as_matrix_products: bool | None = None  # None: on the CPU only. Tests set it
 
 
-def _use_matrix_products() -> bool:
+def use_matrix_products() -> bool:
+    """Whether convolutions are to be written for the CPU."""
     return jax.default_backend() == "cpu" if as_matrix_products is None else as_matrix_products
+
+
+def conv1d(sequences: Array, kernel: Array) -> Array:
+    """Cross-correlation without padding. sequences [N, L, C], kernel [K, C, O] -> [N, L', O]."""
+    chex.assert_rank([sequences, kernel], 3)
+    return conv2d(sequences[:, :, None], kernel[:, None])[:, :, 0]
 
 
 def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
     """Cross-correlation. images [N, H, W, C], kernel [KH, KW, C, O] -> [N, H', W', O]."""
     chex.assert_rank([images, kernel], 4)
-    if not _use_matrix_products():
+    if not use_matrix_products():
         return jax.lax.conv_general_dilated(
             images, kernel, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
@@ -102,42 +109,31 @@ def _conv_of_patches(images: Array, kernel: Array, stride: int) -> Array:
     return (patches @ kernel.reshape(-1, kernel.shape[3])).reshape(-1, height, width, kernel.shape[3])
 
 
-class Conv(nn.Module):
-    """A convolution with bias over one or two axes: [N, L, C] or [N, H, W, C]; parameters `kernel` (HWIO), `bias`."""
+class ConvParams(nn.Module):
+    """Parameters of a convolution: `kernel` [*kernel_size, C, features] and `bias` [features]."""
 
     features: int
     kernel_size: Sequence[int]
-    stride: int = 1
-    padding: int = 0
-    kernel_init: Callable = nn.initializers.orthogonal()
+    kernel_init: Callable
     bias_init: Callable = nn.initializers.zeros
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        kernel = self.param("kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features))
-        bias = self.param("bias", self.bias_init, (self.features,))
-        if len(self.kernel_size) == 2:
-            return conv2d(x, kernel, self.stride, self.padding) + bias
-        return conv2d(x[:, :, None], kernel[:, None], self.stride, self.padding)[:, :, 0] + bias
+    def __call__(self, num_channels: int) -> tuple[Array, Array]:
+        kernel = self.param("kernel", self.kernel_init, (*self.kernel_size, num_channels, self.features))
+        return kernel, self.param("bias", self.bias_init, (self.features,))
 
 
-def map_in_chunks(module: nn.Module, apply: Callable[[nn.Module, tuple[Array, ...]], Array], inputs: tuple[Array, ...]):
-    """apply(module, inputs) for inputs [N, ...], on the CPU CHUNK_SIZE at a time, redone in the backward pass.
+def map_in_chunks(fn: Callable[[Array], Array], inputs: Array) -> Array:
+    """fn(inputs) for an fn that treats the rows of [N, ...] apart; on the CPU, CHUNK_SIZE of them at a time.
 
-    Intermediate arrays then neither leave the caches nor have to be kept, which is faster and takes less memory.
+    The backward pass computes the chunks anew: intermediate arrays neither leave the caches nor have to be kept,
+    which costs no time and saves much memory.
     """
-    count = inputs[0].shape[0]
+    count = inputs.shape[0]
     whole = count - count % CHUNK_SIZE
-    if not _use_matrix_products() or whole <= CHUNK_SIZE:
-        return apply(module, inputs)
-    chunks = tuple(x[:whole].reshape(-1, CHUNK_SIZE, *x.shape[1:]) for x in inputs)
-    scan = nn.scan(
-        nn.remat(lambda module, carry, chunk: (carry, apply(module, chunk)), prevent_cse=False),
-        variable_broadcast="params",
-        split_rngs={"params": False},
-    )
-    _, outputs = scan(module, (), chunks)
+    if not use_matrix_products() or whole <= CHUNK_SIZE:
+        return fn(inputs)
+    chunks = inputs[:whole].reshape(-1, CHUNK_SIZE, *inputs.shape[1:])
+    outputs = jax.lax.map(jax.checkpoint(fn, prevent_cse=False), chunks)
     outputs = outputs.reshape(whole, *outputs.shape[2:])
-    if whole == count:
-        return outputs
-    return jnp.concatenate([outputs, apply(module, tuple(x[whole:] for x in inputs))])
+    return outputs if whole == count else jnp.concatenate([outputs, fn(inputs[whole:])])

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.networks.convolution import map_in_chunks
-from oni_jax.networks.images import DrawFn
+from oni_jax.networks.images import Window
+from oni_jax.networks.tiles import TiledImages
 from oni_jax.types import Array
 
 HEAD_SIZE = 128  # of the layers over the statistics and the message
@@ -32,11 +32,11 @@ class RgbCropEncoder(nn.Module):
     """Image, statistics, message.
 
     Reads `vector_obs` [N, D], `message` [N, M] uint8 and an image: drawn from `chars` and `colors` [N, 12, 12],
-    or, without `draw`, as it is in `obs` [N, 3, 72, 72] uint8.
+    or, without `window`, as it is in `obs` [N, 3, 72, 72] uint8.
     """
 
-    image_stack: nn.Module  # [N, H, W, 3] -> [N, H', W', F]
-    draw: DrawFn | None
+    image_stack: nn.Module  # images [N, H, W, 3], drawn or in tiles -> [N, F]
+    window: Window | None
     hidden_size: int
     activation: Callable[[Array], Array]
     kernel_init: Callable
@@ -44,23 +44,22 @@ class RgbCropEncoder(nn.Module):
     obs_scale: float
 
     def required_observations(self) -> tuple[str, ...]:
-        image = ("obs",) if self.draw is None else ("chars", "colors")
+        image = ("obs",) if self.window is None else ("chars", "colors")
         return (*image, "vector_obs", "message")
 
     def _dense(self, x: Array, size: int, name: str) -> Array:
         return self.activation(nn.Dense(size, kernel_init=self.kernel_init, name=name)(x))
 
-    def _encode_image(self, stack: nn.Module, inputs: tuple[Array, ...]) -> Array:
-        image = jnp.moveaxis(inputs[0], 1, -1) if self.draw is None else self.draw(*inputs)
-        pixels = (image.astype(jnp.float32) - self.obs_subtract_mean) / self.obs_scale
-        features = stack(pixels)
-        return features.reshape(features.shape[0], -1)
+    def _images(self, observations: Mapping[str, Array]) -> Array | TiledImages:
+        if self.window is not None:
+            return self.window(observations["chars"], observations["colors"])
+        pixels = jnp.moveaxis(observations["obs"], 1, -1).astype(jnp.float32)
+        return (pixels - self.obs_subtract_mean) / self.obs_scale
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """-> [N, hidden_size + 128 + D + 128]."""
-        inputs = tuple(observations[name] for name in self.required_observations()[:-2])
-        image = self._dense(map_in_chunks(self.image_stack, self._encode_image, inputs), self.hidden_size, "image")
+        image = self._dense(self.image_stack(self._images(observations)), self.hidden_size, "image")
         statistics = observations["vector_obs"]
         vector = self._dense(self._dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
         message = observations["message"].astype(jnp.float32) / 255

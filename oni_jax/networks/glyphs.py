@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.networks.convolution import Conv, map_in_chunks
+from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.types import Array
 
@@ -30,20 +30,28 @@ def crop_glyphs(glyphs: Array, hero_xy: Array, size: int) -> Array:
 
 
 class GlyphConvs(nn.Module):
-    """Embedded glyphs through 3x3 convolutions, ELU after each, flattened."""
+    """Glyphs, embedded, through 3x3 convolutions, ELU after each, flattened."""
 
     num_layers: int
     stride: int
     kernel_init: Callable
 
     @nn.compact
-    def __call__(self, images: Array) -> Array:
-        """[N, H, W, C] -> [N, D]."""
+    def __call__(self, glyphs: Array, embedding: Array) -> Array:
+        """glyphs [N, H, W] int32, embedding [G, D] -> [N, F]."""
+        layers, channels = [], embedding.shape[1]
         for i in range(self.num_layers):
             features = CONV_FEATURES if i < self.num_layers - 1 else LAST_CONV_FEATURES
-            conv = Conv(features, (3, 3), self.stride, padding=1, kernel_init=self.kernel_init, name=f"conv_{i}")
-            images = nn.elu(conv(images))
-        return images.reshape(images.shape[0], -1)
+            layers.append(ConvParams(features, (3, 3), self.kernel_init, name=f"conv_{i}")(channels))
+            channels = features
+
+        def run(glyphs: Array) -> Array:
+            x = embedding[glyphs]
+            for kernel, bias in layers:
+                x = nn.elu(conv2d(x, kernel, self.stride, padding=1) + bias)
+            return x.reshape(x.shape[0], -1)
+
+        return map_in_chunks(run, glyphs)
 
 
 class TorchbeastEncoder(nn.Module):
@@ -83,18 +91,16 @@ class TorchbeastEncoder(nn.Module):
             x = nn.relu(self._dense(self.embedding_dim, "blstats_0")(observations["vector_obs"]))
             parts.append(nn.relu(self._dense(self.embedding_dim, "blstats_1")(x)))
         if self.use_crop or self.use_glyphs:
-            embed = nn.Embed(
-                NUM_GLYPHS, self.embedding_dim, embedding_init=nn.initializers.normal(1.0), name="glyph_embedding"
-            )
+            shape = (NUM_GLYPHS, self.embedding_dim)
+            embedding = self.param("glyph_embedding", nn.initializers.normal(1.0), shape)
             glyphs = observations["glyphs"].astype(jnp.int32)
             if self.use_crop:
                 crop = crop_glyphs(glyphs, observations["hero_xy"], self.crop_dim)
-                parts.append(GlyphConvs(self.num_layers, 1, self.kernel_init, name="crop")(embed(crop)))
+                parts.append(GlyphConvs(self.num_layers, 1, self.kernel_init, name="crop")(crop, embedding))
             if self.use_glyphs:
-                parts.append(GlyphConvs(self.num_layers, 2, self.kernel_init, name="glyphs")(embed(glyphs)))
+                parts.append(GlyphConvs(self.num_layers, 2, self.kernel_init, name="glyphs")(glyphs, embedding))
         if self.msg_model != "none":
-            network = MessageNetwork(self.msg_model, self.kernel_init, name="message")
-            parts.append(map_in_chunks(network, lambda net, x: net(*x), (observations["message"],)))
+            parts.append(MessageNetwork(self.msg_model, self.kernel_init, name="message")(observations["message"]))
         x = nn.relu(self._dense(self.hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
         return self._dense(self.hidden_dim, "dense_1")(x)
 

@@ -1,5 +1,6 @@
-"""The window of characters and colours as an image, and networks for it."""
+"""The window of characters and colours as an image, and networks for images."""
 
+import dataclasses
 from collections.abc import Callable
 
 import chex
@@ -7,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.networks.convolution import Conv
+from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks, use_matrix_products
+from oni_jax.networks.tiles import TiledImages, conv_of_tiles, draw, tile_table
 from oni_jax.types import Array
-
-DrawFn = Callable[[Array, Array], Array]
 
 CONV_LAYERS = {  # features, kernel size, stride
     "convnet_simple": ((32, 8, 4), (64, 4, 2), (128, 3, 2)),
@@ -18,58 +18,99 @@ CONV_LAYERS = {  # features, kernel size, stride
 }
 RESNET_FEATURES = (16, 32, 32)
 BLOCKS_PER_STAGE = 2
+MIN_IMAGES_PER_TABLE = 256  # with fewer, making the table takes longer than it saves
 
 
-def make_draw_fn(glyph_table: np.ndarray) -> DrawFn:
-    """draw(characters [N, R, C] uint8, colours [N, R, C]) -> [N, 6R, 6C, 3] uint8, by one gather.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Window:
+    """Draws the window of characters and colours."""
+
+    tiles: np.ndarray  # [256 * num_colors, 6, 6, 3] float32
+    num_colors: int
+
+    def __call__(self, characters: Array, colors: Array) -> TiledImages:
+        """characters, colors [N, R, C] uint8."""
+        chex.assert_equal_shape([characters, colors])
+        return TiledImages(characters.astype(jnp.int32) * self.num_colors + colors, self.tiles)
+
+
+def make_window(glyph_table: np.ndarray, subtract_mean: float, scale: float) -> Window:
+    """For images of pixels (x - subtract_mean) / scale.
 
     glyph_table [256, 16, 6, 6, 3] uint8: the pixels of every character in every colour.
     """
-    chex.assert_shape(glyph_table, (256, 16, None, None, 3))
-    num_colors, height, width, channels = glyph_table.shape[1:]
-    tiles = glyph_table.reshape(-1, height, width, channels)
-
-    def draw(characters: Array, colors: Array) -> Array:
-        chex.assert_equal_shape([characters, colors])
-        count, rows, columns = characters.shape
-        pixels = jnp.asarray(tiles)[characters.astype(jnp.int32) * num_colors + colors]
-        return pixels.swapaxes(2, 3).reshape(count, rows * height, columns * width, channels)
-
-    return draw
+    chex.assert_shape(glyph_table, (256, 16, 6, 6, 3))
+    tiles = glyph_table.reshape(-1, *glyph_table.shape[2:]).astype(np.float32)
+    return Window((tiles - np.float32(subtract_mean)) / np.float32(scale), glyph_table.shape[1])
 
 
 class ConvStack(nn.Module):
-    """Convolutions without padding, an activation after each."""
+    """Convolutions without padding, an activation after each, flattened."""
 
-    subtype: str
+    subtype: str  # a key of CONV_LAYERS
     activation: Callable[[Array], Array]
     kernel_init: Callable
 
+    def first_layer_table(self, kernel: Array, tiles: Array) -> Array:
+        """What the first layer's look-up needs; kernel [K, K, 3, F]."""
+        return tile_table(tiles, kernel, CONV_LAYERS[self.subtype][0][2])
+
     @nn.compact
-    def __call__(self, images: Array) -> Array:
-        """[N, H, W, C] -> [N, H', W', F]."""
+    def __call__(self, images: Array | TiledImages) -> Array:
+        """[N, H, W, 3] -> [N, F]."""
+        layers, channels = [], 3
         for i, (features, size, stride) in enumerate(CONV_LAYERS[self.subtype]):
-            conv = Conv(features, (size, size), stride, kernel_init=self.kernel_init, name=f"conv_{i}")
-            images = self.activation(conv(images))
-        return images
+            params = ConvParams(features, (size, size), self.kernel_init, name=f"conv_{i}")(channels)
+            layers.append((*params, stride))
+            channels = features
+        (first_kernel, first_bias, first_stride), *others = layers
+
+        def finish(x: Array) -> Array:
+            x = self.activation(x + first_bias)
+            for kernel, bias, stride in others:
+                x = self.activation(conv2d(x, kernel, stride) + bias)
+            return x.reshape(x.shape[0], -1)
+
+        if not isinstance(images, TiledImages):
+            return map_in_chunks(lambda pixels: finish(conv2d(pixels, first_kernel, first_stride)), images)
+        codes, tiles = images
+        table = self.get_variable("tables", "conv_0")  # made beforehand, or not
+        if table is None and use_matrix_products() and codes.shape[0] >= MIN_IMAGES_PER_TABLE:
+            table = self.first_layer_table(first_kernel, tiles)
+        if table is None:
+            return finish(conv2d(draw(images), first_kernel, first_stride))
+        sizes = first_kernel.shape[0], first_stride, tiles.shape[1]
+        return map_in_chunks(lambda codes: finish(conv_of_tiles(codes, table, *sizes)), codes)
 
 
 class ResNet(nn.Module):
-    """The residual network of IMPALA (Espeholt et al. 2018, arXiv:1802.01561)."""
+    """The residual network of IMPALA (Espeholt et al. 2018, arXiv:1802.01561), flattened."""
 
     activation: Callable[[Array], Array]
     kernel_init: Callable
 
-    def _conv(self, images: Array, features: int, name: str) -> Array:
-        return Conv(features, (3, 3), padding=1, kernel_init=self.kernel_init, name=name)(images)
-
     @nn.compact
-    def __call__(self, images: Array) -> Array:
-        """[N, H, W, C] -> [N, H', W', F]."""
+    def __call__(self, images: Array | TiledImages) -> Array:
+        """[N, H, W, 3] -> [N, F]."""
+        layers, channels = {}, 3
         for stage, features in enumerate(RESNET_FEATURES):
-            images = self._conv(images, features, f"stage_{stage}")
-            images = nn.max_pool(images, (3, 3), (2, 2), ((1, 1), (1, 1)))  # pyright: ignore[reportArgumentType]
-            for block in range(BLOCKS_PER_STAGE):
-                residual = self._conv(self.activation(images), features, f"stage_{stage}_block_{block}_conv_0")
-                images += self._conv(self.activation(residual), features, f"stage_{stage}_block_{block}_conv_1")
-        return self.activation(images)
+            for i in range(1 + 2 * BLOCKS_PER_STAGE):
+                params = ConvParams(features, (3, 3), self.kernel_init, name=f"stage_{stage}_conv_{i}")
+                layers[stage, i] = params(channels)
+                channels = features
+
+        def conv(x: Array, stage: int, i: int) -> Array:
+            kernel, bias = layers[stage, i]
+            return conv2d(x, kernel, padding=1) + bias
+
+        def run(x: Array) -> Array:
+            for stage in range(len(RESNET_FEATURES)):
+                x = conv(x, stage, 0)
+                x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))  # pyright: ignore[reportArgumentType]
+                for i in range(1, 1 + 2 * BLOCKS_PER_STAGE, 2):
+                    x += conv(self.activation(conv(self.activation(x), stage, i)), stage, i + 1)
+            return self.activation(x).reshape(x.shape[0], -1)
+
+        if not isinstance(images, TiledImages):
+            return map_in_chunks(run, images)
+        return map_in_chunks(lambda codes: run(draw(TiledImages(codes, images.tiles))), images.codes)

@@ -7,11 +7,12 @@ import chex
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.networks.convolution import Conv
+from oni_jax.networks.convolution import ConvParams, conv1d, map_in_chunks
 from oni_jax.networks.initializers import uniform
 from oni_jax.types import Array
 
 NUM_CHARACTERS = 256
+PADDING = 0  # this character's embedding is and stays zero
 POOL_SIZE = 3
 
 
@@ -32,20 +33,8 @@ ARCHITECTURES = {
 }
 
 
-class CharacterEmbedding(nn.Module):
-    """One vector a character; that of character 0, the padding, is and stays zero."""
-
-    features: int
-
-    @nn.compact
-    def __call__(self, characters: Array) -> Array:
-        """[N, M] -> [N, M, features]."""
-
-        def init(key: Array, shape: tuple[int, ...], dtype: type = float) -> Array:
-            return nn.initializers.normal(1.0)(key, shape, dtype).at[0].set(0.0)
-
-        table = self.param("embedding", init, (NUM_CHARACTERS, self.features))
-        return table.at[0].set(0.0)[characters]
+def _embedding_init(key: Array, shape: tuple[int, ...], dtype: type = float) -> Array:
+    return nn.initializers.normal(1.0)(key, shape, dtype).at[PADDING].set(0.0)
 
 
 class MessageNetwork(nn.Module):
@@ -59,13 +48,22 @@ class MessageNetwork(nn.Module):
         """[N, M] uint8 -> [N, D]."""
         chex.assert_rank(messages, 2)
         architecture = ARCHITECTURES[self.model]
-        embed = CharacterEmbedding(architecture.embedding_dim, name="embedding")
-        x = embed(messages[:, : architecture.length].astype(jnp.int32))
-        for i, (size, pooled) in enumerate(zip(architecture.kernel_sizes, architecture.pooled, strict=True)):
-            init = uniform(size * x.shape[-1])
-            x = nn.relu(Conv(architecture.features, (size,), kernel_init=init, bias_init=init, name=f"conv_{i}")(x))
-            x = _max_pool(x) if pooled else x
-        x = x.reshape(x.shape[0], -1)
+        features = architecture.embedding_dim
+        embedding = self.param("embedding", _embedding_init, (NUM_CHARACTERS, features))
+        layers = []
+        for i, size in enumerate(architecture.kernel_sizes):
+            init = uniform(size * features)
+            layers.append(ConvParams(architecture.features, (size,), init, init, name=f"conv_{i}")(features))
+            features = architecture.features
+
+        def convolve(messages: Array) -> Array:
+            x = embedding.at[PADDING].set(0.0)[messages.astype(jnp.int32)]
+            for (kernel, bias), pooled in zip(layers, architecture.pooled, strict=True):
+                x = nn.relu(conv1d(x, kernel) + bias)
+                x = _max_pool(x) if pooled else x
+            return x.reshape(x.shape[0], -1)
+
+        x = map_in_chunks(convolve, messages[:, : architecture.length])
         for i, size in enumerate(architecture.hidden_sizes):
             x = nn.relu(nn.Dense(size, kernel_init=self.dense_kernel_init, name=f"dense_{i}")(x))
         return x

@@ -154,7 +154,7 @@ def _rgbcrop_links(weights: Weights) -> Iterator[Link]:
 def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     blocks: list[np.ndarray] = []  # rows of the first dense layer, part by part
     if "encoder.embed.weight" in weights:
-        yield Link("encoder.embed.weight", ("encoder", "glyph_embedding", "embedding"), (0, 1))
+        yield Link("encoder.embed.weight", ("encoder", "glyph_embedding"), (0, 1))
     if "encoder.embed_blstats.0.weight" in weights:
         for i in range(2):
             yield from _layer(f"encoder.embed_blstats.{2 * i}", ("encoder", f"blstats_{i}"), DENSE)
@@ -197,7 +197,7 @@ def _message_links(weights: Weights) -> Iterator[Link]:
     if "encoder.char_lt.weight" not in weights:
         return
     path = ("encoder", "message")
-    yield Link("encoder.char_lt.weight", (*path, "embedding", "embedding"), (0, 1))
+    yield Link("encoder.char_lt.weight", (*path, "embedding"), (0, 1))
     convs = ["encoder.conv1", *_numbered(weights, "encoder.conv2_6_fc", 3)]
     for i, name in enumerate(convs):
         yield from _layer(name, (*path, f"conv_{i}"), CONV_1D)

@@ -1,0 +1,80 @@
+"""Images made of tiles out of a small set, such as a terminal's characters, and their convolution by look-up.
+
+A window of the convolution covers a few whole or cut tiles. What each tile of the set contributes to a window, for
+each way in which one can cut it, is computed once; the convolution of an image then only adds up rows of that table,
+and its gradient is a scatter. On a CPU this is several times faster than drawing the image and convolving it.
+"""
+
+import math
+from typing import NamedTuple
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.types import Array
+
+
+class TiledImages(NamedTuple):
+    """N images of R x C tiles."""
+
+    codes: Array  # [N, R, C] int32, into tiles
+    tiles: Array  # [G, S, S, channels] float32
+
+
+class _Cuts(NamedTuple):
+    """How the windows of a convolution cut the tiles along one axis. W windows, each on at most M tiles, P cuts."""
+
+    tiles: np.ndarray  # [W, M] tile
+    cuts: np.ndarray  # [W, M] way in which it is cut
+    taps: np.ndarray  # [P, S] row of the kernel on each row of a tile cut so; behind its last row where none is
+    num_cuts: int
+
+
+def draw(images: TiledImages) -> Array:
+    """The pixels, [N, R * S, C * S, channels]."""
+    chex.assert_rank(list(images), [3, 4])
+    count, rows, columns = images.codes.shape
+    size, channels = images.tiles.shape[2:]
+    pixels = jnp.asarray(images.tiles)[images.codes].swapaxes(2, 3)
+    return pixels.reshape(count, rows * size, columns * size, channels)
+
+
+def tile_table(tiles: Array, kernel: Array, stride: int) -> Array:
+    """What every tile adds to a window for every way in which it is cut.
+
+    tiles [G, S, S, channels], kernel [K, K, channels, O] -> [G * P * P, O].
+    """
+    chex.assert_rank([tiles, kernel], 4)
+    taps = _cut(kernel.shape[0], stride, tiles.shape[1]).taps
+    padded = jnp.pad(kernel, ((0, 1), (0, 1), (0, 0), (0, 0)))
+    cut_kernels = padded[taps][:, :, taps]  # [P, S, P, S, channels, O]
+    columns = cut_kernels.transpose(1, 3, 4, 0, 2, 5).reshape(math.prod(tiles.shape[1:]), -1)
+    return (tiles.reshape(len(tiles), -1) @ columns).reshape(-1, kernel.shape[3])
+
+
+def conv_of_tiles(codes: Array, table: Array, kernel_size: int, stride: int, tile_size: int) -> Array:
+    """The convolution without padding, by `tile_table` of its kernel. codes [N, R, C] -> [N, H, W, O]."""
+    chex.assert_rank([codes, table], [3, 2])
+    down = _cut(kernel_size, stride, tile_size, codes.shape[1])
+    across = _cut(kernel_size, stride, tile_size, codes.shape[2])
+    cuts = down.cuts[:, :, None, None] * down.num_cuts + across.cuts
+    rows = codes[:, down.tiles][:, :, :, across.tiles] * down.num_cuts**2 + cuts  # [N, H, M, W, M]
+    parts = [
+        table.at[rows[:, :, i, :, j]].get(mode="promise_in_bounds")
+        for i in range(rows.shape[2])
+        for j in range(rows.shape[4])
+    ]
+    return sum(parts[1:], parts[0])
+
+
+def _cut(kernel_size: int, stride: int, tile_size: int, num_tiles: int = 0) -> _Cuts:
+    offsets = sorted({position % tile_size for position in range(0, stride * tile_size, stride)})
+    most_tiles = max(-(-(offset + kernel_size) // tile_size) for offset in offsets)
+    rows = np.arange(most_tiles * tile_size).reshape(most_tiles, tile_size)
+    taps = np.concatenate([rows - offset for offset in offsets])
+    taps = np.where((taps >= 0) & (taps < kernel_size), taps, kernel_size)
+    starts = np.arange(0, num_tiles * tile_size - kernel_size + 1, stride)
+    tiles = starts[:, None] // tile_size + np.arange(most_tiles)
+    cuts = np.searchsorted(offsets, starts % tile_size)[:, None] * most_tiles + np.arange(most_tiles)
+    return _Cuts(np.minimum(tiles, num_tiles - 1), cuts, taps, len(taps))
