@@ -153,3 +153,17 @@ class WaitClock:
         elapsed, waited = now - self._since, self._waited_secs
         self._since, self._waited_secs = now, 0.0
         return min(1.0, waited / elapsed) if elapsed > 0 else 0.0
+
+
+class Every:
+    """Calling it says whether `secs` have passed since it last said so; never with 0 secs."""
+
+    def __init__(self, secs: float):
+        self._secs = secs
+        self._last = time.monotonic()
+
+    def __call__(self) -> bool:
+        due = self._secs > 0 and time.monotonic() - self._last >= self._secs
+        if due:
+            self._last = time.monotonic()
+        return due

@@ -30,7 +30,7 @@ from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_reward
 from oni_jax.runtime import StopRequest
-from oni_jax.training import Counters, Training
+from oni_jax.training import Progress, Training
 
 
 def run(config: Config) -> int:
@@ -72,30 +72,30 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     )
     stack.callback(checkpoints.close)
     saved = checkpoints.restore(state)
-    counters = Counters()
+    progress = Progress()
     if saved:
         state = saved.state
         reward.restore(saved.reward)
-        counters = Counters(**saved.progress["counters"])
-        print(f"resumed at {counters.env_steps:,} environment steps", flush=True)
+        progress = Progress(**saved.progress)
+        print(f"resumed at {progress.env_steps:,} environment steps", flush=True)
 
     ring = build_ring(config, spec)
     exchange = TrajectoryExchange(ring)
     # A resumed run plays new games: those that were under way can't be saved.
-    game_seed = int(np.random.SeedSequence([config.run.seed, counters.env_steps]).generate_state(1)[0])
+    game_seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
     make_env = functools.partial(make_vector_env, config.env, seed=game_seed, with_glyphs=with_glyphs)
     pool = build_pool(config.actors, make_env, ring)
     stack.callback(pool.close)
     pool.start()
-    parameters = ParameterStore(counters.updates, state.params)
+    parameters = ParameterStore(progress.updates, state.params)
     server = InferenceServer(policy, exchange, pool, parameters, jax.random.fold_in(state.key, 2))
     loss_fn = make_loss_fn(policy.apply, learner_config, config.reward)
     intrinsic_at = config.reward.intrinsic_reward_at
     unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
     assembler = BatchAssembler(exchange, learner_config.batch_size, learner_config.max_policy_lag, intrinsic_at)
     update = make_update_fn(loss_fn, reward, optimizer, unpack)
-    learner = Learner(update, reward, assembler, parameters.publish, annotator, state, counters.updates)
-    return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, counters)
+    learner = Learner(update, reward, assembler, parameters.publish, annotator, state, progress.updates)
+    return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress)
 
 
 def build_ring(config: Config, spec) -> TrajectoryRing:

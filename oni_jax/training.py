@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,25 +15,26 @@ from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.loop import Annotator, Learner, Metrics
 from oni_jax.metrics import RateMeter, RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
-from oni_jax.runtime import StopRequest, Worker
+from oni_jax.runtime import Every, StopRequest, Worker
 
 LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
 
 
 @dataclasses.dataclass
-class Counters:
-    """What a run has done so far, over all its starts."""
+class Progress:
+    """What a run has done so far, over all its starts. Plain values, for the checkpoint."""
 
     env_steps: int = 0
     updates: int = 0
-    episodes: int = 0
     rewarded_steps: int = 0
     policy_lag_sum: float = 0.0  # of the batches' mean lags
     train_secs: float = 0.0
+    episodes: int = 0
+    last_episodes: Sequence[Sequence[float]] = ()  # statistics that the means are of
 
 
 class Training:
-    """Owns the counters and the clock; `train` is called once, on the main thread."""
+    """Owns the progress and the clock; `train` is called once, on the main thread."""
 
     def __init__(
         self,
@@ -45,22 +46,26 @@ class Training:
         exchange: TrajectoryExchange,
         server: InferenceServer,
         checkpoints: Checkpoints,
-        counters: Counters,
+        progress: Progress,
     ):
         self._config, self._folder = config, folder
         self._learner, self._reward, self._annotator = learner, reward, annotator
         self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
-        self.counters = counters
+        self.progress = progress
         self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
+        self._stats.add(np.array(progress.last_episodes))
         self._rate = RateMeter()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
+        self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
+        self._started = time.monotonic()
 
     def train(self, stop: StopRequest) -> None:
         """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
-        sinks = build_sinks(self._config.run, self._folder, self.counters.env_steps)
+        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
         view = build_progress(self._config.run)
+        self._started = time.monotonic()
         try:
             acting.start()
             self._loop(stop, acting, sinks, view)
@@ -75,63 +80,62 @@ class Training:
             write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
-        run, started, steps_at_start = self._config.run, time.monotonic(), self.counters.env_steps
-        train_secs_before = self.counters.train_secs
-        logged = saved = time.monotonic()
-        steps_saved = steps_at_start
-        self._started, self._steps_at_start = started, steps_at_start
-        metrics: Metrics = {}
-        while not stop and self.counters.env_steps < run.train_for_env_steps:
-            now = time.monotonic()
-            self.counters.train_secs = train_secs_before + now - started
-            if now - started >= run.train_for_seconds:
-                break
+        run, progress = self._config.run, self.progress
+        log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
+        steps_saved = progress.env_steps
+        metrics: Metrics | None = None
+        ended = bool(stop) or self._at_limit()
+        if ended and not stop:
+            print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
+        while not ended:
             acting.check()
             new_metrics = self._learner.step()
             if new_metrics is not None:
                 metrics = new_metrics
                 self._count(metrics)
-            if now - logged >= run.log_every_sec and metrics:
-                logged = now
+            progress.train_secs = self._secs_before + time.monotonic() - self._started
+            ended = bool(stop) or self._at_limit()
+            if metrics and (log_due() or ended):
                 row = self._row(metrics)
-                sinks.write(self.counters.env_steps, row)
+                sinks.write(progress.env_steps, row)
                 view.update(row)
-            steps_due = run.save_every_steps and self.counters.env_steps - steps_saved >= run.save_every_steps
-            if steps_due or (run.save_every_sec and now - saved >= run.save_every_sec):
-                saved, steps_saved = now, self.counters.env_steps
+            steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
+            if not ended and (steps_due or save_due()):
+                steps_saved = progress.env_steps
                 self._save()
-        if metrics:
-            row = self._row(metrics)
-            sinks.write(self.counters.env_steps, row)
-            view.update(row)
+
+    def _at_limit(self) -> bool:
+        run = self._config.run
+        secs = self.progress.train_secs - self._secs_before
+        return self.progress.env_steps >= run.train_for_env_steps or secs >= run.train_for_seconds
 
     def _count(self, metrics: Metrics) -> None:
-        counters = self.counters
-        counters.env_steps += self._config.learner.batch_size
-        counters.updates = self._learner.version
-        counters.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
-        counters.policy_lag_sum += metrics["loss/policy_lag_mean"]
+        progress = self.progress
+        progress.env_steps += self._config.learner.batch_size
+        progress.updates = self._learner.version
+        progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
+        progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
         while self._exchange.episodes:
             self._stats.add(self._exchange.episodes.popleft())
-            counters.episodes += 1
+            progress.episodes += 1
 
     def _save(self) -> None:
-        progress = {"counters": dataclasses.asdict(self.counters)}
-        saved = Saved(self._learner.state, self._reward.save(), progress)
-        self._checkpoints.save(self.counters.env_steps, saved)
+        progress = dataclasses.replace(self.progress, last_episodes=self._stats.save())
+        saved = Saved(self._learner.state, self._reward.save(), dataclasses.asdict(progress))
+        self._checkpoints.save(self.progress.env_steps, saved)
 
     def _row(self, metrics: Metrics) -> Row:
-        counters, now = self.counters, time.monotonic()
+        progress, now = self.progress, time.monotonic()
         secs = now - self._started
         return {
-            "env_steps": counters.env_steps,
-            "updates": counters.updates,
+            "env_steps": progress.env_steps,
+            "updates": progress.updates,
             "secs": secs,
-            "env_steps_per_sec": self._rate.update(counters.env_steps, now),
-            "env_steps_per_sec_overall": (counters.env_steps - self._steps_at_start) / secs,
+            "env_steps_per_sec": self._rate.update(progress.env_steps, now),
+            "env_steps_per_sec_overall": (progress.env_steps - self._steps_before) / secs,
+            "episodes": progress.episodes,
             **self._stats.row(),
-            "episodes": counters.episodes,
-            "rewarded_steps": counters.rewarded_steps,
+            "rewarded_steps": progress.rewarded_steps,
             "policy_lag_mean": metrics["loss/policy_lag_mean"],
             "policy_lag_max": metrics["loss/policy_lag_max"],
             "learner_waits_share": self._learner.trajectory_wait.share(),
@@ -160,17 +164,17 @@ class Training:
         return max(0.0, 1.0 - share)
 
     def summary(self) -> Mapping[str, Any]:
-        counters, stats = self.counters, self._annotator.stats()
+        progress, stats = self.progress, self._annotator.stats()
         secs = max(1e-9, time.monotonic() - self._started)
         return {
-            "env_steps": counters.env_steps,
-            "updates": counters.updates,
-            "env_steps_per_sec": (counters.env_steps - self._steps_at_start) / secs,
-            "episodes": counters.episodes,
+            "env_steps": progress.env_steps,
+            "updates": progress.updates,
+            "env_steps_per_sec": (progress.env_steps - self._steps_before) / secs,
+            "episodes": progress.episodes,
             "mean_return": self._stats.row().get("mean_return"),
             "mean_length": self._stats.row().get("mean_length"),
-            "rewarded_steps": counters.rewarded_steps,
+            "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
-            "policy_lag_mean": counters.policy_lag_sum / max(1, counters.updates),
-            "train_secs": counters.train_secs,
+            "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
+            "train_secs": progress.train_secs,
         }

@@ -48,3 +48,7 @@ class RollingStats:
                 if name in ("return", "length"):
                     row[f"mean_{name}"] = mean
         return row
+
+    def save(self) -> list[list[float]]:
+        """The episodes that the means are of, for the checkpoint."""
+        return [row.tolist() for row in self._last]
