@@ -44,6 +44,14 @@ def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> A
     return _conv_of_cells(_space_to_depth(used, stride), _kernel_to_depth(kernel, stride))
 
 
+def conv2d_of_blocks(blocks: Array, kernel: Array, stride: int) -> Array:
+    """conv2d of images [N, H, W, C] that come as [N, H / stride, W / stride, stride**2, C]: a layout it has to make
+    anyway where it is written as matrix products. The kernel's sides are multiples of the stride.
+    """
+    chex.assert_rank([blocks, kernel], [5, 4])
+    return _conv_of_cells(blocks.reshape(*blocks.shape[:3], -1), _kernel_to_depth(kernel, stride))
+
+
 def _output_shape(images: Array, kernel: Array, stride: int) -> tuple[int, int]:
     return (images.shape[1] - kernel.shape[0]) // stride + 1, (images.shape[2] - kernel.shape[1]) // stride + 1
 
@@ -130,10 +138,10 @@ def map_in_chunks(fn: Callable[[Array], Array], inputs: Array) -> Array:
     which costs no time and saves much memory.
     """
     count = inputs.shape[0]
-    whole = count - count % CHUNK_SIZE
-    if not use_matrix_products() or whole <= CHUNK_SIZE:
+    if not use_matrix_products() or count < 2:
         return fn(inputs)
-    chunks = inputs[:whole].reshape(-1, CHUNK_SIZE, *inputs.shape[1:])
-    outputs = jax.lax.map(jax.checkpoint(fn, prevent_cse=False), chunks)
+    size = min(CHUNK_SIZE, count // 2)
+    whole = count - count % size
+    outputs = jax.lax.map(jax.checkpoint(fn, prevent_cse=False), inputs[:whole].reshape(-1, size, *inputs.shape[1:]))
     outputs = outputs.reshape(whole, *outputs.shape[2:])
     return outputs if whole == count else jnp.concatenate([outputs, fn(inputs[whole:])])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks, use_matrix_products
+from oni_jax.networks.convolution import ConvParams, conv2d, conv2d_of_blocks, map_in_chunks, use_matrix_products
 from oni_jax.networks.tiles import TiledImages, conv_of_tiles, draw, tile_table
 from oni_jax.types import Array
 
@@ -63,24 +63,33 @@ class ConvStack(nn.Module):
             params = ConvParams(features, (size, size), self.kernel_init, name=f"conv_{i}")(channels)
             layers.append((*params, stride))
             channels = features
-        (first_kernel, first_bias, first_stride), *others = layers
+        (first, first_bias, first_stride), (second, second_bias, second_stride), *others = layers
 
         def finish(x: Array) -> Array:
-            x = self.activation(x + first_bias)
+            """From the second convolution, before its bias, on."""
+            x = self.activation(x + second_bias)
             for kernel, bias, stride in others:
                 x = self.activation(conv2d(x, kernel, stride) + bias)
             return x.reshape(x.shape[0], -1)
 
+        def convolve(pixels: Array) -> Array:
+            x = self.activation(conv2d(pixels, first, first_stride) + first_bias)
+            return finish(conv2d(x, second, second_stride))
+
         if not isinstance(images, TiledImages):
-            return map_in_chunks(lambda pixels: finish(conv2d(pixels, first_kernel, first_stride)), images)
+            return map_in_chunks(convolve, images)
         codes, tiles = images
         table = self.get_variable("tables", "conv_0")  # made beforehand, or not
         if table is None and use_matrix_products() and codes.shape[0] >= MIN_IMAGES_PER_TABLE:
-            table = self.first_layer_table(first_kernel, tiles)
+            table = self.first_layer_table(first, tiles)
         if table is None:
-            return finish(conv2d(draw(images), first_kernel, first_stride))
-        sizes = first_kernel.shape[0], first_stride, tiles.shape[1]
-        return map_in_chunks(lambda codes: finish(conv_of_tiles(codes, table, *sizes)), codes)
+            return convolve(draw(images))
+
+        def convolve_blocks(x: Array) -> Array:
+            return finish(conv2d_of_blocks(self.activation(x + first_bias), second, second_stride))
+
+        blocks = conv_of_tiles(codes, table, first.shape[0], first_stride, tiles.shape[1], second_stride)
+        return map_in_chunks(convolve_blocks, blocks)
 
 
 class ResNet(nn.Module):

@@ -5,6 +5,7 @@ each way in which one can cut it, is computed once; the convolution of an image 
 and its gradient is a scatter. On a CPU this is several times faster than drawing the image and convolving it.
 """
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -53,28 +54,33 @@ def tile_table(tiles: Array, kernel: Array, stride: int) -> Array:
     return (tiles.reshape(len(tiles), -1) @ columns).reshape(-1, kernel.shape[3])
 
 
-def conv_of_tiles(codes: Array, table: Array, kernel_size: int, stride: int, tile_size: int) -> Array:
-    """The convolution without padding, by `tile_table` of its kernel. codes [N, R, C] -> [N, H, W, O]."""
+def conv_of_tiles(codes: Array, table: Array, kernel_size: int, stride: int, tile_size: int, block_size: int) -> Array:
+    """The convolution without padding, by `tile_table` of its kernel; codes [N, R, C].
+
+    Positions come in blocks, as a convolution with stride `block_size` wants them (`convolution.conv2d_of_blocks`):
+    [N, H / block_size, W / block_size, block_size**2, O]. What is left over at the edges is dropped.
+    """
     chex.assert_rank([codes, table], [3, 2])
-    down = _cut(kernel_size, stride, tile_size, codes.shape[1])
-    across = _cut(kernel_size, stride, tile_size, codes.shape[2])
+    down = _cut(kernel_size, stride, tile_size, codes.shape[1], block_size)
+    across = _cut(kernel_size, stride, tile_size, codes.shape[2], block_size)
     cuts = down.cuts[:, :, None, None] * down.num_cuts + across.cuts
     rows = codes[:, down.tiles][:, :, :, across.tiles] * down.num_cuts**2 + cuts  # [N, H, M, W, M]
-    parts = [
-        table.at[rows[:, :, i, :, j]].get(mode="promise_in_bounds")
-        for i in range(rows.shape[2])
-        for j in range(rows.shape[4])
-    ]
+    shape = codes.shape[0], len(down.tiles) // block_size, block_size, -1, block_size
+    parts = []
+    for i, j in itertools.product(range(rows.shape[2]), range(rows.shape[4])):
+        blocks = rows[:, :, i, :, j].reshape(shape).swapaxes(2, 3)
+        parts.append(table.at[blocks.reshape(*blocks.shape[:3], -1)].get(mode="promise_in_bounds"))
     return sum(parts[1:], parts[0])
 
 
-def _cut(kernel_size: int, stride: int, tile_size: int, num_tiles: int = 0) -> _Cuts:
+def _cut(kernel_size: int, stride: int, tile_size: int, num_tiles: int = 0, block_size: int = 1) -> _Cuts:
     offsets = sorted({position % tile_size for position in range(0, stride * tile_size, stride)})
     most_tiles = max(-(-(offset + kernel_size) // tile_size) for offset in offsets)
     rows = np.arange(most_tiles * tile_size).reshape(most_tiles, tile_size)
     taps = np.concatenate([rows - offset for offset in offsets])
     taps = np.where((taps >= 0) & (taps < kernel_size), taps, kernel_size)
     starts = np.arange(0, num_tiles * tile_size - kernel_size + 1, stride)
+    starts = starts[: len(starts) // block_size * block_size]
     tiles = starts[:, None] // tile_size + np.arange(most_tiles)
     cuts = np.searchsorted(offsets, starts % tile_size)[:, None] * most_tiles + np.arange(most_tiles)
     return _Cuts(np.minimum(tiles, num_tiles - 1), cuts, taps, len(taps))
