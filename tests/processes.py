@@ -25,7 +25,8 @@ class Launched:
     def __init__(self, module: str, *words: str):
         self.marker = f"ONI_JAX_TEST={os.getpid()}-{time.monotonic_ns()}"
         name, value = self.marker.split("=")
-        self.temporary = tempfile.mkdtemp(prefix="oni_jax_test_")
+        self._directory = tempfile.TemporaryDirectory(prefix="oni_jax_test_")
+        self.temporary = self._directory.name
         environment = {**os.environ, name: value, "TMPDIR": self.temporary, "JAX_PLATFORMS": "cpu"}
         self.shared_memory_before = set(os.listdir("/dev/shm"))
         self.process = subprocess.Popen(

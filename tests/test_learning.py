@@ -85,17 +85,17 @@ class NeverReset:
 
 
 def test_memory_is_learnt(tmp_path):
-    assert trained_return(small_config(tmp_path, "Memory-v0", 400_000), tmp_path) > REACHED * OPTIMUM
+    assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path) > REACHED * OPTIMUM
 
 
 def test_memory_is_not_learnt_when_the_state_is_not_reset(tmp_path, monkeypatch):
     make_policy, init_params = system.make_policy, system.init_params
     monkeypatch.setattr(system, "make_policy", lambda *args: NeverReset(make_policy(*args)))
     monkeypatch.setattr(system, "init_params", lambda policy, *args: init_params(policy._policy, *args))
-    assert trained_return(small_config(tmp_path, "Memory-v0", 400_000), tmp_path) < REACHED * OPTIMUM
+    assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path) < REACHED * OPTIMUM
 
 
 def test_memory_is_not_learnt_without_a_recurrent_core(tmp_path):
-    config = small_config(tmp_path, "Memory-v0", 400_000)
+    config = small_config(tmp_path, "Memory-v0", 100_000)
     config = dataclasses.replace(config, network=dataclasses.replace(config.network, use_rnn=False))
     assert trained_return(config, tmp_path) < 0.5
