@@ -44,7 +44,7 @@ def make_update_fn(
         grads, metrics = jax.grad(loss_fn, has_aux=True)(state.params, trajectory, intrinsic_rewards)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = {**metrics, "grad_norm": optax.global_norm(grads)}
+        metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
         return TrainState(params, opt_state, scored.state, state.key), metrics
 
     return update
