@@ -1,12 +1,14 @@
 """python -m tests.golden.check FILE…: computes recorded values again and prints the largest error of each.
 
-Exits with 0 when all are within their tolerance, 1 when one is not, 2 when a file can't be read or is of no known kind.
+Exits with 0 when all are within their tolerance, 1 when one is not, 2 when a file could not be checked: it can't be
+read, is of no known kind, or holds a reward model's values.
 """
 
 import os
 import pathlib
 import sys
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
@@ -32,7 +34,7 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as npz:
             return {name: npz[name] for name in npz.files}
-    except (zipfile.BadZipFile, EOFError, AttributeError, TypeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, AttributeError, TypeError) as error:
         raise ValueError(f"not an .npz file ({error})") from error
 
 
@@ -45,7 +47,7 @@ def check_file(path: pathlib.Path) -> int:
         return 2
     if _is_of_reward_model(npz):
         print(f"{path}: {UNCHECKED}")
-        return 1
+        return 2
     checker = next((module for module in _checkers() if module.recognises(npz)), None)
     if checker is None:
         print(f"{path}: no known kind of golden file; it holds {', '.join(sorted(npz)[:5]) or 'nothing'} …")
@@ -53,7 +55,8 @@ def check_file(path: pathlib.Path) -> int:
     try:
         results = checker.check(npz)
     except Exception as error:  # whatever a damaged file leads to must be said in one line
-        print(f"{path}: FAILED: could not be computed again: {type(error).__name__}: {str(error).splitlines()[0]}")
+        reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        print(f"{path}: FAILED: could not be computed again: {reason}")
         return 1
     failed = sum(not error <= tolerance for _, error, tolerance in results)
     print(f"{path}: {f'FAILED: {failed} of {len(results)} outputs differ' if failed else 'ok'}")
