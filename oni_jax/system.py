@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 import jax
 import numpy as np
 
+from oni_jax.actors.group import MakeEnv
 from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
 from oni_jax.annotation.service import AnnotationService, check_server
@@ -26,11 +27,12 @@ from oni_jax.learner.batches import BatchAssembler, make_unpack_fn
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, initial_key
 from oni_jax.learner.loss import make_loss_fn
 from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
-from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress, Training
+from oni_jax.types import EnvSpec, PyTree
 
 
 def run(config: Config) -> int:
@@ -87,18 +89,23 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     pool = build_pool(config.actors, make_env, ring)
     stack.callback(pool.close)
     pool.start()
-    parameters = ParameterStore(progress.updates, state.params)
+    to_act_with = jax.jit(functools.partial(with_tables, policy))
+    parameters = ParameterStore(progress.updates, to_act_with(state.params))
     server = InferenceServer(policy, exchange, pool, parameters, jax.random.fold_in(state.key, 2))
     loss_fn = make_loss_fn(policy.apply, learner_config, config.reward)
     intrinsic_at = config.reward.intrinsic_reward_at
     unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
     assembler = BatchAssembler(exchange, learner_config.batch_size, learner_config.max_policy_lag, intrinsic_at)
     update = make_update_fn(loss_fn, reward, optimizer, unpack)
-    learner = Learner(update, reward, assembler, parameters.publish, annotator, state, progress.updates)
+
+    def publish(version: int, params: PyTree) -> None:
+        parameters.publish(version, to_act_with(params))
+
+    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates)
     return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress)
 
 
-def build_ring(config: Config, spec) -> TrajectoryRing:
+def build_ring(config: Config, spec: EnvSpec) -> TrajectoryRing:
     """A ring in which every unit fills a slot while num_batches_to_accumulate batches wait."""
     actors, learner = config.actors, config.learner
     num_units = num_workers(actors) * actors.worker_num_splits
@@ -108,7 +115,7 @@ def build_ring(config: Config, spec) -> TrajectoryRing:
     return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
 
 
-def build_pool(actors: ActorConfig, make_env, ring: TrajectoryRing) -> ActorPool:
+def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> ActorPool:
     if actors.actor_pool == "serial":
         return SerialPool(make_env, ring)
     return ProcessPool(make_env, ring, num_workers(actors))
