@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from oni_jax.buffers.exchange import TrajectoryExchange
@@ -61,11 +62,15 @@ class Training:
 
     def train(self, stop: StopRequest) -> None:
         """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
+        shape = self._exchange.ring.shape
+        games = f"{shape.num_units * shape.num_envs_per_unit} games in {shape.num_units} groups"
+        print(f"{games}, learning on {jax.default_backend()}; compiling takes a while at the first start", flush=True)
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
         sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
         view = build_progress(self._config.run)
         self._started = time.monotonic()
+        self._rate.update(self.progress.env_steps, self._started)
         try:
             acting.start()
             self._loop(stop, acting, sinks, view)

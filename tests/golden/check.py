@@ -17,7 +17,8 @@ import numpy as np
 UNCHECKED = "not checked: reward models are not part of this version"
 
 
-def _checkers() -> tuple[ModuleType, ...]:
+def checkers() -> tuple[ModuleType, ...]:
+    """One module a kind: `recognises(npz)`, `check(npz) -> [(output, largest error, allowed)]`."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the recordings are float32 throughout
     from tests.golden import episodes, moments, networks
 
@@ -48,7 +49,7 @@ def check_file(path: pathlib.Path) -> int:
     if _is_of_reward_model(npz):
         print(f"{path}: {UNCHECKED}")
         return 2
-    checker = next((module for module in _checkers() if module.recognises(npz)), None)
+    checker = next((module for module in checkers() if module.recognises(npz)), None)
     if checker is None:
         print(f"{path}: no known kind of golden file; it holds {', '.join(sorted(npz)[:5]) or 'nothing'} …")
         return 2
