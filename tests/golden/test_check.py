@@ -1,104 +1,179 @@
-"""The golden check sees every output that is off, and says what it can't check."""
+"""The comparison with the golden data passes on all of it, and notices one changed number of any output."""
 
-import json
-import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from tests.golden import check, moments, networks
+from tests.golden import check, networks
 
 DATA = pathlib.Path(__file__).parent / "data"
-SHARED = pathlib.Path(__file__).parents[2].parent / "shared" / "golden"  # holds what is too large to be copied
-POLICY = SHARED / "policy_and_loss.npz"
-needs_policy = pytest.mark.skipif(not POLICY.exists(), reason=f"{POLICY} is not here")
-FILES = [
-    pytest.param(POLICY, marks=needs_policy),
-    *(DATA / f"{name}.npz" for name in ("torchbeast_all", "torchbeast_message", "torchbeast_message_small")),
-    DATA / "running_mean_std.npz",
-]
+# The recording of policy and loss lies in two files; without its gradients it is one of the same kind.
+PARTS = {
+    "policy_and_loss": ("policy_and_loss", "policy_and_loss_gradients"),
+    "torchbeast_all": ("torchbeast_all",),
+    "torchbeast_message": ("torchbeast_message",),
+    "torchbeast_message_small": ("torchbeast_message_small",),
+    "running_mean_std": ("running_mean_std",),
+}
+EPISODE = DATA / "NetHackOracleExtendedActions-v1_seed52.npz"
+NUM_OUTPUTS = {"policy_and_loss": 36, "torchbeast_all": 3, "running_mean_std": 2}  # of the others 2
 
 
-def checker_of(path: pathlib.Path):
-    return moments if path.stem == "running_mean_std" else networks
+def outputs_of(names):
+    return [name for name in names if name.startswith(("out/", "g/")) or name in ("means", "variances")]
 
 
-def changed(array: np.ndarray, index: int) -> np.ndarray:
-    """One number off: integers by 1, others by 1 % of the largest."""
-    array = array.copy()
-    flat = array.reshape(-1)
-    flat[index] += 1 if np.issubdtype(array.dtype, np.integer) else 0.01 * np.abs(array).max()
-    return array
+def load(name):
+    return {key: array for part in PARTS[name] for key, array in check.read(DATA / f"{part}.npz").items()}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_passes_as_recorded_and_fails_with_one_number_of_any_output_changed(path, monkeypatch):
-    npz = check.read(path)
-    module = checker_of(path)
-    assert [other.recognises(npz) for other in check.checkers()] == [other is module for other in check.checkers()]
-    outputs = [name for name in npz if name.startswith(("out/", "g/")) or name in ("means", "variances")]
-    if module is networks:  # computed once, compared many times
-        once = networks.policy_outputs(npz) if path == POLICY else networks.torchbeast_outputs(npz)
-        monkeypatch.setattr(networks, "policy_outputs", lambda _: once)
-        monkeypatch.setattr(networks, "torchbeast_outputs", lambda _: once)
-    results = module.check(npz)
-    assert [name for name, _, _ in results] == outputs
-    assert all(error <= tolerance for _, error, tolerance in results)
-    for output in outputs:
-        for index in {0, npz[output].size - 1}:
-            results = module.check(npz | {output: changed(npz[output], index)})
-            assert {name for name, error, tolerance in results if not error <= tolerance} == {output}
+FILES = {name: load(name) for name in PARTS}
+OUTPUTS = [(name, output) for name, npz in FILES.items() for output in outputs_of(npz)]
 
 
-def test_nan_and_wrong_shapes_are_errors():
-    recorded = np.ones(3, np.float32)
-    assert networks.compare("out/x", recorded, recorded)[1] == 0
-    for computed in (np.array([1, np.nan, 1]), np.ones(4), None):
-        name, error, tolerance = networks.compare("out/x", recorded, computed)
-        assert not error <= tolerance
+@pytest.fixture(scope="module", autouse=True)
+def computed_once():
+    """The same weights and inputs are computed once."""
+    results = {}
+
+    def once(compute):
+        def cached(npz):
+            key = tuple((name, npz[name].tobytes()) for name in npz if name.startswith(("w/", "in/")))
+            if key not in results:
+                results[key] = compute(npz)
+            return results[key]
+
+        return cached
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("policy_outputs", "torchbeast_outputs"):
+            patch.setattr(networks, name, once(getattr(networks, name)))
+        yield
 
 
-def test_command_line_exit_codes(tmp_path, capsys):
-    good = DATA / "running_mean_std.npz"
-    assert check.main([str(good)]) == 0
-    assert "ok" in capsys.readouterr().out
-
-    npz = check.read(good)
-    np.savez(tmp_path / "off.npz", **npz | {"means": changed(npz["means"], 2)})
-    assert check.main([str(good), str(tmp_path / "off.npz")]) == 1
-    assert "means" in capsys.readouterr().out.splitlines()[-2]
-
-    np.savez(tmp_path / "other.npz", a=np.ones(3))
-    (tmp_path / "text.npz").write_text(json.dumps({}))
-    (tmp_path / "empty.npz").touch()
-    for name in ("other.npz", "text.npz", "empty.npz", "missing.npz"):
-        assert check.main([str(tmp_path / name)]) == 2
-        assert len(capsys.readouterr().out.splitlines()) == 1
-    assert check.main([]) == 2
+def run(npz, monkeypatch, capsys):
+    """Exit code and printed lines for these arrays."""
+    monkeypatch.setattr(check, "read", lambda path: npz)
+    code = check.main(["some.npz"])
+    return code, capsys.readouterr().out.splitlines()
 
 
-def test_reward_models_are_named_as_unchecked(tmp_path, capsys):
-    np.savez(tmp_path / "ranking.npz", rewards=np.ones((3, 2)), labels=np.arange(3), loss=np.float64(0.7))
-    np.savez(
-        tmp_path / "classifier.npz", **{name: np.ones(2) for name in ("in/labels", "out/logits", "out/predictions")}
-    )
-    for name in ("ranking.npz", "classifier.npz"):
-        assert check.main([str(tmp_path / name)]) == 1
-        assert check.UNCHECKED in capsys.readouterr().out
+@pytest.mark.parametrize("name", PARTS)
+def test_recorded_values_are_met(name, monkeypatch, capsys):
+    code, lines = run(FILES[name], monkeypatch, capsys)
+    assert code == 0 and lines[0] == "some.npz: ok"
+    assert [line.split()[0] for line in lines[1:]] == outputs_of(FILES[name])
+    assert len(lines) == 1 + NUM_OUTPUTS.get(name, 2)
 
 
-def test_an_episode_is_recognised(capsys):
-    path = DATA / "NetHackOracleExtendedActions-v1_seed52.npz"
-    assert check.main([os.fspath(path)]) == 0
-    assert "reset_at" in capsys.readouterr().out
+@pytest.mark.parametrize(("name", "output"), OUTPUTS)
+def test_one_changed_number_is_noticed(name, output, monkeypatch, capsys):
+    array = FILES[name][output].copy()
+    largest = np.unravel_index(np.abs(array).argmax(), array.shape)
+    if np.issubdtype(array.dtype, np.integer):
+        array[largest] += 1
+    else:
+        array[largest] *= 1.005 if output.startswith("g/") else 1.0003
+    code, lines = run({**FILES[name], output: array}, monkeypatch, capsys)
+    assert code == 1 and lines[0] == f"some.npz: FAILED: 1 of {len(lines) - 1} outputs differ"
+    assert [line.split()[0] for line in lines if line.endswith("<-- differs")] == [output]
 
 
-def test_a_damaged_file_of_a_known_kind_is_one_line_and_a_failure(tmp_path, capsys):
-    npz = check.read(DATA / "torchbeast_message_small.npz")
+@pytest.mark.parametrize("name", PARTS)
+def test_a_nan_and_a_lost_row_are_noticed(name, monkeypatch, capsys):
+    output = outputs_of(FILES[name])[0]
+    array = FILES[name][output].astype(np.float64)
+    for changed in (np.full_like(array, np.nan), array[1:]):
+        assert run({**FILES[name], output: changed}, monkeypatch, capsys)[0] == 1
+
+
+def test_changed_weights_and_inputs_are_noticed(monkeypatch, capsys):
+    npz = FILES["torchbeast_message_small"]
+    weight = npz["w/encoder.fc.2.bias"] + 0.01
+    assert run({**npz, "w/encoder.fc.2.bias": weight}, monkeypatch, capsys)[0] == 1
+    npz = FILES["running_mean_std"]
+    assert run({**npz, "batch2": npz["batch2"] * 1.01}, monkeypatch, capsys)[0] == 1
+
+
+def test_rounding_is_allowed(monkeypatch, capsys):
+    npz = FILES["torchbeast_message_small"]
+    assert run({**npz, "out/reward": npz["out/reward"] * 1.00005}, monkeypatch, capsys)[0] == 0
+
+
+def test_episode(tmp_path, capsys):
+    npz = check.read(EPISODE)
+    npz["reward"][~npz["done"]] += 0.001
+    changed = tmp_path / "changed.npz"
+    np.savez(changed, **npz)
+    assert check.main([f"{EPISODE}"]) == 0
+    assert check.main([f"{EPISODE}", f"{changed}"]) == 1
+    assert f"{changed}: FAILED: 1 of " in capsys.readouterr().out
+
+
+def test_exit_code_of_the_command(tmp_path):
+    npz = FILES["running_mean_std"]
+    np.savez(tmp_path / "changed.npz", **{**npz, "means": npz["means"] + 1})
+    command = [sys.executable, "-m", "tests.golden.check", DATA / "running_mean_std.npz", tmp_path / "changed.npz"]
+    result = subprocess.run(command, cwd=DATA.parents[2], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and ": ok\n" in result.stdout and "FAILED: 1 of 2" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["classifier", "ranking_loss"])
+def test_reward_models_are_not_reported_as_passed(name, capsys):
+    path = DATA / f"{name}.npz"
+    assert check.main([f"{DATA / 'running_mean_std.npz'}", f"{path}"]) == 2
+    assert capsys.readouterr().out.splitlines()[-1] == f"{path}: {check.UNCHECKED}"
+
+
+def damaged(path, kind):
+    """A path at which there is no golden file."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_text("hello\n")
+    elif kind == "empty":
+        path.touch()
+    elif kind == "array":
+        with path.open("wb") as file:
+            np.save(file, np.arange(3))
+    elif kind == "pickle":
+        np.savez(path, x=np.array([{}], dtype=object))
+    elif kind == "nothing":
+        np.savez(path)
+    elif kind == "foreign":
+        np.savez(path, **{f"array{i}": np.zeros(2) for i in range(9)})
+    elif kind in ("cut", "flipped"):
+        content = bytearray((DATA / "classifier.npz").read_bytes())
+        content[2000:3000] = bytes(1000)
+        path.write_bytes(content if kind == "flipped" else content[:5000])
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind", ["missing", "folder", "text", "empty", "array", "pickle", "nothing", "foreign", "cut", "flipped"]
+)
+def test_what_is_no_golden_file_takes_one_line(kind, tmp_path, capsys):
+    path = damaged(tmp_path / "some.npz", kind)
+    assert check.main([f"{path}"]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{path}: ")
+
+
+def test_what_can_not_be_computed_is_a_failure_in_one_line(monkeypatch, capsys):
+    npz = dict(FILES["torchbeast_message_small"])
     del npz["w/encoder.conv1.weight"]
-    np.savez(tmp_path / "damaged.npz", **npz)
-    assert check.main([str(tmp_path / "damaged.npz")]) == 1
-    out = capsys.readouterr().out
-    assert "FAILED" in out
-    assert len(out.splitlines()) == 1
+    code, lines = run(npz, monkeypatch, capsys)
+    assert code == 1 and len(lines) == 1 and "could not be computed again" in lines[0]
+
+    def fail(npz):
+        raise AssertionError
+
+    monkeypatch.setattr(networks, "check", fail)
+    assert run(npz, monkeypatch, capsys) == (1, ["some.npz: FAILED: could not be computed again: AssertionError"])
+
+
+def test_no_file_is_a_wrong_use():
+    assert check.main([]) == 2
