@@ -1,5 +1,7 @@
 """Message and glyph networks: shapes, padding, initial weights, the crop."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +34,12 @@ def test_padding_stays_zero_whatever_its_parameter_says():
     network = MessageNetwork("lt_cnn_small")
     batch = messages(b"You die...")
     params = jax.jit(network.init)(jax.random.key(0), batch)
-    gradient = jax.jit(jax.grad(lambda p: jnp.sum(jnp.square(network.apply(p, batch)))))(params)["params"]["embedding"]
+
+    def loss(params: Any) -> jax.Array:
+        output: Any = network.apply(params, batch)
+        return jnp.sum(output**2)
+
+    gradient = jax.jit(jax.grad(loss))(params)["params"]["embedding"]
     assert not np.any(gradient[0])
     assert np.any(gradient[ord("d")])
     changed = jax.tree.map(lambda x: x, params)
