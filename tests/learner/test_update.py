@@ -1,0 +1,162 @@
+"""An update is a pure function; its optimiser is the one configured; it makes the loss smaller."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
+from oni_jax.learner.batches import PackedBatch
+from oni_jax.learner.loss import make_loss_fn
+from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
+from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.rewards.base import Reward
+from oni_jax.types import ArraySpec, EnvSpec, RewardOutput, Trajectory
+
+NUM_STEPS, BATCH = 5, 4
+SPEC = EnvSpec({"x": ArraySpec((3,), "float32")}, 4, None, ())
+# Without discount or a bound on values: targets that stay where they are, on a fixed batch.
+LEARNER = LearnerConfig(learning_rate=1e-2, gamma=0.0, ppo_clip_value=100.0)
+POLICY = make_policy(NetworkConfig(encoder_custom="mlp_encoder", use_rnn=False, hidden_size=8), SPEC, None)
+
+
+class CountingReward(Reward):
+    """1 for every step; its state counts the batches."""
+
+    def score(self, state, trajectory, features):
+        return RewardOutput(features["rewards"] * jnp.ones_like(trajectory.rewards), state + 1)
+
+
+def unpack(batch: PackedBatch) -> Trajectory:
+    """Steps that lie in the batch as random numbers."""
+    x = batch.records
+    steps = x[:-1]
+    return Trajectory(
+        observations={"x": x[..., :3]},
+        is_first=x[..., 3] > 1,
+        captions=batch.captions,
+        caption_counts=jnp.ones_like(steps[..., 0]),
+        actions=jnp.argmax(steps[..., 4:8], axis=-1).astype(jnp.int32),
+        rewards=steps[..., 8],
+        terminations=x[1:, ..., 3] > 1,
+        truncations=jnp.zeros(steps.shape[:2], bool),
+        truncation_values=jnp.zeros_like(steps[..., 0]),
+        behaviour_logits=0.1 * steps[..., 9:13],
+        values=steps[..., 13],
+        policy_lags=jnp.zeros(steps.shape[:2], jnp.int32),
+        initial_core_state=batch.initial_core_state,
+    )
+
+
+@functools.cache
+def build():
+    """(jitted update, state, batch)"""
+    optimizer = make_optimizer(LEARNER)
+    loss_fn = make_loss_fn(POLICY.apply, LEARNER, RewardConfig(llm_reward_coeff=0.5))
+    params = init_params(POLICY, SPEC, jax.random.key(0))
+    state = TrainState(params, optimizer.init(params), jnp.int32(0), jax.random.key_data(jax.random.key(1)))
+    batch = PackedBatch(
+        records=np.random.default_rng(0).normal(size=(NUM_STEPS + 1, BATCH, 14)).astype(np.float32),
+        policy_records=np.zeros((NUM_STEPS, BATCH, 0), np.uint8),
+        captions=np.zeros((NUM_STEPS, BATCH), np.int32),
+        features={"rewards": np.float32(1)},
+        initial_core_state=POLICY.initial_state(BATCH),
+        version=np.int32(0),
+    )
+    return jax.jit(make_update_fn(loss_fn, CountingReward(), optimizer, unpack)), state, batch
+
+
+def copied(tree: Any) -> Any:
+    return jax.tree.map(np.array, tree)
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
+    update, state, batch = build()
+    before = copied((state, batch))
+    first, second = copied(update(state, batch)), copied(update(state, batch))
+    assert_equal(first, second)
+    assert_equal(copied((state, batch)), before)
+    changed = jax.tree.map(lambda a, b: bool(np.any(a != b)), first[0].params, before[0].params)
+    assert all(jax.tree.leaves(changed))
+
+
+def test_metrics_are_finite_scalars():
+    update, state, batch = build()
+    _, metrics = update(state, batch)
+    assert {"loss", "grad_norm", "policy_loss", "value_loss", "exploration_loss", "policy_lag_mean"} <= set(metrics)
+    assert all(np.shape(x) == () and np.isfinite(x) for x in metrics.values())
+
+
+def test_reward_is_scored_with_its_state_and_features():
+    update, state, batch = build()
+    new_state, metrics = update(state, batch)
+    assert new_state.reward_state == 1
+    assert metrics["intrinsic_reward_mean"] == 1
+    _, metrics = update(state, batch._replace(features={"rewards": np.float32(3)}))
+    assert metrics["intrinsic_reward_mean"] == 3
+
+
+def test_fixed_batch_is_learnt():
+    update, state, batch = build()
+    value_losses, losses = [], []
+    for _ in range(40):
+        state, metrics = update(state, batch)
+        value_losses.append(float(metrics["value_loss"]))
+        losses.append(float(metrics["loss"]))
+    assert losses[-1] < 0.8 * losses[0]
+    assert value_losses[-1] < 0.8 * value_losses[0]
+
+
+PARAMS: Any = {"w": np.array([1, -2, 0.5], np.float32)}
+GRADIENTS: Any = [
+    {"w": np.array([3, -4, 0], np.float32)},
+    {"w": np.array([0.3, 1, -0.2], np.float32)},
+    {"w": np.array([-30, 40, 5], np.float32)},
+]
+
+
+@pytest.mark.parametrize("max_grad_norm", [4.0, 0.5, 0.0])
+def test_optimizer_is_adam_behind_a_bound_on_the_norm(max_grad_norm):
+    """Kingma & Ba (2015), written out, with constants other than the defaults."""
+    config = LearnerConfig(
+        learning_rate=0.01, adam_beta1=0.8, adam_beta2=0.95, adam_eps=0.1, max_grad_norm=max_grad_norm
+    )
+    optimizer = make_optimizer(config)
+    state, first, second = optimizer.init(PARAMS), np.zeros(3), np.zeros(3)
+    for step, gradients in enumerate(GRADIENTS, start=1):
+        updates, state = optimizer.update(gradients, state, PARAMS)
+        g = gradients["w"].astype(np.float64)
+        if max_grad_norm:
+            g *= min(1, max_grad_norm / np.linalg.norm(g))
+        first, second = 0.8 * first + 0.2 * g, 0.95 * second + 0.05 * g**2
+        unbiased = first / (1 - 0.8**step), second / (1 - 0.95**step)
+        expected = -0.01 * unbiased[0] / (np.sqrt(unbiased[1]) + 0.1)
+        (update,) = jax.tree.leaves(updates)
+        np.testing.assert_allclose(update, expected, rtol=1e-4, atol=1e-8)
+
+
+def test_update_applies_the_clipped_gradient():
+    """With a huge epsilon Adam's first step is minus the gradient, so that its norm can be read off."""
+    optimizer = make_optimizer(LearnerConfig(learning_rate=1e6, adam_eps=1e6, max_grad_norm=0.01))
+
+    def loss_fn(params, trajectory, intrinsic_rewards):
+        return jnp.sum(params["w"] * GRADIENTS[0]["w"]), {}
+
+    update = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)
+    state = TrainState(PARAMS, optimizer.init(PARAMS), jnp.int32(0), jnp.zeros(2, jnp.uint32))
+    new_state, metrics = update(state, build()[2])
+    np.testing.assert_allclose(new_state.params["w"] - PARAMS["w"], [-0.006, 0.008, 0], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(metrics["grad_norm"], 5, rtol=1e-5)  # as it was before clipping
+
+
+def test_defaults_are_the_published_ones():
+    config = LearnerConfig()
+    adam = (config.learning_rate, config.adam_beta1, config.adam_beta2, config.adam_eps, config.max_grad_norm)
+    assert adam == (1e-4, 0.9, 0.999, 1e-6, 4.0)
