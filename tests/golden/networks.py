@@ -119,7 +119,7 @@ def policy_outputs(npz: Npz) -> dict[str, np.ndarray]:
         "value_loss": metrics["value_loss"],
         "entropy_loss": metrics["exploration_loss"],
         "loss": total,
-        "grad_norm": optax.global_norm(exported),
+        "grad_norm": optax.tree.norm(exported),
     }
     return (
         {f"out/{name}": np.asarray(x).swapaxes(0, 1) for name, x in time_major.items()}

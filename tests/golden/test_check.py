@@ -26,6 +26,10 @@ def outputs_of(names):
     return [name for name in names if name.startswith(("out/", "g/")) or name in ("means", "variances")]
 
 
+def save(path, arrays):
+    np.savez(path, **arrays)
+
+
 def load(name):
     return {key: array for part in PARTS[name] for key, array in check.read(DATA / f"{part}.npz").items()}
 
@@ -107,7 +111,7 @@ def test_episode(tmp_path, capsys):
     npz = check.read(EPISODE)
     npz["reward"][~npz["done"]] += 0.001
     changed = tmp_path / "changed.npz"
-    np.savez(changed, **npz)
+    save(changed, npz)
     assert check.main([f"{EPISODE}"]) == 0
     assert check.main([f"{EPISODE}", f"{changed}"]) == 1
     assert f"{changed}: FAILED: 1 of " in capsys.readouterr().out
@@ -115,7 +119,7 @@ def test_episode(tmp_path, capsys):
 
 def test_exit_code_of_the_command(tmp_path):
     npz = FILES["running_mean_std"]
-    np.savez(tmp_path / "changed.npz", **{**npz, "means": npz["means"] + 1})
+    save(tmp_path / "changed.npz", {**npz, "means": npz["means"] + 1})
     command = [sys.executable, "-m", "tests.golden.check", DATA / "running_mean_std.npz", tmp_path / "changed.npz"]
     result = subprocess.run(command, cwd=DATA.parents[2], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1 and ": ok\n" in result.stdout and "FAILED: 1 of 2" in result.stdout
@@ -140,11 +144,11 @@ def damaged(path, kind):
         with path.open("wb") as file:
             np.save(file, np.arange(3))
     elif kind == "pickle":
-        np.savez(path, x=np.array([{}], dtype=object))
+        save(path, {"x": np.array([{}], dtype=object)})
     elif kind == "nothing":
-        np.savez(path)
+        save(path, {})
     elif kind == "foreign":
-        np.savez(path, **{f"array{i}": np.zeros(2) for i in range(9)})
+        save(path, {f"array{i}": np.zeros(2) for i in range(9)})
     elif kind in ("cut", "flipped"):
         content = bytearray((DATA / "classifier.npz").read_bytes())
         content[2000:3000] = bytes(1000)

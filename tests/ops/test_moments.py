@@ -29,3 +29,8 @@ def test_one_value_is_a_batch():
     moments = update_moments(initial_moments(), jnp.asarray([2.0]))
     assert moments.mean == pytest.approx(2.0, rel=1e-3)
     assert np.isfinite(moments.variance)
+
+
+def test_a_batchs_variance_has_bessels_correction():
+    moments = update_moments(initial_moments(), jnp.asarray([1.0, 3.0]))
+    assert moments.variance == pytest.approx(2.0, rel=1e-3)  # 1 without

@@ -96,3 +96,19 @@ def test_published_bootstrap_makes_the_last_error_zero():
     values, rewards = jnp.asarray([1.0, 2.0]), jnp.asarray([5.0, 0.5])
     bootstrap = published_bootstrap(values, rewards, 0.9)
     assert rewards[-1] + 0.9 * bootstrap == pytest.approx(values[-1])
+
+
+def test_published_bootstrap_makes_the_last_advantage_zero():
+    sequence = off_policy_sequence(2) | {name: np.zeros(T, bool) for name in ("terminations", "truncations")}
+    sequence["bootstrap_value"] = published_bootstrap(sequence["values"], sequence["rewards"], 0.9)
+    advantages = run(sequence, 0.9, 1.0, 1.0, True).pg_advantages
+    assert advantages[-1] == pytest.approx(0, abs=1e-5)
+    assert np.abs(advantages[:-1]).min() > 1e-3
+
+
+def test_batches_are_sequences_side_by_side():
+    arguments = [np.random.default_rng(seed).uniform(size=(6, T)).astype(np.float32) for seed in range(3)]
+    batch = jax.jit(jax.vmap(vtrace, in_axes=1, out_axes=1))(*np.stack(arguments, axis=2))
+    for i, (values, next_values, *others) in enumerate(arguments):
+        for together, alone in zip(batch, jax.jit(vtrace)(values, next_values, *others), strict=True):
+            np.testing.assert_allclose(together[:, i], alone, rtol=1e-5, atol=1e-6)
