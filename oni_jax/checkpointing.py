@@ -29,7 +29,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
-        logging.getLogger("absl").setLevel(logging.ERROR)  # orbax reports every step of every save
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
         self._directory = os.path.abspath(directory)
         self._manager = ocp.CheckpointManager(
             self._directory,
@@ -46,13 +46,19 @@ class Checkpoints:
         )
 
     def save(self, step: int, saved: Saved) -> None:
-        """Saves in the background; a step that is there already is left as it is."""
+        """Saves in the background; a step that is there already is left as it is.
+
+        What fails is told in one line, and the checkpoints there are stay as they are: a full disk does not end a run.
+        """
         if step in self._manager.all_steps():
             return
         items = {"state": ocp.args.StandardSave(saved.state), "progress": ocp.args.JsonSave(dict(saved.progress))}
         if saved.reward:
             items["reward"] = ocp.args.StandardSave(dict(saved.reward))
-        self._manager.save(step, args=ocp.args.Composite(**items))
+        try:
+            self._manager.save(step, args=ocp.args.Composite(**items))
+        except Exception as error:  # of this save, or of the one before that went on in the background
+            self._warn(error)
 
     def restore(self, like: PyTree) -> Saved | None:
         """The newest readable checkpoint, in the structure, shapes and types of `like`; None when there is none.
@@ -67,7 +73,7 @@ class Checkpoints:
             try:
                 saved = self._restore_step(step, like)
             except Exception as error:  # orbax and tensorstore raise many types for damaged files
-                errors[step] = " ".join(str(error).split())[:200]
+                errors[step] = _reason(error)
                 continue
             for broken, text in errors.items():
                 self._set_aside(broken, text)
@@ -108,11 +114,23 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for the save under way."""
-        self._manager.wait_until_finished()
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            self._warn(error)
         self._manager.close()
+
+    def _warn(self, error: Exception) -> None:
+        print(f"warning: a checkpoint in {self._directory} can't be written ({_reason(error)})", flush=True)
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
     """{path: shape} of every leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
+
+
+def _reason(error: Exception) -> str:
+    """An error in a few words; tensorstore appends pages to its own."""
+    lines = str(error).split("See full TensorStore details")[0].splitlines()
+    return " ".join(lines[0].split())[:200] if lines else type(error).__name__

@@ -57,7 +57,7 @@ class EnvConfig:
 class ActorConfig:
     """The processes that play."""
 
-    num_workers: int = _setting(0, "Actor processes; 0 means one a CPU core.")
+    num_workers: int = _setting(0, "Actor processes; 0 means one a CPU core.", within="[0, 1024]")
     num_envs_per_worker: int = _setting(20, "Games in each actor process.", within=_COUNT)
     worker_num_splits: int = _setting(
         2, "Groups of games in a process: one group steps while another waits.", within=_COUNT
@@ -227,7 +227,7 @@ class RunConfig:
 
     train_dir: str = _setting("./train_dir", "Folder of experiments.")
     experiment: str = _setting("default_experiment", "Name of this run's folder; an existing run is resumed.")
-    seed: int = _setting(1, "Seed of networks, sampling and games.")
+    seed: int = _setting(1, "Seed of networks, sampling and games.", within="[0, 2147483648)")
     train_for_env_steps: int = _setting(10_000_000_000, "Environment steps after which the run ends.", within=_COUNT)
     train_for_seconds: float = _setting(1e10, "Seconds after which the run ends.", within=_POSITIVE)
     save_every_sec: float = _setting(120.0, "Seconds between checkpoints; 0 turns them off.")
@@ -290,7 +290,11 @@ def config_from_json(text: str) -> Config:
     """
     try:
         sections = json.loads(text).values()
-        return with_values(Config(), {name: value for section in sections for name, value in section.items()})
+        config = with_values(Config(), {name: value for section in sections for name, value in section.items()})
+        for (field, value), (_, default) in zip(settings(config), settings(Config())):
+            if type(value) is not type(default) and not (type(default) is float and type(value) is int):
+                raise ValueError(f"{field.name} is {value!r}")
+        return config
     except (ValueError, AttributeError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
 
@@ -342,7 +346,7 @@ def check_config(config: Config) -> None:
     _check_actors(config.actors)
     _check_network(config.network)
     _check_annotation(config.annotation)
-    if not config.run.experiment.strip("./"):
+    if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oni_jax.config import Config, UserError, changed, check_resume, config_from_json, config_to_json
+from oni_jax.envs.registry import env_spec
 
 
 @contextmanager
@@ -56,6 +57,11 @@ def _check_settings(config: Config, folder: str) -> None:
     except UserError as error:
         raise UserError(f"{_settings_path(folder)}: {error}; move it away, or choose another --experiment") from None
     check_resume(old, config)
+    if env_spec(old.env).num_actions != env_spec(config.env).num_actions:
+        raise UserError(
+            f"--root_env {config.env.root_env} has other actions than this run's {old.env.root_env}; "
+            "choose another --experiment"
+        )
     differences = changed(old, config)
     if differences:
         print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)

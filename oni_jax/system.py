@@ -35,18 +35,19 @@ from oni_jax.training import Progress, Training
 from oni_jax.types import EnvSpec, PyTree
 
 
-def run(config: Config) -> int:
-    """Trains until a limit of `config.run`, or SIGINT or SIGTERM; saves; returns the exit code 0.
+def run(config: Config, stop: StopRequest) -> int:
+    """Trains until a limit of `config.run` or a request to stop; saves; returns the exit code 0.
 
     Raises:
         UserError: bad input, before anything was started or with everything stopped again.
         ChildError: an actor process or the annotation service died; what was learnt is saved.
     """
     keep_compiled_code()
-    with StopRequest().installed() as stop, open_experiment(config) as folder, ExitStack() as stack:
+    with open_experiment(config) as folder, ExitStack() as stack:
         training = build_training(config, folder, stack)
         write_settings(config, folder)
-        training.train(stop)
+        if not stop:
+            training.train(stop)
     return 0
 
 

@@ -80,6 +80,7 @@ class Training:
             self._server.stop()
             acting.join()
             self._save()
+            self._annotator.close()  # takes in the answers under way, which the summary counts
             view.close()
             sinks.close()
             write_json(os.path.join(self._folder, "summary.json"), self.summary())

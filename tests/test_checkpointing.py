@@ -102,3 +102,18 @@ def test_those_of_another_network_are_refused(three):
     like.state["params"]["kernel"] = jnp.zeros((4, 2))
     with pytest.raises(UserError, match="another network"):
         restore(three, like)
+
+
+def test_what_cannot_be_saved_is_told_and_ends_nothing(three, capsys, monkeypatch):
+    checkpoints = Checkpoints(str(three), keep=2)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints._manager, "save", full)
+    checkpoints.save(4, saved(4))
+    checkpoints.close()
+    assert "No space left on device" in capsys.readouterr().out
+    newest = restore(three)
+    assert newest is not None
+    assert_equal(newest, saved(3))

@@ -127,6 +127,9 @@ def test_defaults_pass_the_checks():
         ({"llm_constraint": "vllm"}, ["--llm_constraint vllm", "--llm_answer label"]),
         ({"experiment": ""}, ["--experiment"]),
         ({"experiment": ".."}, ["--experiment"]),
+        ({"experiment": "../x"}, ["--experiment"]),
+        ({"experiment": "/x"}, ["--experiment"]),
+        ({"seed": 2**31}, ["--seed"]),
     ],
 )
 def test_bad_values_are_named_in_one_line(values, words):

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "runtime": set(),
     "parallel": set(),
     "checkpointing": set(),
-    "experiment": set(),
+    "experiment": {"envs.registry"},
     "training": {
         "actors",
         "buffers",

@@ -3,6 +3,7 @@
 import asyncio
 import pathlib
 import signal
+import time
 
 import aiohttp
 import pytest
@@ -87,6 +88,23 @@ def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
     assert run.process.returncode == 0, output
     assert checkpoints(folder) == [summary(folder)["env_steps"]]
     assert run.leftovers() == []
+
+
+@pytest.mark.parametrize("delay_secs", [1.5, 4.0])
+def test_a_run_stopped_while_it_starts_exits_0(tmp_path, delay_secs):
+    run = train(tmp_path, "--llm_reward_type=none")
+    time.sleep(delay_secs)
+    run.process.send_signal(signal.SIGTERM)
+    output = run.finish(60)
+    assert run.process.returncode == 0 and "Traceback" not in output, output
+    assert run.leftovers() == []
+
+
+def test_a_task_of_other_actions_is_refused_by_name(tmp_path):
+    run = train(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=256")
+    assert run.finish() and run.process.returncode == 0
+    line = refused(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=256", "--root_env=NetHackScore-v1")
+    assert "--root_env" in line
 
 
 def test_a_killed_run_leaves_nothing_and_is_resumed(tmp_path):

@@ -18,13 +18,15 @@ Metrics = Mapping[str, float]
 
 
 class Annotator(Protocol):
-    """The learner's side of the annotation service. Neither call blocks."""
+    """The learner's side of the annotation service. No call blocks, but `close`, which waits for answers under way."""
 
     def submit(self, items: Sequence[Item]) -> None: ...
 
     def poll(self) -> list[Annotation]: ...
 
     def stats(self) -> Mapping[str, float | str]: ...
+
+    def close(self) -> None: ...
 
 
 class NoAnnotator:
@@ -38,6 +40,9 @@ class NoAnnotator:
 
     def stats(self) -> Mapping[str, float | str]:
         return {}
+
+    def close(self) -> None:
+        pass
 
 
 class Learner:

@@ -54,13 +54,13 @@ def system(monkeypatch):
 
 def test_the_exit_code_is_the_runs(system):
     seen = []
-    system.run = lambda config: seen.append(config) or 7
+    system.run = lambda config, stop: seen.append(config) or 7
     assert train.main(["--llm_reward_type", "none", "--seed", "5"]) == 7
     assert seen[0].run.seed == 5
 
 
 def test_a_late_user_error_is_one_line_too(system, capsys):
-    def refuse(config):
+    def refuse(config, stop):
         raise UserError("a checkpoint is\ncorrupt")
 
     system.run = refuse
@@ -69,12 +69,21 @@ def test_a_late_user_error_is_one_line_too(system, capsys):
 
 
 def test_other_errors_keep_their_traceback(system):
-    def fail(config):
+    def fail(config, stop):
         raise ZeroDivisionError
 
     system.run = fail
     with pytest.raises(ZeroDivisionError):
         train.main(["--llm_reward_type", "none"])
+
+
+def test_a_second_interrupt_leaves_without_a_traceback(system, capsys):
+    def interrupted(config, stop):
+        raise KeyboardInterrupt
+
+    system.run = interrupted
+    assert train.main(["--llm_reward_type", "none"]) == 130
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_programs_are_listed_with_a_line_each():
