@@ -7,8 +7,6 @@ read, is of no known kind, or holds a reward model's values.
 import os
 import pathlib
 import sys
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
@@ -35,8 +33,11 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as npz:
             return {name: npz[name] for name in npz.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, AttributeError, TypeError) as error:
-        raise ValueError(f"not an .npz file ({error})") from error
+    except OSError:
+        raise
+    except Exception as error:  # damaged bytes lead to those of zip, of zlib, of the header's parser and others
+        reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        raise ValueError(f"not an .npz file ({reason})") from error
 
 
 def check_file(path: pathlib.Path) -> int:
