@@ -89,14 +89,17 @@ class ProcessPool:
 
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        for index, units in enumerate(self._units):
+        scratches = [os.path.join(self._scratch, f"actor-{index}") for index in range(len(self._units))]
+        for scratch in scratches:
+            os.mkdir(scratch)
+        for index, (units, scratch) in enumerate(zip(self._units, scratches, strict=True)):
             child = start_child(
                 f"actor-{index}",
                 run_worker,
                 self._make_env,
                 self._ring,
                 units,
-                self._scratch,
+                scratch,
                 single_threaded=True,
                 cleans_up=True,
             )

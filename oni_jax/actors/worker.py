@@ -19,7 +19,7 @@ def run_worker(
 ) -> None:
     """Serves commands for `units` until the connection closes (EOFError, which ends the process quietly).
 
-    Games keep their files in the folder `scratch`, which all actors share; the last to leave removes it.
+    Games keep their files in the folder `scratch`, beside those of other actors; the last to leave removes the lot.
     """
     tempfile.tempdir = scratch
     groups = {unit: Group(make_env, ring, unit) for unit in units}
@@ -33,3 +33,4 @@ def run_worker(
             group.close()
         with contextlib.suppress(OSError):
             os.rmdir(scratch)
+            os.rmdir(os.path.dirname(scratch))
