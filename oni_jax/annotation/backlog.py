@@ -34,6 +34,7 @@ class Backlog:
 
     def add(self, items: Sequence[Item]) -> list[Item]:
         """Takes in items, the newest last. Returns those that were dropped for them."""
+        # ONI: as published a message is queued again in every batch until its label has come, and paid for each time.
         for item in items:
             if item not in self._taken:
                 self._waiting[item] = None

@@ -185,6 +185,7 @@ class Labeller:
             self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_SECS, self._commit)
 
     def _retry_unreadable(self, items: list[Item]) -> None:
+        # ONI: as published an unreadable answer is the label 0; here it is asked once more, and is no label.
         self._counts["answers_unreadable"] += len(items)
         once = [item for item in items if item not in self._unreadable]
         for item in items:

@@ -180,7 +180,7 @@ class NetHackVectorEnv:
         self._lengths[i] = 0
         self._returns[i] = 0
         self._paid[i] = False
-        self._known_squares[i].clear()
+        self._known_squares[i].clear()  # ONI: the published 23-action tasks forget to, and count on
 
     def _judge(self, dead: np.ndarray) -> np.ndarray:
         """Writes the end status of all games and returns their rewards [N]."""

@@ -49,6 +49,7 @@ def vtrace_targets(
     ends = batch.terminations | batch.truncations
 
     def one(values: Array, bootstrap: Array, ratios: Array, rewards: Array, ends: Array, cut: Array, final: Array):
+        # ONI: published, no observation after the last step is kept, and a truncation counts as an end.
         if published:
             bootstrap, cut = vtrace.published_bootstrap(values, rewards, learner.gamma), jnp.zeros_like(cut)
         next_values = vtrace.transition_values(values, bootstrap, cut, final)

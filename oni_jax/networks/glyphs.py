@@ -25,6 +25,7 @@ def crop_glyphs(glyphs: Array, hero_xy: Array, size: int) -> Array:
     chex.assert_shape(hero_xy, (glyphs.shape[0], 2))
     half = size // 2
     padded = jnp.pad(glyphs, ((0, 0), (half, size - half), (half, size - half)))
+    # ONI: the published crop is centred on the scaled coordinates (x / 79, y / 21), always the map's corner.
     xy = hero_xy.astype(jnp.int32)
     return jax.vmap(lambda image, x, y: jax.lax.dynamic_slice(image, (y, x), (size, size)))(padded, xy[:, 0], xy[:, 1])
 
