@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import hashlib
 import math
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -55,7 +57,18 @@ def keep_compiled_code() -> None:
     """A second start finds what the first one compiled; $JAX_COMPILATION_CACHE_DIR says where else."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "oni_jax", "compiled"))
+        folder = os.path.join(cache, "oni_jax", f"compiled-{_processor_digest()}")
+        jax.config.update("jax_compilation_cache_dir", folder)
+
+
+def _processor_digest() -> str:
+    """Tells processors apart that share a home folder: code compiled for one may not run on another."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            features = next(line for line in file if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        features = platform.platform()
+    return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
 def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
