@@ -3,6 +3,12 @@
 import os
 import tempfile
 
+from hypothesis import HealthCheck, settings
+
 _compiled = tempfile.TemporaryDirectory(prefix="oni_jax_tests_")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _compiled.name)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+# How long an input takes to draw says something of the machine, nothing of the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")

@@ -78,7 +78,7 @@ class NeverReset:
 
     def __init__(self, policy):
         self._policy = policy
-        self.initial_state = policy.initial_state
+        self.initial_state, self.encoder = policy.initial_state, policy.encoder
 
     def apply(self, params, observations, core_state, is_first):
         return self._policy.apply(params, observations, core_state, jnp.zeros_like(is_first))
