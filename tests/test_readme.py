@@ -65,6 +65,7 @@ def test_what_it_names_exists():
     forms = {"flag-name", "flag_name", "nox"}
     accepted = {"algo", "env", "device", "help"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
+    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
         assert name in offered or refused_flags.find_refusal(name), name
 
