@@ -90,7 +90,6 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.reason = ""
-        self._previous: dict[int, object] = {}
 
     def __bool__(self) -> bool:
         return bool(self.reason)

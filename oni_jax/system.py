@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool
+from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool, num_workers
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
 from oni_jax.annotation.service import AnnotationService, check_server
 from oni_jax.buffers.exchange import TrajectoryExchange
@@ -133,11 +133,6 @@ def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> 
     if actors.actor_pool == "serial":
         return SerialPool(make_env, ring)
     return ProcessPool(make_env, ring, num_workers(actors))
-
-
-def num_workers(actors: ActorConfig) -> int:
-    """Actor processes; 0 in the settings means one a core that this process may use."""
-    return actors.num_workers or len(os.sched_getaffinity(0))
 
 
 @contextmanager

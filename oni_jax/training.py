@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from oni_jax.actors.pool import num_workers
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
@@ -164,7 +165,7 @@ class Training:
     def _actors_wait_share(self) -> float:
         """1 - the time that actor processes spent stepping, as a share of all their time since the last call."""
         busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
-        processes = self._config.actors.num_workers or len(os.sched_getaffinity(0))
+        processes = num_workers(self._config.actors)
         share = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * processes)
         self._busy_secs, self._busy_since = busy, now
         return max(0.0, 1.0 - share)

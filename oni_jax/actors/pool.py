@@ -13,9 +13,15 @@ from typing import Protocol
 from oni_jax.actors.group import Group, MakeEnv
 from oni_jax.actors.worker import ANSWER, COMMAND, run_worker
 from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.config import ActorConfig
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 HANG_SECS = 60.0  # a step takes microseconds and a start a few seconds
+
+
+def num_workers(actors: ActorConfig) -> int:
+    """Actor processes; 0 in the settings means one a core that this process may use."""
+    return actors.num_workers or len(os.sched_getaffinity(0))
 
 
 class ActorPool(Protocol):
