@@ -55,7 +55,7 @@ def break_trajectories(monkeypatch, broken) -> None:
 
 @pytest.mark.parametrize("pool", ["process", "serial"])
 def test_catch_is_learnt(tmp_path, pool):
-    config = small_config(tmp_path, "Catch-v0", 150_000, pool)
+    config = small_config(tmp_path, "Catch-v0", 300_000, pool)
     assert trained_return(config, tmp_path) > REACHED * OPTIMUM
 
 
