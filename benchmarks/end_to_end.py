@@ -19,18 +19,16 @@ from typing import Any
 import psutil
 from absl import app, flags
 
-from benchmarks.harness import spread, write_report
+from benchmarks.harness import JSON, REPEATS, spread, write_report
 
 _SECS = flags.DEFINE_float("secs", 300.0, "Seconds of training in a run, warm-up included.")
 _WARM_UP_SECS = flags.DEFINE_float("warm_up_secs", 60.0, "Seconds of training left out at the start of a run.")
-_REPEATS = flags.DEFINE_integer("repeats", 1, "Runs of each reward type.")
 _REWARD_TYPES = flags.DEFINE_list("reward_types", ["none", "online_cls"], "Reward types, run in turn.")
 _FLAGS = flags.DEFINE_string(
     "train_flags",
     "--num_workers 2 --num_envs_per_worker 20 --batch_size 4096",
     "Flags of every run.",
 )
-_JSON = flags.DEFINE_string("json", "", "File for the figures.")
 
 MEMORY_EVERY_SECS = 5.0
 
@@ -80,7 +78,7 @@ def _watch_memory(program: subprocess.Popen) -> list[tuple[float, int]]:
 def main(argv: Sequence[str]) -> None:
     del argv
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in _REWARD_TYPES.value}
-    for _ in range(_REPEATS.value):
+    for _ in range(REPEATS.value or 1):
         for name in runs:
             runs[name].append(run_once(name))
             print(name, f"{runs[name][-1]['env_steps_per_sec']:.0f} env steps/s", flush=True)
@@ -97,7 +95,7 @@ def main(argv: Sequence[str]) -> None:
             pairs = zip(runs[name], runs["none"], strict=True)
             ratios = [run["env_steps_per_sec"] / none["env_steps_per_sec"] for run, none in pairs]
             figures[name]["ratio_to_none"] = spread(ratios)
-    write_report(_JSON.value, figures)
+    write_report(JSON.value, figures)
 
 
 if __name__ == "__main__":

@@ -1,34 +1,136 @@
-"""What every measurement shares: where it ran, how it spread, and the JSON that keeps it."""
+"""What every measurement shares: its flags, where it ran, how it spread, and the JSON that keeps it."""
 
 import json
 import os
+import pickle
 import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import metadata
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata, util
+from typing import Any, NamedTuple, TypeVar
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-checkpoint")
+from absl import flags
+
+from oni_jax.runtime import ChildError, start_child, stop_child
+
+SMOKE = flags.DEFINE_bool("smoke", False, "Small sizes and few repeats: shows that it runs, not how fast.")
+REPEATS = flags.DEFINE_integer("repeats", None, "Times that each figure is measured. (default: 5; 2 with --smoke)", 1)
+JSON = flags.DEFINE_string("json", "", "File for the figures.")
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-checkpoint", "gymnasium", "torch")
+
+T = TypeVar("T")
 
 
-def environment() -> dict[str, Any]:
-    """Command, commit, hardware, versions."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return {
-        "command": " ".join([os.path.basename(sys.executable), *sys.orig_argv[1:]]),
-        "commit": commit.stdout.strip() or "unknown",
-        "cpu": _cpu_name(),
-        "num_cores": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
-    }
+def num_repeats() -> int:
+    return REPEATS.value or sized(5, 2)
+
+
+def sized(full: T, smoke: T) -> T:
+    """What a size is, and what it is with --smoke."""
+    return smoke if SMOKE.value else full
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Minimum, median and maximum over repeats, and the repeats."""
     return {"min": min(values), "median": statistics.median(values), "max": max(values), "repeats": list(values)}
+
+
+def ratio(values: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
+    """Spread of value / other, pair by pair as they were measured one after the other."""
+    return spread([value / other for value, other in zip(values, others, strict=True)])
+
+
+def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
+    """Calls the sides in turn, `repeats` times (A B A B), so that a drift of the machine's speed meets all alike."""
+    results: dict[str, list[T]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, measure in sides.items():
+            results[name].append(measure())
+    return results
+
+
+def measure_rate(call: Callable[[], object], num_items: int, secs: float) -> float:
+    """Items a second: `call`, which handles `num_items` and waits for them, again and again for `secs`."""
+    start, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < secs or not count:
+        call()
+        count += 1
+    return count * num_items / elapsed
+
+
+class Timed(NamedTuple):
+    """What a process of `run_together` has measured. Seconds of a clock that all processes share."""
+
+    start_secs: float
+    end_secs: float
+    result: Any
+
+
+def run_together(body: Callable[..., Callable[[], Any]], arguments: Sequence[tuple]) -> list[Timed]:
+    """Times work in several processes at once.
+
+    Process i, spawned and pinned to a core of its own as far as there are enough, calls `body(*arguments[i])`, which
+    gets ready, warms up, and returns the work; when all are ready, all do their work, timed.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    children = []
+    try:
+        for i, own in enumerate(arguments):
+            core = cores[i % len(cores)]
+            children.append(start_child(f"{body.__name__}-{i}", _timed, core, body, own, single_threaded=True))
+        for _, connection in children:
+            _receive(connection)
+        for _, connection in children:
+            connection.send_bytes(b"go")
+        return [_receive(connection) for _, connection in children]
+    finally:
+        for process, connection in children:
+            stop_child(process, connection)
+
+
+def _timed(connection: Any, core: int, body: Callable[..., Callable[[], Any]], own: tuple) -> None:
+    os.sched_setaffinity(0, {core})
+    work = body(*own)
+    connection.send("ready")
+    connection.recv_bytes()
+    start = time.monotonic()
+    result = work()
+    connection.send(Timed(start, time.monotonic(), result))
+
+
+def _receive(connection: Any) -> Any:
+    try:
+        answer = connection.recv_bytes()
+    except EOFError:
+        raise ChildError("a process of the measurement died") from None
+    if not answer.startswith(pickle.PROTO):  # its traceback
+        raise ChildError(answer.decode(errors="replace"))
+    return pickle.loads(answer)
+
+
+def total_rate(timed: Sequence[Timed], num_items: int) -> float:
+    """Items a second of all processes together, from the first one's start to the last one's end."""
+    return num_items / (max(own.end_secs for own in timed) - min(own.start_secs for own in timed))
+
+
+def environment() -> dict[str, Any]:
+    """Command, commit, hardware, versions."""
+    commit = _output("git", "describe", "--always", "--dirty")
+    jax = sys.modules.get("jax")
+    return {
+        "command": " ".join([os.path.basename(sys.executable), *sys.orig_argv[1:]]),
+        "commit": commit or "unknown",
+        "cpu": _cpu_name(),
+        "num_cores": len(os.sched_getaffinity(0)),
+        "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or None,
+        "jax_backend": jax.default_backend() if jax else None,  # None: this part's own process does without JAX
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in PACKAGES if util.find_spec(_module(name))},
+    }
 
 
 def write_report(path: str, figures: Mapping[str, Any]) -> None:
@@ -38,6 +140,18 @@ def write_report(path: str, figures: Mapping[str, Any]) -> None:
     if path:
         with open(path, "w") as file:
             file.write(report + "\n")
+
+
+def _module(package: str) -> str:
+    return {"orbax-checkpoint": "orbax"}.get(package, package)
+
+
+def _output(*command: str) -> str:
+    """What a command prints; empty when it isn't there or fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _cpu_name() -> str:

@@ -1,0 +1,93 @@
+"""Runs the whole suite, each part in a process of its own, and prints its key figures.
+
+python -m benchmarks --out results
+python -m benchmarks --smoke --only env_step,ring
+python -m benchmarks --with "env_step --processes=16" --with "end_to_end --secs=120"
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks.harness import REPEATS, SMOKE
+
+PARTS = (
+    "env_step",
+    "ring",
+    "inference",
+    "update",
+    "reward",
+    "annotation",
+    "end_to_end",
+    "startup",
+    "memory",
+    "scaling",
+)
+
+_OUT = flags.DEFINE_string("out", "build/benchmarks", "Folder for the figures, <part>.json each.")
+_ONLY = flags.DEFINE_list("only", [], "Parts to run; all when left out.")
+_WITH = flags.DEFINE_multi_string("with", [], "'<part> --flag=value ...': flags of one part.")
+_LIMIT_SECS = flags.DEFINE_float("limit_secs", 3600.0, "A part that takes longer is ended and counts as failed.")
+
+
+def command_of(part: str, out: pathlib.Path) -> list[str]:
+    command = [sys.executable, "-m", f"benchmarks.{part}", f"--json={out / part}.json"]
+    if SMOKE.value:
+        command.append("--smoke")
+    if REPEATS.value:
+        command.append(f"--repeats={REPEATS.value}")
+    return command + [word for words in _WITH.value if words.split()[0] == part for word in words.split()[1:]]
+
+
+def run_part(part: str, out: pathlib.Path) -> bool:
+    """Runs a part, its output passed on. Returns whether it succeeded."""
+    command = command_of(part, out)
+    print(f"\n== {' '.join(command)}", flush=True)
+    start = time.monotonic()
+    try:
+        succeeded = subprocess.run(command, timeout=_LIMIT_SECS.value).returncode == 0
+    except subprocess.TimeoutExpired:
+        succeeded = False
+    print(f"== {part} {'took' if succeeded else 'FAILED after'} {time.monotonic() - start:.0f} s", flush=True)
+    return succeeded
+
+
+def key_figures(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name, text) of every number and every spread that is not inside a list."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping) and "median" in value:
+            yield prefix + name, f"{value['median']:12.5g}   ({value['min']:.5g} to {value['max']:.5g})"
+        elif isinstance(value, Mapping):
+            yield from key_figures(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float):
+            yield prefix + name, f"{value:12.5g}"
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) > 1:
+        raise app.UsageError(f"{argv[1]!r} is not a flag")
+    parts = _ONLY.value or PARTS
+    wrong = {*parts, *(words.split()[0] for words in _WITH.value)} - set(PARTS)
+    if wrong:
+        raise app.UsageError(f"no such part: {', '.join(sorted(wrong))}; there are {', '.join(PARTS)}")
+    out = pathlib.Path(_OUT.value)
+    out.mkdir(parents=True, exist_ok=True)
+    failed = [part for part in parts if not run_part(part, out)]
+    for part in parts:
+        if part not in failed:
+            print(f"\n{part}")
+            for name, text in key_figures(json.loads((out / f"{part}.json").read_text())["figures"]):
+                print(f"  {name:<52} {text}")
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    app.run(main)
