@@ -1,0 +1,200 @@
+"""The default policy, its loss and its optimiser in PyTorch: what our update is measured against.
+
+Written as one would for speed without kernels of one's own: whole-batch layers, the GRU's input product made for all
+steps at once, Adam in fused form, everything on the device beforehand. Images come drawn, as bytes: in PyTorch systems
+the games draw them, so that neither drawing them nor unpacking records is counted on this side.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+from torch import nn  # pyright: ignore[reportMissingImports]
+from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
+
+from oni_jax.config import LearnerConfig, NetworkConfig
+from oni_jax.learner.loss import RATIO_BOUNDS, LossInputs
+from oni_jax.networks.encoders import HEAD_SIZE
+from oni_jax.networks.images import CONV_LAYERS
+from oni_jax.types import PyTree
+
+IMAGE_SIDE = 72
+
+
+class TorchInputs(NamedTuple):
+    """What the policy sees, on the device."""
+
+    images: torch.Tensor  # [T+1, B, 3, 72, 72] uint8
+    vector_obs: torch.Tensor  # [T+1, B, D]
+    message: torch.Tensor  # [T+1, B, M] uint8
+    is_first: torch.Tensor  # [T+1, B] bool
+    initial_state: torch.Tensor  # [B, H]
+
+
+class TorchPolicy(nn.Module):
+    """nle_rgbcrop_encoder, a GRU, two heads."""
+
+    def __init__(self, network: NetworkConfig, vector_size: int, message_size: int, num_actions: int):
+        super().__init__()
+        layers, channels, side = [], 3, IMAGE_SIDE
+        for features, size, stride in CONV_LAYERS[network.encoder_subtype]:
+            layers += [nn.Conv2d(channels, features, size, stride), nn.ELU(inplace=True)]
+            channels, side = features, (side - size) // stride + 1
+        self.convolutions = nn.Sequential(*layers)
+        hidden = network.hidden_size
+        self.image = nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, hidden), nn.ELU(inplace=True))
+        self.vector, self.message = _head(vector_size), _head(message_size)
+        self.core = nn.GRUCell(hidden + 2 * HEAD_SIZE + vector_size, hidden)  # holds the weights
+        self.logits, self.value = nn.Linear(hidden, num_actions), nn.Linear(hidden, 1)
+        self._mean, self._scale = network.obs_subtract_mean, network.obs_scale
+
+    def forward(self, inputs: TorchInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """-> logits [T+1, B, A], values [T+1, B]."""
+        images = (inputs.images.flatten(0, 1).float() - self._mean) / self._scale
+        images = self.image(self.convolutions(images)).unflatten(0, inputs.is_first.shape)
+        messages = self.message(inputs.message.float() / 255)
+        encoded = torch.cat([images, self.vector(inputs.vector_obs), inputs.vector_obs, messages], dim=-1)
+        features = self._unroll(encoded, inputs.initial_state, inputs.is_first)
+        return self.logits(features).float(), self.value(features).squeeze(-1).float()
+
+    def _unroll(self, encoded: torch.Tensor, state: torch.Tensor, is_first: torch.Tensor) -> torch.Tensor:
+        core, outputs = self.core, []
+        gates = F.linear(encoded, core.weight_ih, core.bias_ih).unbind()
+        for step_gates, goes_on in zip(gates, (~is_first).to(state.dtype)[..., None].unbind()):
+            state = state * goes_on
+            reset_x, update_x, new_x = step_gates.chunk(3, dim=-1)
+            reset_h, update_h, new_h = F.linear(state, core.weight_hh, core.bias_hh).chunk(3, dim=-1)
+            update = torch.sigmoid(update_x + update_h)
+            new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
+            state = torch.lerp(new, state.to(new.dtype), update)
+            outputs.append(state)
+        return torch.stack(outputs)
+
+    def load(self, params: PyTree) -> None:
+        """Takes over our parameters {"params": ...}."""
+        ours = jax.tree.map(lambda array: torch.tensor(np.asarray(array)), params["params"])
+        encoder, core = ours["encoder"], ours["core"]["layer_0"]
+        with torch.no_grad():
+            for i, layer in enumerate(self.convolutions[::2]):
+                kernel = encoder["image_stack"][f"conv_{i}"]
+                layer.weight.copy_(kernel["kernel"].permute(3, 2, 0, 1))
+                layer.bias.copy_(kernel["bias"])
+                channels = kernel["bias"].numel()
+            kernel = encoder["image"]["kernel"]  # rows (y, x, channel), where nn.Flatten makes (channel, y, x)
+            rows = torch.arange(len(kernel)).reshape(-1, channels).T.flatten()
+            _load_dense(self.image[1], {**encoder["image"], "kernel": kernel[rows]})
+            for name, head in (("vector", self.vector), ("message", self.message)):
+                _load_dense(head[0], encoder[f"{name}_0"])
+                _load_dense(head[2], encoder[f"{name}_1"])
+            _load_dense(self.logits, ours["logits"])
+            _load_dense(self.value, ours["value"])
+            self.core.weight_ih.copy_(core["input_kernel"].T)
+            self.core.weight_hh.copy_(core["hidden_kernel"].T)
+            self.core.bias_ih.copy_(core["input_bias"])
+            self.core.bias_hh.zero_()[-len(core["hidden_new_bias"]) :] = core["hidden_new_bias"]
+
+
+def _head(size: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(size, HEAD_SIZE), nn.ELU(inplace=True), nn.Linear(HEAD_SIZE, HEAD_SIZE), nn.ELU(inplace=True)
+    )
+
+
+def _load_dense(layer: nn.Linear, dense: Mapping[str, torch.Tensor]) -> None:
+    layer.weight.copy_(dense["kernel"].T)
+    layer.bias.copy_(dense["bias"])
+
+
+def appo_loss(policy: Callable, inputs: TorchInputs, batch: LossInputs, learner: LearnerConfig) -> torch.Tensor:
+    """The loss of a batch of tensors; entropy as exploration, the next observation's value as bootstrap."""
+    logits, values = policy(inputs)
+    bootstrap_values, logits, values = values[-1].detach(), logits[:-1], values[:-1]
+    all_log_probs = F.log_softmax(logits, dim=-1)
+    log_probs = all_log_probs.gather(-1, batch.actions[..., None]).squeeze(-1)
+    ratios = torch.exp(log_probs - batch.behaviour_log_probs).clamp(*RATIO_BOUNDS)
+    with torch.no_grad():
+        vs, advantages = _vtrace(values, bootstrap_values, ratios, batch, learner)
+        advantages = (advantages - advantages.mean()) / advantages.std().clamp(min=1e-3)
+    weights = batch.mask / batch.mask.sum().clamp(min=1)
+    clip = 1 + learner.ppo_clip_ratio
+    policy_gains = torch.minimum(ratios * advantages, ratios.clamp(1 / clip, clip) * advantages)
+    change = (values - batch.old_values).clamp(-learner.ppo_clip_value, learner.ppo_clip_value)
+    value_errors = torch.maximum((values - vs) ** 2, (batch.old_values + change - vs) ** 2)
+    entropies = -(all_log_probs.exp() * all_log_probs).sum(-1)
+    each = learner.value_loss_coeff * value_errors - policy_gains - learner.exploration_loss_coeff * entropies
+    return (weights * each).sum()
+
+
+def _vtrace(
+    values: torch.Tensor, bootstrap: torch.Tensor, ratios: torch.Tensor, batch: LossInputs, learner: LearnerConfig
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Targets and advantages, [T, B] each."""
+    ends = torch.logical_or(batch.terminations, batch.truncations)
+    cut = torch.logical_and(batch.truncations, ~batch.terminations)
+    next_values = torch.where(cut, batch.truncation_values, torch.cat([values[1:], bootstrap[None]]))
+    discounts, goes_on = learner.gamma * (cut | ~ends), (~ends).float()
+    rhos = ratios.clamp(max=learner.vtrace_rho)
+    errors = rhos * (batch.rewards + discounts * next_values - values)
+    traces = discounts * goes_on * ratios.clamp(max=learner.vtrace_c)
+    corrections = [torch.zeros_like(bootstrap)]  # vs - v, from the last step backwards
+    for error, trace in zip(reversed(errors.unbind()), reversed(traces.unbind())):
+        corrections.append(error + trace * corrections[-1])
+    correction = torch.stack(corrections[::-1])
+    next_vs = next_values + goes_on * correction[1:]
+    return values + correction[:-1], rhos * (batch.rewards + discounts * next_vs - values)
+
+
+def to_tensors(tree: PyTree, device: str) -> PyTree:
+    """Arrays as tensors on the device, integers as PyTorch wants indices."""
+
+    def convert(array: np.ndarray) -> torch.Tensor:
+        array = np.array(array)
+        return torch.from_numpy(array.astype(np.int64) if array.dtype == np.int32 else array).to(device)
+
+    return jax.tree.map(convert, tree)
+
+
+class TorchUpdate:
+    """One update after another on a batch that stays.
+
+    Args:
+        policy: on its device.
+        inputs, batch: on the same device.
+        precision: float32, bfloat16 (autocast) or tf32.
+        compiled: through torch.compile.
+    """
+
+    def __init__(
+        self,
+        policy: TorchPolicy,
+        inputs: TorchInputs,
+        batch: LossInputs,
+        learner: LearnerConfig,
+        precision: str = "float32",
+        compiled: bool = False,
+    ):
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        self._device, self._autocast = inputs.images.device.type, precision == "bfloat16"
+        self.policy, self._inputs, self._batch, self._learner = policy, inputs, batch, learner
+        self._max_grad_norm = learner.max_grad_norm
+        betas = learner.adam_beta1, learner.adam_beta2
+        self._adam = torch.optim.Adam(policy.parameters(), learner.learning_rate, betas, learner.adam_eps, fused=True)
+        self._loss_fn = torch.compile(appo_loss) if compiled else appo_loss
+
+    def loss(self) -> torch.Tensor:
+        with torch.autocast(self._device, torch.bfloat16) if self._autocast else contextlib.nullcontext():
+            return self._loss_fn(self.policy, self._inputs, self._batch, self._learner)
+
+    def run(self, num_updates: int) -> None:
+        """Returns when the last update is done."""
+        for _ in range(num_updates):
+            self._adam.zero_grad(set_to_none=True)
+            self.loss().backward()
+            nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm, foreach=True)
+            self._adam.step()
+        if self._device == "cuda":
+            torch.cuda.synchronize()

@@ -1,0 +1,70 @@
+"""Batches as the games would fill them: drawn at random, but in the real layout and alike in what costs time."""
+
+import numpy as np
+
+from oni_jax.buffers.exchange import policy_record_dtype
+from oni_jax.config import Config, EnvConfig, LearnerConfig, RewardConfig
+from oni_jax.envs.base import record_dtype
+from oni_jax.envs.registry import env_spec
+from oni_jax.learner.batches import HostBatch
+from oni_jax.networks.policy import ActorCritic
+from oni_jax.types import CaptionBatch, EnvSpec
+
+ROOT_ENV = "NetHackScoreExtendedActions-v1"
+WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
+WORDS = b"You see here hit the newt jackal goblin misses it. There is a door altar fountain coin gold piece".split()
+EPISODE_STEPS = 500  # one step in so many is an episode's first
+
+
+def sample_config(llm_reward_type: str = "none", batch_size: int = 1024) -> Config:
+    """The default run, with a reward type and a batch size."""
+    coefficient = 0.0 if llm_reward_type == "none" else 0.1
+    return Config(
+        env=EnvConfig(root_env=ROOT_ENV),
+        learner=LearnerConfig(batch_size=batch_size),
+        reward=RewardConfig(llm_reward_type=llm_reward_type, llm_reward_coeff=coefficient),
+    )
+
+
+def sample_spec() -> EnvSpec:
+    return env_spec(EnvConfig(root_env=ROOT_ENV))
+
+
+def sample_messages(count: int, rng: np.random.Generator) -> list[bytes]:
+    """Distinct messages of a few words each."""
+    return [b"%s %d." % (b" ".join(rng.choice(WORDS, rng.integers(2, 9))), i) for i in range(count)]
+
+
+def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generator) -> np.ndarray:
+    """Records of the actors; half of the observations show a message."""
+    records = np.zeros(shape, record_dtype(spec))
+    window = records["chars"].shape
+    records["chars"] = rng.choice(np.frombuffer(WINDOW, np.uint8), window)
+    records["colors"] = np.where(rng.random(window) < 0.9, 7, rng.integers(0, 16, window))
+    records["vector_obs"] = rng.normal(size=records["vector_obs"].shape).clip(-5, 5)
+    messages = np.array([b"", *sample_messages(1000, rng)], f"S{records['message'].shape[-1]}")
+    number = rng.integers(1, len(messages), shape) * (rng.random(shape) < 0.5)
+    records["message"] = messages[number][..., None].view(np.uint8)
+    records["caption_id"] = records["outcome_caption_id"] = number + 1
+    records["caption_count"] = records["outcome_caption_count"] = rng.integers(1, 50, shape)
+    records["is_first"] = rng.random(shape) < 1 / EPISODE_STEPS
+    records["reward"] = rng.normal(size=shape)
+    records["truncated"] = records["is_first"] & (rng.random(shape) < 0.2)
+    records["terminated"] = records["is_first"] & ~records["truncated"]
+    return records
+
+
+def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int = 0) -> HostBatch:
+    """A batch for an update, its messages as captions."""
+    rng = np.random.default_rng(seed)
+    steps, size = config.learner.rollout, config.learner.batch_size // config.learner.rollout
+    records = sample_records((steps + 1, size), spec, rng)
+    acted = np.zeros((steps, size), policy_record_dtype(spec.num_actions))
+    acted["action"] = rng.integers(0, spec.num_actions, acted.shape)
+    acted["logits"] = 0.1 * rng.normal(size=acted["logits"].shape)
+    acted["value"] = rng.normal(size=acted.shape)
+    acted["truncation_value"] = np.where(records["truncated"][1:], rng.normal(size=acted.shape), 0.0)
+    shown = records["message"][:-1].copy().view(f"S{records['message'].shape[-1]}")[..., 0]
+    messages, index = np.unique(shown, return_inverse=True)
+    captions = CaptionBatch(messages.tolist(), index.reshape(shown.shape).astype(np.int32))
+    return HostBatch(records, acted, captions, policy.initial_state(size))

@@ -1,0 +1,68 @@
+"""The PyTorch peer computes what our update computes; the suite's sizes are counted right."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import update
+from benchmarks.samples import sample_config
+from oni_jax.learner.loss import make_loss_fn
+
+BATCH_SIZE = 128
+
+
+@pytest.fixture(scope="module")
+def ours() -> update.Update:
+    config = sample_config(batch_size=BATCH_SIZE)
+    reward = dataclasses.replace(config.reward, extrinsic_reward_coeff=0.5)
+    built = update.Update(dataclasses.replace(config, reward=reward))
+    records = built.packed.records
+    assert records.shape[:2] == (config.learner.rollout + 1, BATCH_SIZE // config.learner.rollout)
+    return built
+
+
+def test_the_sample_has_what_the_loss_distinguishes(ours):
+    trajectory, batch = ours.loss_inputs()
+    assert np.any(trajectory.is_first) and np.any(batch.rewards != 0) and np.any(trajectory.observations["message"])
+    assert 0 < np.mean(np.asarray(trajectory.observations["chars"]) == ord(" ")) < 1
+
+
+def test_the_torch_peer_has_our_loss_and_our_gradients(ours):
+    pytest.importorskip("torch")
+    (peer,) = update.torch_updates(ours, "float32", [False])
+    trajectory, batch = ours.loss_inputs()
+    loss_fn = make_loss_fn(ours.policy.apply, ours.config.learner, ours.config.reward)
+    (loss, _), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+        ours.state.params, trajectory, np.zeros(batch.rewards.shape, np.float32)
+    )
+    theirs = peer.loss()
+    theirs.backward()
+    np.testing.assert_allclose(theirs.item(), loss, rtol=1e-4)
+    policy, grads = peer.policy, grads["params"]
+    pairs = [
+        (policy.convolutions[0].weight.grad.permute(2, 3, 1, 0), grads["encoder"]["image_stack"]["conv_0"]["kernel"]),
+        (policy.message[0].weight.grad.T, grads["encoder"]["message_0"]["kernel"]),
+        (policy.core.weight_hh.grad.T, grads["core"]["layer_0"]["hidden_kernel"]),
+        (policy.core.bias_ih.grad, grads["core"]["layer_0"]["input_bias"]),
+        (policy.logits.weight.grad.T, grads["logits"]["kernel"]),
+    ]
+    for torch_grad, grad in pairs:
+        np.testing.assert_allclose(torch_grad.numpy(), grad, rtol=1e-3, atol=1e-5)
+
+
+def test_flops_of_a_frame(ours):
+    # spec/throughput.md: 6.73 M multiply-adds forward
+    forward = 2 * 6.73e6
+    assert 2.5 * forward < update.flops_per_frame(ours.state.params, ours.config) < 3 * forward
+
+
+def test_compilations_are_counted():
+    with update.count_compilations() as compilations:
+        jax.jit(lambda x: x * 3)(np.ones(3))
+    assert compilations.count >= 1
+    with update.count_compilations() as none:
+        pass
+    jax.jit(lambda x: x * 5)(np.ones(3))
+    assert none.count == 0
