@@ -10,12 +10,11 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.harness import REPEATS, SMOKE
+from benchmarks.harness import REPEATS, SMOKE, print_figures
 
 PARTS = (
     "env_step",
@@ -58,17 +57,6 @@ def run_part(part: str, out: pathlib.Path) -> bool:
     return succeeded
 
 
-def key_figures(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name, text) of every number and every spread that is not inside a list."""
-    for name, value in figures.items():
-        if isinstance(value, Mapping) and "median" in value:
-            yield prefix + name, f"{value['median']:12.5g}   ({value['min']:.5g} to {value['max']:.5g})"
-        elif isinstance(value, Mapping):
-            yield from key_figures(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float):
-            yield prefix + name, f"{value:12.5g}"
-
-
 def main(argv: Sequence[str]) -> int:
     if len(argv) > 1:
         raise app.UsageError(f"{argv[1]!r} is not a flag")
@@ -82,8 +70,7 @@ def main(argv: Sequence[str]) -> int:
     for part in parts:
         if part not in failed:
             print(f"\n{part}")
-            for name, text in key_figures(json.loads((out / f"{part}.json").read_text())["figures"]):
-                print(f"  {name:<52} {text}")
+            print_figures(json.loads((out / f"{part}.json").read_text())["figures"])
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
     return 1 if failed else 0

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import metadata, util
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from absl import flags
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 SMOKE = flags.DEFINE_bool("smoke", False, "Small sizes and few repeats: shows that it runs, not how fast.")
-REPEATS = flags.DEFINE_integer("repeats", None, "Times that each figure is measured. (default: 5; 2 with --smoke)", 1)
+REPEATS = flags.DEFINE_integer("repeats", None, "Times that each figure is measured. (default: 5; 1 with --smoke)", 1)
 JSON = flags.DEFINE_string("json", "", "File for the figures.")
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-checkpoint", "gymnasium", "torch")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def num_repeats() -> int:
-    return REPEATS.value or sized(5, 2)
+    return REPEATS.value or sized(5, 1)
 
 
 def sized(full: T, smoke: T) -> T:
@@ -70,11 +70,16 @@ class Timed(NamedTuple):
     result: Any
 
 
-def run_together(body: Callable[..., Callable[[], Any]], arguments: Sequence[tuple]) -> list[Timed]:
+Work = Generator[None, None, Any]
+Body = Callable[..., Work]
+
+
+def run_together(body: Body, arguments: Sequence[tuple]) -> list[Timed]:
     """Times work in several processes at once.
 
-    Process i, spawned and pinned to a core of its own as far as there are enough, calls `body(*arguments[i])`, which
-    gets ready, warms up, and returns the work; when all are ready, all do their work, timed.
+    Process i, spawned and pinned to a core of its own as far as there are enough, runs the generator
+    `body(*arguments[i])`: it gets ready and warms up, yields, does its work, yields, clears up and returns a result.
+    The work begins when all are ready, and is what is timed.
     """
     cores = sorted(os.sched_getaffinity(0))
     children = []
@@ -92,14 +97,19 @@ def run_together(body: Callable[..., Callable[[], Any]], arguments: Sequence[tup
             stop_child(process, connection)
 
 
-def _timed(connection: Any, core: int, body: Callable[..., Callable[[], Any]], own: tuple) -> None:
+def _timed(connection: Any, core: int, body: Body, own: tuple) -> None:
     os.sched_setaffinity(0, {core})
-    work = body(*own)
+    run = body(*own)
+    next(run)
     connection.send("ready")
     connection.recv_bytes()
     start = time.monotonic()
-    result = work()
-    connection.send(Timed(start, time.monotonic(), result))
+    next(run)
+    end = time.monotonic()
+    try:
+        next(run)
+    except StopIteration as stopped:
+        connection.send(Timed(start, end, stopped.value))
 
 
 def _receive(connection: Any) -> Any:
@@ -134,12 +144,26 @@ def environment() -> dict[str, Any]:
 
 
 def write_report(path: str, figures: Mapping[str, Any]) -> None:
-    """Writes the figures and where they came from; `path` empty: prints them alone."""
-    report = json.dumps({"figures": figures, "environment": environment()}, indent=2)
-    print(json.dumps(figures, indent=2))
+    """Prints the figures and, unless `path` is empty, writes them and where they came from."""
+    print_figures(figures)
     if path:
         with open(path, "w") as file:
-            file.write(report + "\n")
+            file.write(json.dumps({"figures": figures, "environment": environment()}, indent=2) + "\n")
+
+
+def print_figures(figures: Mapping[str, Any], prefix: str = "  ") -> None:
+    """A line for every number, and for every spread, that is not inside a list."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping) and "median" in value:
+            _print_line(prefix + name, value["median"], f"   ({value['min']:.5g} to {value['max']:.5g})")
+        elif isinstance(value, Mapping):
+            print_figures(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float):
+            _print_line(prefix + name, value)
+
+
+def _print_line(name: str, value: float, more: str = "") -> None:
+    print(f"{name:<56} {value:12.5g}{more}")
 
 
 def _module(package: str) -> str:

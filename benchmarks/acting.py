@@ -1,0 +1,112 @@
+"""Acting without a network: real actors, ring, inference server and batches; the policy costs nothing."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.config import Config
+from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.inference.parameters import ParameterStore
+from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.batches import BatchAssembler
+from oni_jax.learner.loop import initial_key
+from oni_jax.networks.policy import PolicyOutput
+from oni_jax.runtime import Worker
+from oni_jax.system import build_pool, build_ring
+from oni_jax.types import Array, EnvSpec, PyTree
+
+
+class EmptyVectorEnv:
+    """Any environment's observations, always the same; episodes never end."""
+
+    def __init__(self, spec: EnvSpec, num_envs: int, first_index: int):
+        del first_index
+        self.spec, self.num_envs = spec, num_envs
+        self._records = np.ones(num_envs, np.uint8).repeat(record_dtype(spec).itemsize).view(record_dtype(spec))
+        for name in ("is_first", "terminated", "truncated"):
+            self._records[name] = False
+
+    def reset(self, out: StepOutput) -> None:
+        out.records[:] = self._records
+        out.records["is_first"] = True
+
+    def step(self, actions: np.ndarray, out: StepOutput) -> None:
+        del actions
+        out.records[:] = self._records
+
+    def close(self) -> None:
+        pass
+
+
+class EmptyPolicy:
+    """Stands in for the network: all actions alike."""
+
+    def __init__(self, spec: EnvSpec):
+        self._num_actions = spec.num_actions
+
+    def initial_state(self, batch_size: int) -> PyTree:
+        return jnp.zeros((batch_size, 1))
+
+    def apply(self, params: PyTree, observations: PyTree, core_state: PyTree, is_first: Array) -> tuple:
+        del params, observations
+        return PolicyOutput(jnp.zeros((*is_first.shape, self._num_actions)), jnp.zeros(is_first.shape)), core_state
+
+
+def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs: float) -> dict[str, Any]:
+    """Environment steps a second that arrive in batches on the host, and who waited for whom.
+
+    Args:
+      config: environment, actors and batch size.
+      empty_games: whether games are EmptyVectorEnv rather than the environment itself.
+      warm_up_secs: of running before the clock starts.
+      secs: timed.
+    """
+    spec = env_spec(config.env)
+    make_env: Callable = functools.partial(make_vector_env, config.env, seed=config.run.seed)
+    if empty_games:
+        make_env = functools.partial(EmptyVectorEnv, spec)
+    ring = build_ring(config, spec)
+    exchange = TrajectoryExchange(ring)
+    pool = build_pool(config.actors, make_env, ring)
+    policy: Any = EmptyPolicy(spec)
+    try:
+        pool.start()
+        server = InferenceServer(policy, exchange, pool, ParameterStore(0, {}), initial_key(config.run.seed))
+        server.warm_up()
+        assembler = BatchAssembler(exchange, config.learner.batch_size, config.learner.max_policy_lag, "obs")
+        acting = Worker("inference", server.run)
+        acting.start()
+        try:
+            _take_batches(acting, assembler, warm_up_secs)
+            for clock in (server.actor_wait, server.slot_wait):
+                clock.share()  # starts anew
+            start = time.perf_counter()
+            num_batches = _take_batches(acting, assembler, secs)
+            elapsed = time.perf_counter() - start
+            return {
+                "env_steps_per_sec": num_batches * config.learner.batch_size / elapsed,
+                "inference_waits_share": server.actor_wait.share(),
+                "games_paused_share": server.slot_wait.share(),
+            }
+        finally:
+            server.stop()
+            acting.join()
+    finally:
+        pool.close()
+        jax.clear_caches()
+
+
+def _take_batches(acting: Worker, assembler: BatchAssembler, secs: float) -> int:
+    """How many come in this time, one at least."""
+    deadline, count = time.perf_counter() + secs, 0
+    while time.perf_counter() < deadline or not count:
+        acting.check()
+        count += assembler.next(0, 0.2) is not None
+    return count
