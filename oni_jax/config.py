@@ -116,6 +116,11 @@ class NetworkConfig:
     )
     use_glyphs: bool = _setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
     use_blstats: bool = _setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
+    precision: str = _setting(
+        "float32",
+        "What the policy computes in; its parameters, state and losses are float32.",
+        choices=("float32", "bfloat16", "tf32"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,8 +30,9 @@ def conv1d(sequences: Array, kernel: Array) -> Array:
 
 
 def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
-    """Cross-correlation. images [N, H, W, C], kernel [KH, KW, C, O] -> [N, H', W', O]."""
+    """Cross-correlation, in the images' type. images [N, H, W, C], kernel [KH, KW, C, O] -> [N, H', W', O]."""
     chex.assert_rank([images, kernel], 4)
+    kernel = kernel.astype(images.dtype)
     if not use_matrix_products():
         return jax.lax.conv_general_dilated(
             images, kernel, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -49,6 +50,7 @@ def conv2d_of_blocks(blocks: Array, kernel: Array, stride: int) -> Array:
     anyway where it is written as matrix products. The kernel's sides are multiples of the stride.
     """
     chex.assert_rank([blocks, kernel], [5, 4])
+    kernel = kernel.astype(blocks.dtype)
     return _conv_of_cells(blocks.reshape(*blocks.shape[:3], -1), _kernel_to_depth(kernel, stride))
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from oni_jax.networks.initializers import uniform
+from oni_jax.networks.precision import add_bias
 from oni_jax.types import Array, PyTree
 
 # Of the gates' shares of input and state [B, G], and a cell's state: its next state, whose first leaf is its output.
@@ -43,7 +44,10 @@ CELLS = {"gru": Cell(gru_gates, 3, 1), "lstm": Cell(lstm_gates, 4, 2)}
 
 
 class RecurrentLayer(nn.Module):
-    """One layer. The inputs' product with the kernel is made for all T steps at once, only the state's in the scan."""
+    """One layer. The inputs' product with the kernel is made for all T steps at once, only the state's in the scan.
+
+    Products are computed in the inputs' type, gates and state in the state's: in few bits it would stop changing.
+    """
 
     rnn_type: str
     hidden_size: int
@@ -66,10 +70,14 @@ class RecurrentLayer(nn.Module):
         def step(state: PyTree, step_inputs: tuple[Array, Array]) -> tuple[PyTree, Array]:
             gate_inputs, first = step_inputs
             state = jax.tree.map(lambda x: jnp.where(first[:, None], 0.0, x), state)
-            state = cell.gates(gate_inputs, state[0] @ hidden_kernel + hidden_bias, state)
-            return state, state[0]
+            # Cast in here, so that the kernel's gradient is summed up over the steps in float32.
+            hidden = state[0].astype(inputs.dtype) @ hidden_kernel.astype(inputs.dtype)
+            wide = state[0].dtype
+            state = cell.gates(gate_inputs.astype(wide), hidden.astype(wide) + hidden_bias, state)
+            return state, state[0].astype(inputs.dtype)
 
-        state, outputs = jax.lax.scan(step, state, (inputs @ kernel + bias, is_first))
+        gate_inputs = add_bias(inputs @ kernel.astype(inputs.dtype), bias)
+        state, outputs = jax.lax.scan(step, state, (gate_inputs, is_first))
         return outputs, state
 
 

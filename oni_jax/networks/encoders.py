@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from oni_jax.networks.images import Window
+from oni_jax.networks.precision import Dense
 from oni_jax.networks.tiles import TiledImages
 from oni_jax.types import Array
 
@@ -16,7 +18,8 @@ HEAD_SIZE = 128  # of the layers over the statistics and the message
 @jax.custom_jvp
 def elu(x: Array) -> Array:
     """x where positive, else exp(x) - 1. Its derivative is read off its value: nothing else need be kept."""
-    return jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
+    below = jnp.exp(jnp.minimum(x, 0).astype(jnp.float32)) - 1  # few bits would leave little of the difference
+    return jnp.where(x > 0, x, below.astype(x.dtype))
 
 
 @elu.defjvp
@@ -42,27 +45,28 @@ class RgbCropEncoder(nn.Module):
     kernel_init: Callable
     obs_subtract_mean: float
     obs_scale: float
+    dtype: np.dtype
 
     def required_observations(self) -> tuple[str, ...]:
         image = ("obs",) if self.window is None else ("chars", "colors")
         return (*image, "vector_obs", "message")
 
     def _dense(self, x: Array, size: int, name: str) -> Array:
-        return self.activation(nn.Dense(size, kernel_init=self.kernel_init, name=name)(x))
+        return self.activation(Dense(size, self.kernel_init, name=name)(x))
 
     def _images(self, observations: Mapping[str, Array]) -> Array | TiledImages:
         if self.window is not None:
             return self.window(observations["chars"], observations["colors"])
         pixels = jnp.moveaxis(observations["obs"], 1, -1).astype(jnp.float32)
-        return (pixels - self.obs_subtract_mean) / self.obs_scale
+        return ((pixels - self.obs_subtract_mean) / self.obs_scale).astype(self.dtype)
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """-> [N, hidden_size + 128 + D + 128]."""
         image = self._dense(self.image_stack(self._images(observations)), self.hidden_size, "image")
-        statistics = observations["vector_obs"]
+        statistics = observations["vector_obs"].astype(self.dtype)
         vector = self._dense(self._dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
-        message = observations["message"].astype(jnp.float32) / 255
+        message = (observations["message"].astype(jnp.float32) / 255).astype(self.dtype)
         message = self._dense(self._dense(message, HEAD_SIZE, "message_0"), HEAD_SIZE, "message_1")
         return jnp.concatenate([image, vector, statistics, message], axis=-1)
 
@@ -73,6 +77,7 @@ class MlpEncoder(nn.Module):
     hidden_size: int
     activation: Callable[[Array], Array]
     kernel_init: Callable
+    dtype: np.dtype
 
     def required_observations(self) -> tuple[str, ...]:
         return ()
@@ -80,6 +85,6 @@ class MlpEncoder(nn.Module):
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """-> [N, hidden_size]."""
-        flat = [observations[name].astype(jnp.float32) for name in sorted(observations)]
+        flat = [observations[name].astype(self.dtype) for name in sorted(observations)]
         x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
-        return self.activation(nn.Dense(self.hidden_size, kernel_init=self.kernel_init, name="dense")(x))
+        return self.activation(Dense(self.hidden_size, self.kernel_init, name="dense")(x))

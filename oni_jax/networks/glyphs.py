@@ -5,10 +5,12 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks
 from oni_jax.networks.messages import MessageNetwork
+from oni_jax.networks.precision import Dense, add_bias
 from oni_jax.types import Array
 
 NUM_GLYPHS = 5976  # NLE's MAX_GLYPH
@@ -36,6 +38,7 @@ class GlyphConvs(nn.Module):
     num_layers: int
     stride: int
     kernel_init: Callable
+    dtype: np.dtype
 
     @nn.compact
     def __call__(self, glyphs: Array, embedding: Array) -> Array:
@@ -47,9 +50,9 @@ class GlyphConvs(nn.Module):
             channels = features
 
         def run(glyphs: Array) -> Array:
-            x = embedding[glyphs]
+            x = embedding[glyphs].astype(self.dtype)
             for kernel, bias in layers:
-                x = nn.elu(conv2d(x, kernel, self.stride, padding=1) + bias)
+                x = nn.elu(add_bias(conv2d(x, kernel, self.stride, padding=1), bias))
             return x.reshape(x.shape[0], -1)
 
         return map_in_chunks(run, glyphs)
@@ -70,6 +73,7 @@ class TorchbeastEncoder(nn.Module):
     use_crop: bool = False
     use_glyphs: bool = False
     kernel_init: Callable = nn.initializers.orthogonal()
+    dtype: np.dtype = np.dtype(np.float32)
 
     def required_observations(self) -> tuple[str, ...]:
         """Names of the observations that the chosen parts read."""
@@ -81,15 +85,18 @@ class TorchbeastEncoder(nn.Module):
         }
         return tuple(name for name, wanted in needed.items() if wanted)
 
-    def _dense(self, features: int, name: str) -> nn.Dense:
-        return nn.Dense(features, kernel_init=self.kernel_init, name=name)
+    def _dense(self, features: int, name: str) -> Dense:
+        return Dense(features, self.kernel_init, name=name)
+
+    def _convs(self, stride: int, name: str) -> GlyphConvs:
+        return GlyphConvs(self.num_layers, stride, self.kernel_init, self.dtype, name=name)
 
     @nn.compact
     def __call__(self, observations: dict[str, Array]) -> Array:
         """Observations [N, ...] -> [N, hidden_dim]."""
         parts = []
         if self.use_blstats:
-            x = nn.relu(self._dense(self.embedding_dim, "blstats_0")(observations["vector_obs"]))
+            x = nn.relu(self._dense(self.embedding_dim, "blstats_0")(observations["vector_obs"].astype(self.dtype)))
             parts.append(nn.relu(self._dense(self.embedding_dim, "blstats_1")(x)))
         if self.use_crop or self.use_glyphs:
             shape = (NUM_GLYPHS, self.embedding_dim)
@@ -97,11 +104,12 @@ class TorchbeastEncoder(nn.Module):
             glyphs = observations["glyphs"].astype(jnp.int32)
             if self.use_crop:
                 crop = crop_glyphs(glyphs, observations["hero_xy"], self.crop_dim)
-                parts.append(GlyphConvs(self.num_layers, 1, self.kernel_init, name="crop")(crop, embedding))
+                parts.append(self._convs(1, "crop")(crop, embedding))
             if self.use_glyphs:
-                parts.append(GlyphConvs(self.num_layers, 2, self.kernel_init, name="glyphs")(glyphs, embedding))
+                parts.append(self._convs(2, "glyphs")(glyphs, embedding))
         if self.msg_model != "none":
-            parts.append(MessageNetwork(self.msg_model, self.kernel_init, name="message")(observations["message"]))
+            network = MessageNetwork(self.msg_model, self.kernel_init, self.dtype, name="message")
+            parts.append(network(observations["message"]))
         x = nn.relu(self._dense(self.hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
         return self._dense(self.hidden_dim, "dense_1")(x)
 
@@ -116,4 +124,4 @@ class RankingNetwork(nn.Module):
     def __call__(self, observations: dict[str, Array]) -> Array:
         """Observations [N, ...] -> [N]."""
         x = nn.relu(self.encoder(observations))
-        return nn.Dense(1, kernel_init=self.kernel_init, name="reward")(x)[:, 0]
+        return Dense(1, self.kernel_init, name="reward")(x)[:, 0]

@@ -7,8 +7,10 @@ import chex
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from oni_jax.networks.convolution import ConvParams, conv2d, conv2d_of_blocks, map_in_chunks, use_matrix_products
+from oni_jax.networks.precision import add_bias
 from oni_jax.networks.tiles import TiledImages, conv_of_tiles, draw, tile_table
 from oni_jax.types import Array
 
@@ -25,7 +27,7 @@ MIN_IMAGES_PER_TABLE = 256  # with fewer, making the table takes longer than it 
 class Window:
     """Draws the window of characters and colours."""
 
-    tiles: np.ndarray  # [256 * num_colors, 6, 6, 3] float32
+    tiles: np.ndarray  # [256 * num_colors, 6, 6, 3], in the type to compute in
     num_colors: int
 
     def __call__(self, characters: Array, colors: Array) -> TiledImages:
@@ -34,14 +36,15 @@ class Window:
         return TiledImages(characters.astype(jnp.int32) * self.num_colors + colors, self.tiles)
 
 
-def make_window(glyph_table: np.ndarray, subtract_mean: float, scale: float) -> Window:
+def make_window(glyph_table: np.ndarray, subtract_mean: float, scale: float, dtype: DTypeLike = np.float32) -> Window:
     """For images of pixels (x - subtract_mean) / scale.
 
     glyph_table [256, 16, 6, 6, 3] uint8: the pixels of every character in every colour.
     """
     chex.assert_shape(glyph_table, (256, 16, 6, 6, 3))
     tiles = glyph_table.reshape(-1, *glyph_table.shape[2:]).astype(np.float32)
-    return Window((tiles - np.float32(subtract_mean)) / np.float32(scale), glyph_table.shape[1])
+    tiles = (tiles - np.float32(subtract_mean)) / np.float32(scale)
+    return Window(tiles.astype(dtype), glyph_table.shape[1])
 
 
 class ConvStack(nn.Module):
@@ -67,13 +70,13 @@ class ConvStack(nn.Module):
 
         def finish(x: Array) -> Array:
             """From the second convolution, before its bias, on."""
-            x = self.activation(x + second_bias)
+            x = self.activation(add_bias(x, second_bias))
             for kernel, bias, stride in others:
-                x = self.activation(conv2d(x, kernel, stride) + bias)
+                x = self.activation(add_bias(conv2d(x, kernel, stride), bias))
             return x.reshape(x.shape[0], -1)
 
         def convolve(pixels: Array) -> Array:
-            x = self.activation(conv2d(pixels, first, first_stride) + first_bias)
+            x = self.activation(add_bias(conv2d(pixels, first, first_stride), first_bias))
             return finish(conv2d(x, second, second_stride))
 
         if not isinstance(images, TiledImages):
@@ -86,7 +89,8 @@ class ConvStack(nn.Module):
             return convolve(draw(images))
 
         def convolve_blocks(x: Array) -> Array:
-            return finish(conv2d_of_blocks(self.activation(x + first_bias), second, second_stride))
+            x = self.activation((x + first_bias).astype(tiles.dtype))
+            return finish(conv2d_of_blocks(x, second, second_stride))
 
         blocks = conv_of_tiles(codes, table, first.shape[0], first_stride, tiles.shape[1], second_stride)
         return map_in_chunks(convolve_blocks, blocks)
@@ -110,7 +114,7 @@ class ResNet(nn.Module):
 
         def conv(x: Array, stage: int, i: int) -> Array:
             kernel, bias = layers[stage, i]
-            return conv2d(x, kernel, padding=1) + bias
+            return add_bias(conv2d(x, kernel, padding=1), bias)
 
         def run(x: Array) -> Array:
             for stage in range(len(RESNET_FEATURES)):

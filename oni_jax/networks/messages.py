@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 import chex
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from oni_jax.networks.convolution import ConvParams, conv1d, map_in_chunks
 from oni_jax.networks.initializers import uniform
+from oni_jax.networks.precision import Dense, add_bias
 from oni_jax.types import Array
 
 NUM_CHARACTERS = 256
@@ -42,6 +44,7 @@ class MessageNetwork(nn.Module):
 
     model: str  # a key of ARCHITECTURES
     dense_kernel_init: Callable = nn.initializers.orthogonal()
+    dtype: np.dtype = np.dtype(np.float32)
 
     @nn.compact
     def __call__(self, messages: Array) -> Array:
@@ -57,15 +60,15 @@ class MessageNetwork(nn.Module):
             features = architecture.features
 
         def convolve(messages: Array) -> Array:
-            x = embedding.at[PADDING].set(0.0)[messages.astype(jnp.int32)]
+            x = embedding.at[PADDING].set(0.0)[messages.astype(jnp.int32)].astype(self.dtype)
             for (kernel, bias), pooled in zip(layers, architecture.pooled, strict=True):
-                x = nn.relu(conv1d(x, kernel) + bias)
+                x = nn.relu(add_bias(conv1d(x, kernel), bias))
                 x = _max_pool(x) if pooled else x
             return x.reshape(x.shape[0], -1)
 
         x = map_in_chunks(convolve, messages[:, : architecture.length])
         for i, size in enumerate(architecture.hidden_sizes):
-            x = nn.relu(nn.Dense(size, kernel_init=self.dense_kernel_init, name=f"dense_{i}")(x))
+            x = nn.relu(Dense(size, self.dense_kernel_init, name=f"dense_{i}")(x))
         return x
 
 

@@ -16,6 +16,7 @@ from oni_jax.networks.core import RecurrentCore
 from oni_jax.networks.encoders import ACTIVATIONS, MlpEncoder, RgbCropEncoder
 from oni_jax.networks.glyphs import TorchbeastEncoder
 from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, make_window
+from oni_jax.networks.precision import PRECISIONS, Dense, Precision
 from oni_jax.types import Array, EnvSpec, PyTree
 
 
@@ -33,6 +34,7 @@ class ActorCritic(nn.Module):
     core: RecurrentCore
     num_actions: int
     kernel_init: Callable
+    precision: Precision
 
     def initial_state(self, batch_size: int) -> PyTree:
         """Core state before an episode; leaves [B, ...]. Needs no parameters."""
@@ -46,10 +48,12 @@ class ActorCritic(nn.Module):
         chex.assert_rank(is_first, 2)
         chex.assert_tree_shape_prefix(dict(observations), is_first.shape)
         merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in observations.items()}
-        encoded = self.encoder(merged).reshape(*is_first.shape, -1)
-        features, core_state = self.core(encoded, core_state, is_first)
-        logits = nn.Dense(self.num_actions, kernel_init=self.kernel_init, name="logits")(features)
-        values = nn.Dense(1, kernel_init=self.kernel_init, name="value")(features)
+        with jax.default_matmul_precision(self.precision.float32_products):
+            encoded = self.encoder(merged).reshape(*is_first.shape, -1)
+            features, core_state = self.core(encoded, core_state, is_first)
+            features = features.astype(jnp.float32)
+            logits = Dense(self.num_actions, self.kernel_init, name="logits")(features)
+            values = Dense(1, self.kernel_init, name="value")(features)
         return PolicyOutput(logits, values[..., 0]), core_state
 
 
@@ -71,7 +75,7 @@ def make_policy(network: NetworkConfig, spec: EnvSpec, glyph_table: np.ndarray |
         )
     num_layers = network.rnn_num_layers if network.use_rnn else 0
     core = RecurrentCore(network.rnn_type, network.hidden_size, num_layers)
-    return ActorCritic(encoder, core, spec.num_actions, kernel_init)
+    return ActorCritic(encoder, core, spec.num_actions, kernel_init, PRECISIONS[network.precision])
 
 
 def init_params(policy: ActorCritic, spec: EnvSpec, key: jax.Array) -> PyTree:
@@ -97,7 +101,7 @@ def with_tables(policy: ActorCritic, params: PyTree) -> PyTree:
 
 
 def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> RgbCropEncoder:
-    activation = ACTIVATIONS[network.nonlinearity]
+    activation, dtype = ACTIVATIONS[network.nonlinearity], PRECISIONS[network.precision].dtype
     is_conv = network.encoder_subtype in CONV_LAYERS
     if is_conv != (network.encoder_type == "conv"):
         raise UserError(
@@ -109,13 +113,16 @@ def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table:
             ConvStack(network.encoder_subtype, activation, kernel_init) if is_conv else ResNet(activation, kernel_init)
         ),
         window=(
-            None if glyph_table is None else make_window(glyph_table, network.obs_subtract_mean, network.obs_scale)
+            None
+            if glyph_table is None
+            else make_window(glyph_table, network.obs_subtract_mean, network.obs_scale, dtype)
         ),
         hidden_size=network.hidden_size,
         activation=activation,
         kernel_init=kernel_init,
         obs_subtract_mean=network.obs_subtract_mean,
         obs_scale=network.obs_scale,
+        dtype=dtype,
     )
 
 
@@ -137,12 +144,14 @@ def _torchbeast_encoder(
         use_crop=network.use_crop,
         use_glyphs=network.use_glyphs,
         kernel_init=kernel_init,
+        dtype=PRECISIONS[network.precision].dtype,
     )
 
 
 def _mlp_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> MlpEncoder:
     del glyph_table
-    return MlpEncoder(network.hidden_size, ACTIVATIONS[network.nonlinearity], kernel_init)
+    dtype = PRECISIONS[network.precision].dtype
+    return MlpEncoder(network.hidden_size, ACTIVATIONS[network.nonlinearity], kernel_init, dtype)
 
 
 _ENCODERS = {

@@ -20,7 +20,7 @@ class TiledImages(NamedTuple):
     """N images of R x C tiles."""
 
     codes: Array  # [N, R, C] int32, into tiles
-    tiles: Array  # [G, S, S, channels] float32
+    tiles: Array  # [G, S, S, channels], in the type to compute in
 
 
 class _Cuts(NamedTuple):
@@ -44,14 +44,16 @@ def draw(images: TiledImages) -> Array:
 def tile_table(tiles: Array, kernel: Array, stride: int) -> Array:
     """What every tile adds to a window for every way in which it is cut.
 
-    tiles [G, S, S, channels], kernel [K, K, channels, O] -> [G * P * P, O].
+    tiles [G, S, S, channels], kernel [K, K, channels, O] -> [G * P * P, O] of the kernel's type: what is added up, and
+    what its gradient adds up, is not rounded to the tiles' type.
     """
     chex.assert_rank([tiles, kernel], 4)
     taps = _cut(kernel.shape[0], stride, tiles.shape[1]).taps
     padded = jnp.pad(kernel, ((0, 1), (0, 1), (0, 0), (0, 0)))
     cut_kernels = padded[taps][:, :, taps]  # [P, S, P, S, channels, O]
     columns = cut_kernels.transpose(1, 3, 4, 0, 2, 5).reshape(math.prod(tiles.shape[1:]), -1)
-    return (tiles.reshape(len(tiles), -1) @ columns).reshape(-1, kernel.shape[3])
+    table = tiles.reshape(len(tiles), -1) @ columns.astype(tiles.dtype)
+    return table.astype(kernel.dtype).reshape(-1, kernel.shape[3])
 
 
 def conv_of_tiles(codes: Array, table: Array, kernel_size: int, stride: int, tile_size: int, block_size: int) -> Array:
