@@ -3,9 +3,8 @@
 import numpy as np
 
 from oni_jax.buffers.exchange import policy_record_dtype
-from oni_jax.config import Config, EnvConfig, LearnerConfig, RewardConfig
+from oni_jax.config import Config
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.registry import env_spec
 from oni_jax.learner.batches import HostBatch
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.types import CaptionBatch, EnvSpec
@@ -14,20 +13,6 @@ ROOT_ENV = "NetHackScoreExtendedActions-v1"
 WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
 WORDS = b"You see here hit the newt jackal goblin misses it. There is a door altar fountain coin gold piece".split()
 EPISODE_STEPS = 500  # one step in so many is an episode's first
-
-
-def sample_config(llm_reward_type: str = "none", batch_size: int = 1024) -> Config:
-    """The default run, with a reward type and a batch size."""
-    coefficient = 0.0 if llm_reward_type == "none" else 0.1
-    return Config(
-        env=EnvConfig(root_env=ROOT_ENV),
-        learner=LearnerConfig(batch_size=batch_size),
-        reward=RewardConfig(llm_reward_type=llm_reward_type, llm_reward_coeff=coefficient),
-    )
-
-
-def sample_spec() -> EnvSpec:
-    return env_spec(EnvConfig(root_env=ROOT_ENV))
 
 
 def sample_messages(count: int, rng: np.random.Generator) -> list[bytes]:

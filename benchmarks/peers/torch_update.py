@@ -6,6 +6,7 @@ the games draw them, so that neither drawing them nor unpacking records is count
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -15,13 +16,12 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
 
+from benchmarks.builders import IMAGE_SIDE, PolicyStep, Update, draw_images
 from oni_jax.config import LearnerConfig, NetworkConfig
 from oni_jax.learner.loss import RATIO_BOUNDS, LossInputs
 from oni_jax.networks.encoders import HEAD_SIZE
 from oni_jax.networks.images import CONV_LAYERS
-from oni_jax.types import PyTree
-
-IMAGE_SIDE = 72
+from oni_jax.types import Array, PyTree
 
 
 class TorchInputs(NamedTuple):
@@ -157,36 +157,61 @@ def to_tensors(tree: PyTree, device: str) -> PyTree:
     return jax.tree.map(convert, tree)
 
 
+def device() -> str:
+    """Where JAX computes as well."""
+    return "cuda" if jax.default_backend() == "gpu" else "cpu"
+
+
+def autocast(precision: str) -> contextlib.AbstractContextManager:
+    """Sets how products of float32 are made (float32, tf32), or has them made in bfloat16."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return torch.autocast(device(), torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
+
+
+def wait() -> None:
+    """Until the device has done what it was given."""
+    if device() == "cuda":
+        torch.cuda.synchronize()
+
+
+def torch_inputs(observations: Mapping[str, Array], is_first: Array, core_state: PyTree) -> TorchInputs:
+    """Observations [T, B, ...] and the core's state before them, on the device."""
+    images = jax.jit(draw_images)(observations["chars"], observations["colors"])
+    seen = observations["vector_obs"], observations["message"]
+    return to_tensors(TorchInputs(images, *seen, is_first, core_state[0][0]), device())
+
+
+def torch_policy(network: NetworkConfig, params: PyTree, inputs: TorchInputs, num_actions: int) -> TorchPolicy:
+    """A policy with our parameters, on the device; PyTorch gets as many threads as there are cores."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    policy = TorchPolicy(network, inputs.vector_obs.shape[-1], inputs.message.shape[-1], num_actions)
+    policy.load(params)
+    return policy.to(device())
+
+
 class TorchUpdate:
-    """One update after another on a batch that stays.
+    """The peer of our update: its parameters, its batch; one update after another.
 
     Args:
-        policy: on its device.
-        inputs, batch: on the same device.
-        precision: float32, bfloat16 (autocast) or tf32.
+        ours: as it is before it has run.
+        precision: float32, bfloat16 or tf32.
         compiled: through torch.compile.
     """
 
-    def __init__(
-        self,
-        policy: TorchPolicy,
-        inputs: TorchInputs,
-        batch: LossInputs,
-        learner: LearnerConfig,
-        precision: str = "float32",
-        compiled: bool = False,
-    ):
-        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = precision == "tf32"
-        self._device, self._autocast = inputs.images.device.type, precision == "bfloat16"
-        self.policy, self._inputs, self._batch, self._learner = policy, inputs, batch, learner
-        self._max_grad_norm = learner.max_grad_norm
-        betas = learner.adam_beta1, learner.adam_beta2
-        self._adam = torch.optim.Adam(policy.parameters(), learner.learning_rate, betas, learner.adam_eps, fused=True)
+    def __init__(self, ours: Update, precision: str = "float32", compiled: bool = False):
+        trajectory, batch = ours.loss_inputs()
+        self._inputs = torch_inputs(trajectory.observations, trajectory.is_first, trajectory.initial_core_state)
+        self._batch, self._learner = to_tensors(batch, device()), ours.config.learner
+        self.policy = torch_policy(ours.config.network, ours.state.params, self._inputs, ours.policy.num_actions)
+        config, weights = self._learner, self.policy.parameters()
+        betas = config.adam_beta1, config.adam_beta2
+        self._adam = torch.optim.Adam(weights, config.learning_rate, betas, config.adam_eps, fused=True)
         self._loss_fn = torch.compile(appo_loss) if compiled else appo_loss
+        self._precision = precision
 
     def loss(self) -> torch.Tensor:
-        with torch.autocast(self._device, torch.bfloat16) if self._autocast else contextlib.nullcontext():
+        with autocast(self._precision):
             return self._loss_fn(self.policy, self._inputs, self._batch, self._learner)
 
     def run(self, num_updates: int) -> None:
@@ -194,7 +219,24 @@ class TorchUpdate:
         for _ in range(num_updates):
             self._adam.zero_grad(set_to_none=True)
             self.loss().backward()
-            nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm, foreach=True)
+            nn.utils.clip_grad_norm_(self.policy.parameters(), self._learner.max_grad_norm, foreach=True)
             self._adam.step()
-        if self._device == "cuda":
-            torch.cuda.synchronize()
+        wait()
+
+
+class TorchForward:
+    """The peer of our policy step: the forward pass and a drawn action, from inputs on the device."""
+
+    def __init__(self, ours: PolicyStep, precision: str = "float32"):
+        observations = {name: ours.records[name][None] for name in ("chars", "colors", "vector_obs", "message")}
+        state = ((np.zeros((len(ours.records), ours.network.hidden_size), np.float32),),)
+        self._inputs = torch_inputs(observations, ours.records["is_first"][None], state)
+        self._policy = torch_policy(ours.network, ours.params, self._inputs, ours.num_actions)
+        self._precision = precision
+
+    @torch.inference_mode()
+    def run(self, num_calls: int) -> None:
+        for _ in range(num_calls):
+            with autocast(self._precision):
+                logits, _ = self._policy(self._inputs)
+            torch.distributions.Categorical(logits=logits, validate_args=False).sample().cpu()

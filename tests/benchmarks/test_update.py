@@ -6,18 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import update
-from benchmarks.samples import sample_config
+from benchmarks.builders import Update, config_of, count_compilations, flops_per_frame
 from oni_jax.learner.loss import make_loss_fn
 
 BATCH_SIZE = 128
 
 
 @pytest.fixture(scope="module")
-def ours() -> update.Update:
-    config = sample_config(batch_size=BATCH_SIZE)
+def ours() -> Update:
+    config = config_of(batch_size=BATCH_SIZE)
     reward = dataclasses.replace(config.reward, extrinsic_reward_coeff=0.5)
-    built = update.Update(dataclasses.replace(config, reward=reward))
+    built = Update(dataclasses.replace(config, reward=reward))
     records = built.packed.records
     assert records.shape[:2] == (config.learner.rollout + 1, BATCH_SIZE // config.learner.rollout)
     return built
@@ -31,7 +30,9 @@ def test_the_sample_has_what_the_loss_distinguishes(ours):
 
 def test_the_torch_peer_has_our_loss_and_our_gradients(ours):
     pytest.importorskip("torch")
-    (peer,) = update.torch_updates(ours, "float32", [False])
+    from benchmarks.peers.torch_update import TorchUpdate
+
+    peer = TorchUpdate(ours)
     trajectory, batch = ours.loss_inputs()
     loss_fn = make_loss_fn(ours.policy.apply, ours.config.learner, ours.config.reward)
     (loss, _), grads = jax.value_and_grad(loss_fn, has_aux=True)(
@@ -55,14 +56,14 @@ def test_the_torch_peer_has_our_loss_and_our_gradients(ours):
 def test_flops_of_a_frame(ours):
     # spec/throughput.md: 6.73 M multiply-adds forward
     forward = 2 * 6.73e6
-    assert 2.5 * forward < update.flops_per_frame(ours.state.params, ours.config) < 3 * forward
+    assert 2.5 * forward < flops_per_frame(ours.state.params, ours.config) < 3 * forward
 
 
 def test_compilations_are_counted():
-    with update.count_compilations() as compilations:
+    with count_compilations() as compilations:
         jax.jit(lambda x: x * 3)(np.ones(3))
     assert compilations.count >= 1
-    with update.count_compilations() as none:
+    with count_compilations() as none:
         pass
     jax.jit(lambda x: x * 5)(np.ones(3))
     assert none.count == 0

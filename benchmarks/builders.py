@@ -1,0 +1,147 @@
+"""What is measured, built as a run builds it, on sampled data. Without flags: tests use it too."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.samples import ROOT_ENV, sample_batch, sample_records
+from oni_jax.buffers.exchange import policy_record_dtype
+from oni_jax.config import Config, with_values
+from oni_jax.envs.base import record_dtype
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs.registry import env_spec
+from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
+from oni_jax.learner.batches import make_unpack_fn, pack
+from oni_jax.learner.loop import initial_key
+from oni_jax.learner.loss import LossInputs, make_loss_fn
+from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
+from oni_jax.networks.images import CONV_LAYERS, draw, make_window
+from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.ops import losses, shaping
+from oni_jax.ops.records import as_bytes
+from oni_jax.rewards.registry import make_reward
+from oni_jax.types import Array, PyTree, Trajectory
+
+IMAGE_SIDE = 72
+
+
+def config_of(batch_size: int = 1024, precision: str = "float32", reward_type: str = "none") -> Config:
+    """The default run, with a batch size, a precision and a reward type."""
+    values = dict(root_env=ROOT_ENV, batch_size=batch_size, precision=precision, llm_reward_type=reward_type)
+    return with_values(Config(), {**values, "llm_reward_coeff": 0.0 if reward_type == "none" else 0.1})
+
+
+class Update:
+    """Our update as a run builds it, on a sampled batch."""
+
+    def __init__(self, config: Config):
+        spec = env_spec(config.env)
+        policy = make_policy(config.network, spec, glyph_table())
+        batch, reward = sample_batch(config, spec, policy), make_reward(config)
+        records = record_dtype(spec), policy_record_dtype(spec.num_actions)
+        self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
+        self.packed = pack(batch, reward.prepare(batch.captions), 0)
+        optimizer, key = make_optimizer(config.learner), initial_key(0)
+        params = init_params(policy, spec, key)
+        self.state = TrainState(params, optimizer.init(params), reward.init(key), key)
+        loss_fn = make_loss_fn(policy.apply, config.learner, config.reward)
+        self._update = jax.jit(make_update_fn(loss_fn, reward, optimizer, self.unpack))
+        self.policy, self.reward, self.config = policy, reward, config
+
+    def run(self, num_updates: int) -> float:
+        """Returns the last update's loss when all are done."""
+        metrics: Mapping[str, Any] = {}
+        for _ in range(num_updates):
+            self.state, metrics = self._update(self.state, self.packed)
+        return float(jax.block_until_ready((self.state, metrics))[1]["loss"])
+
+    def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
+        """The batch unpacked, and what the loss makes of it."""
+        trajectory = jax.jit(self.unpack)(self.packed)
+        learner, reward = self.config.learner, self.config.reward
+        scored = self.reward.score(self.state.reward_state, trajectory, self.packed.features)
+        extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
+        intrinsic = shaping.count_discount(scored.rewards, trajectory.caption_counts, reward.beta_count_exponent)
+        return trajectory, LossInputs(
+            actions=trajectory.actions,
+            behaviour_log_probs=losses.action_log_probs(trajectory.behaviour_logits, trajectory.actions),
+            old_values=trajectory.values,
+            rewards=shaping.mix_rewards(extrinsic, intrinsic, reward.extrinsic_reward_coeff, reward.llm_reward_coeff),
+            terminations=trajectory.terminations,
+            truncations=trajectory.truncations,
+            truncation_values=trajectory.truncation_values,
+            mask=trajectory.policy_lags < learner.max_policy_lag,
+        )
+
+
+class PolicyStep:
+    """One group of `batch_size` games acting, over and over on the same observations."""
+
+    def __init__(self, batch_size: int, precision: str = "float32"):
+        config = config_of(precision=precision)
+        spec = env_spec(config.env)
+        policy = make_policy(config.network, spec, glyph_table())
+        self.params, self._key = init_params(policy, spec, jax.random.key(0)), initial_key(0)
+        self._acting = jax.jit(lambda params: with_tables(policy, params))(self.params)
+        self.records = sample_records((batch_size,), spec, np.random.default_rng(0))
+        self._states = CoreStates(policy.initial_state(batch_size), policy.initial_state(batch_size))
+        step = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
+        self._step, self._num_calls = jax.jit(step), 0
+        self._calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
+        self.network, self.num_actions = config.network, spec.num_actions
+
+    def start(self) -> Array:
+        """Begins one step from the packed records on the host; its output is on the way back to the host."""
+        self._num_calls += 1
+        call, packed = np.uint32(self._num_calls), jnp.asarray(as_bytes(self.records))
+        output, self._states = self._step(self._acting, self._key, call, self._states, packed, self._calls)
+        output.copy_to_host_async()
+        return output
+
+
+def draw_images(chars: Array, colors: Array) -> Array:
+    """Windows [..., 12, 12] as images [..., 3, 72, 72] uint8."""
+    window = make_window(glyph_table(), 0.0, 1.0)
+    images = draw(window(chars.reshape(-1, *chars.shape[-2:]), colors.reshape(-1, *colors.shape[-2:])))
+    images = images.astype(jnp.uint8).transpose(0, 3, 1, 2)
+    return images.reshape(*chars.shape[:-2], *images.shape[1:])
+
+
+def flops_per_frame(params: PyTree, config: Config) -> int:
+    """FLOPs of one frame's update: every product forward, and backward once for its kernel and once for its input."""
+    first = ("conv_0", "vector_0", "message_0")  # need no gradient of their input
+    positions, side = {}, IMAGE_SIDE
+    for i, (_, size, stride) in enumerate(CONV_LAYERS[config.network.encoder_subtype]):
+        side = (side - size) // stride + 1
+        positions[f"conv_{i}"] = side**2
+    total = 0
+    for path, kernel in jax.tree_util.tree_leaves_with_path(params["params"]):
+        if kernel.ndim > 1:
+            layer = path[-2].key
+            total += 2 * math.prod(kernel.shape) * positions.get(layer, 1) * (2 if layer in first else 3)
+    return total
+
+
+@dataclasses.dataclass
+class Compilations:
+    count: int = 0
+
+    def note(self, event: str, duration_secs: float, **_: Any) -> None:
+        self.count += event == "/jax/core/compile/backend_compile_duration"
+
+
+@contextlib.contextmanager
+def count_compilations() -> Iterator[Compilations]:
+    """Counts what JAX compiles meanwhile."""
+    compilations = Compilations()
+    jax.monitoring.register_event_duration_secs_listener(compilations.note)
+    try:
+        yield compilations
+    finally:
+        jax.monitoring.unregister_event_duration_listener(compilations.note)
