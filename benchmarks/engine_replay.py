@@ -117,6 +117,7 @@ class Replay:
     def __init__(self, recording: Recording, share_code: bool):
         count = recording.num_engines
         self._shared_code = SharedCode() if share_code else None
+        self._started: set[int] = set()
         self._buffers = {name: engine_array(name, count) for name in recording.buffer_names}
         self._games = [
             nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
@@ -146,7 +147,8 @@ class Replay:
         engine.set_initial_seeds(*seeds)
         engine.reset()
         if self._shared_code:
-            self._shared_code.share(self._games[i].dlpath)
+            self._shared_code.share(self._games[i].dlpath, compare=i not in self._started)
+        self._started.add(i)
 
     def close(self) -> None:
         for game in self._games:

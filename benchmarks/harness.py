@@ -17,7 +17,9 @@ from absl import flags
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 SMOKE = flags.DEFINE_bool("smoke", False, "Small sizes and few repeats: shows that it runs, not how fast.")
-REPEATS = flags.DEFINE_integer("repeats", None, "Times that each figure is measured. (default: 5; 1 with --smoke)", 1)
+REPEATS = flags.DEFINE_integer(
+    "repeats", None, "Times that each figure is measured. (default: of each part; 1 with --smoke)", 1
+)
 JSON = flags.DEFINE_string("json", "", "File for the figures.")
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-checkpoint", "gymnasium", "torch")
@@ -25,8 +27,9 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-
 T = TypeVar("T")
 
 
-def num_repeats() -> int:
-    return REPEATS.value or sized(5, 1)
+def num_repeats(full: int = 5) -> int:
+    """As the flag says, else `full`; once with --smoke."""
+    return REPEATS.value or sized(full, 1)
 
 
 def sized(full: T, smoke: T) -> T:
@@ -152,13 +155,13 @@ def write_report(path: str, figures: Mapping[str, Any]) -> None:
 
 
 def print_figures(figures: Mapping[str, Any], prefix: str = "  ") -> None:
-    """A line for every number, and for every spread, that is not inside a list."""
+    """A line for every number (but a median whose spread is there too) and every spread, outside lists."""
     for name, value in figures.items():
         if isinstance(value, Mapping) and "median" in value:
             _print_line(prefix + name, value["median"], f"   ({value['min']:.5g} to {value['max']:.5g})")
         elif isinstance(value, Mapping):
             print_figures(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float):
+        elif isinstance(value, int | float) and f"{name}_spread" not in figures:
             _print_line(prefix + name, value)
 
 

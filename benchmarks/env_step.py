@@ -1,0 +1,177 @@
+"""Environment steps a second on random actions: our stepper, the bare engine, NLE's environment, gymnasium's vectors.
+
+    python -m benchmarks.env_step --processes 2 --games 128 --json env_step.json
+
+Every measurement starts fresh processes, lets the games of all run until episodes have begun at different times, and
+then times a fixed number of steps, resets included. The engine's side does again what the engines under our stepper
+did in the same games (see engine_replay), and nothing else. Beside each rate: turns of game time for each step, as
+a game that waits in a prompt is stepped quickly.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from benchmarks import harness
+from benchmarks.engine_replay import Recording, Replay, recorded
+from benchmarks.peers import gymnasium_vector
+from benchmarks.peers.nle_env import NleEnvs
+from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+
+_PROCESSES = flags.DEFINE_integer("processes", 2, "Processes of the set-up with many games.", 1)
+_GAMES = flags.DEFINE_integer("games", None, "Games in each of them. (default: 128; 4 with --smoke)", 1)
+_STEPS = flags.DEFINE_integer("steps", None, "Steps of each game that are timed. (default: 1000; 50 with --smoke)", 1)
+_WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (default: 400; 20 with --smoke)", 1)
+_PEERS = flags.DEFINE_bool("peers", True, "Also gymnasium's vector environments; not with --smoke.")
+_PEER_GAMES = flags.DEFINE_integer("peer_games", 16, "Games of a gymnasium vector environment.", 1)
+
+VIEWS = {"terminal": "", "map": "_map"}  # and the endings of their figures' names
+ONE_GAME_FACTOR = 20  # a single game is stepped this many times longer
+
+
+class Played(NamedTuple):
+    """A workload's games as they went."""
+
+    recording: Recording
+    shown: bytes  # by our stepper, in the end
+
+    def turns(self) -> int:
+        """Turns of game time in the steps that are timed."""
+        before, after = self.recording.marks
+        return after.turns - before.turns
+
+
+def record(workload: Workload, view: str) -> harness.Work:
+    """-> Played."""
+    warm_up_actions, actions = workload.actions()
+    with recorded() as (recording, mark):
+        stepper = Stepper(workload, view, share_code=False)
+        stepper.run(warm_up_actions)
+        mark()
+        yield
+        stepper.run(actions)
+        yield
+        mark()
+        shown = stepper.shown()
+        stepper.close()
+    return Played(recording, shown)
+
+
+def step_ours(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+    """-> turns; so the other sides."""
+    warm_up_actions, actions = workload.actions()
+    stepper = Stepper(workload, view, share_code)
+    stepper.run(warm_up_actions)
+    yield
+    stepper.run(actions)
+    yield
+    if stepper.shown() != played.shown:
+        raise RuntimeError("the games are not those that were recorded")
+    stepper.close()
+    return played.turns()
+
+
+def step_engine(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+    del workload, view  # the recording has them
+    replay = Replay(played.recording, share_code)
+    before, after = played.recording.marks
+    replay.run(0, before.num_calls)
+    yield
+    replay.run(before.num_calls, after.num_calls)
+    yield
+    if replay.digest() != after.digest:
+        raise RuntimeError("the engines' games are not those that were recorded")
+    replay.close()
+    return played.turns()
+
+
+def step_nle_env(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+    del view, share_code
+    warm_up_actions, actions = workload.actions()
+    names = played.recording.buffer_names
+    envs = NleEnvs(TASK, workload.num_games, SEEDS, workload.first_index, names)
+    envs.run(warm_up_actions)
+    turns_before = envs.turns()
+    yield
+    envs.run(actions)
+    yield
+    turns = envs.turns() - turns_before
+    envs.close()
+    return turns
+
+
+class Side(NamedTuple):
+    """One of the things compared."""
+
+    body: harness.Body
+    view: str
+    share_code: bool
+
+
+SIDES = {
+    f"{name}{ending}": Side(body, view, share_code)
+    for view, ending in VIEWS.items()
+    for name, body, share_code in (
+        ("ours", step_ours, True),
+        ("engine", step_engine, True),
+        ("nle_env", step_nle_env, False),
+        ("ours_own_code", step_ours, False),
+        ("engine_own_code", step_engine, False),
+    )
+}
+RATIOS = {
+    "ratio_to_nle_env": ("ours", "nle_env"),
+    "ratio_to_engine": ("ours", "engine"),
+    "ratio_to_engine_own_code": ("ours_own_code", "engine_own_code"),
+    "ratio_shared_to_own_code": ("ours", "ours_own_code"),
+}
+
+
+def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
+    """Rates of the sides in the set-up with a process for each workload, and how they compare."""
+    num_steps = sum(workload.num_games * workload.num_steps for workload in workloads)
+    played = {
+        view: [timed.result for timed in harness.run_together(record, [(own, view) for own in workloads])]
+        for view in VIEWS
+    }
+
+    def measure_side(side: Side) -> tuple[float, float]:
+        games = zip(workloads, played[side.view], strict=True)
+        timed = harness.run_together(side.body, [(*own, side.view, side.share_code) for own in games])
+        return harness.total_rate(timed, num_steps), sum(own.result for own in timed) / num_steps
+
+    sides = {name: functools.partial(measure_side, side) for name, side in SIDES.items()}
+    measured = harness.alternate(sides, repeats)
+    rates = {name: [rate for rate, _ in own] for name, own in measured.items()}
+    figures: dict[str, Any] = {}
+    for ending in VIEWS.values():
+        for name, (one, other) in RATIOS.items():
+            ratio = harness.ratio(rates[one + ending], rates[other + ending])
+            figures[name + ending], figures[f"{name}{ending}_spread"] = ratio["median"], ratio
+        figures[f"turns_per_step{ending}"] = measured[f"ours{ending}"][0][1]
+    figures["sides"] = {
+        name: {"env_steps_per_sec": harness.spread(rates[name]), "turns_per_step": own[0][1]}
+        for name, own in measured.items()
+    }
+    return figures
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    num_games = _GAMES.value or harness.sized(128, 4)
+    num_steps = _STEPS.value or harness.sized(1000, 50)
+    num_warm_up_steps = _WARM_UP_STEPS.value or harness.sized(400, 20)
+    many = [Workload(i * num_games, num_games, num_warm_up_steps, num_steps) for i in range(_PROCESSES.value)]
+    figures = measure(many, harness.num_repeats())
+    figures["one_game"] = measure(
+        [Workload(0, 1, num_warm_up_steps, num_steps * ONE_GAME_FACTOR)], harness.num_repeats()
+    )
+    if _PEERS.value and not harness.SMOKE.value:
+        figures["peers"] = gymnasium_vector.measure(TASK, _PEER_GAMES.value, num_steps, harness.num_repeats())
+    harness.write_report(harness.JSON.value, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,40 @@
+"""Seconds from the command to the end of the first update, with nothing compiled before, and the second time.
+
+    python -m benchmarks.startup --json startup.json
+
+Each start is a `python -m launch.train` of its own: the real program, games and network.
+"""
+
+import shlex
+import tempfile
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from benchmarks import harness, programs
+
+_TRAIN_FLAGS = flags.DEFINE_string("train_flags", None, "Flags of every run. (default: none; small with --smoke)")
+
+# A row of metrics after each update, of which only the first is waited for.
+ONE_UPDATE = ("--log_every_sec=0.001", "--train_for_env_steps=1", "--save_every_sec=0")
+
+
+def measure(train_flags: Sequence[str]) -> dict[str, float]:
+    """Seconds of a cold start and of the warm one after it."""
+    words = [*programs.WITHOUT_LABELS, *ONE_UPDATE, *train_flags]
+    with tempfile.TemporaryDirectory() as cache:
+        variables = {"JAX_COMPILATION_CACHE_DIR": cache}
+        return {name: programs.train(words, variables).first_row_secs for name in ("cold_secs", "warm_secs")}
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    small = harness.sized((), programs.SMALL)
+    train_flags = small if _TRAIN_FLAGS.value is None else shlex.split(_TRAIN_FLAGS.value)
+    starts = [measure(train_flags) for _ in range(harness.num_repeats(3))]
+    figures = {name: harness.spread([start[name] for start in starts]) for name in ("cold_secs", "warm_secs")}
+    harness.write_report(harness.JSON.value, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)

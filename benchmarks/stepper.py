@@ -1,0 +1,51 @@
+"""Our stepper as the benchmarks drive it: some games, and the random actions that they are given."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.programs import ROOT_ENV
+from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.nethack import NetHackVectorEnv, episode_seeds
+from oni_jax.envs.tasks import TASKS
+
+TASK = TASKS[ROOT_ENV]
+SEEDS = episode_seeds(0)
+
+
+class Workload(NamedTuple):
+    """What one process steps: which games, and with which actions."""
+
+    first_index: int
+    num_games: int
+    num_warm_up_steps: int
+    num_steps: int
+
+    def actions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the steps before, [W, num_games] int32, and of those that are timed, [S, num_games]."""
+        shape = self.num_warm_up_steps + self.num_steps, self.num_games
+        actions = np.random.default_rng(self.first_index).integers(len(TASK.keys), size=shape, dtype=np.int32)
+        return actions[: self.num_warm_up_steps], actions[self.num_warm_up_steps :]
+
+
+class Stepper:
+    """Our environment and the memory that it writes."""
+
+    def __init__(self, workload: Workload, view: str, share_code: bool):
+        num_games, first_index = workload.num_games, workload.first_index
+        self._env = NetHackVectorEnv(TASK, num_games, SEEDS, first_index, view=view, share_code=share_code)
+        records, finals = np.zeros((2, num_games), record_dtype(self._env.spec))
+        self._out = StepOutput(records, finals, np.zeros((num_games, len(self._env.spec.episode_stats)), np.float32))
+        self._env.reset(self._out)
+
+    def run(self, actions: np.ndarray) -> None:
+        """actions [S, num_games]."""
+        for row in actions:
+            self._env.step(row, self._out)
+
+    def shown(self) -> bytes:
+        """All observations after the last step."""
+        return b"".join(self._out.records[name].tobytes() for name in self._env.spec.observations)
+
+    def close(self) -> None:
+        self._env.close()
