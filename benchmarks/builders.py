@@ -52,7 +52,7 @@ class Update:
         self.state = TrainState(params, optimizer.init(params), reward.init(key), key)
         loss_fn = make_loss_fn(policy.apply, config.learner, config.reward)
         self._update = jax.jit(make_update_fn(loss_fn, reward, optimizer, self.unpack))
-        self.policy, self.reward, self.config = policy, reward, config
+        self.policy, self.reward, self.captions, self.config = policy, reward, batch.captions, config
 
     def run(self, num_updates: int) -> float:
         """Returns the last update's loss when all are done."""

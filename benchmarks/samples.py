@@ -11,13 +11,19 @@ from oni_jax.types import CaptionBatch, EnvSpec
 
 ROOT_ENV = "NetHackScoreExtendedActions-v1"
 WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
-WORDS = b"You see here hit the newt jackal goblin misses it. There is a door altar fountain coin gold piece".split()
+PHRASES = (
+    b"You hit the newt",
+    b"It misses",
+    b"There is a staircase down here. You see here gold pieces",
+    b"You feel more confident in your weapon skills. The jackal bites! Experience",
+    b"This door is locked",
+)
 EPISODE_STEPS = 500  # one step in so many is an episode's first
 
 
-def sample_messages(count: int, rng: np.random.Generator) -> list[bytes]:
-    """Distinct messages of a few words each."""
-    return [b"%s %d." % (b" ".join(rng.choice(WORDS, rng.integers(2, 9))), i) for i in range(count)]
+def sample_messages(count: int, first: int = 0) -> list[bytes]:
+    """Messages number `first` and on, each one of its own."""
+    return [b"%s %d." % (PHRASES[i % len(PHRASES)], i) for i in range(first, first + count)]
 
 
 def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generator) -> np.ndarray:
@@ -27,7 +33,7 @@ def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generat
     records["chars"] = rng.choice(np.frombuffer(WINDOW, np.uint8), window)
     records["colors"] = np.where(rng.random(window) < 0.9, 7, rng.integers(0, 16, window))
     records["vector_obs"] = rng.normal(size=records["vector_obs"].shape).clip(-5, 5)
-    messages = np.array([b"", *sample_messages(1000, rng)], f"S{records['message'].shape[-1]}")
+    messages = np.array([b"", *sample_messages(1000)], f"S{records['message'].shape[-1]}")
     number = rng.integers(1, len(messages), shape) * (rng.random(shape) < 0.5)
     records["message"] = messages[number][..., None].view(np.uint8)
     records["caption_id"] = records["outcome_caption_id"] = number + 1

@@ -1,0 +1,61 @@
+"""Rewards of every type in frames a second: the host's look-ups, their way to the device, and the jitted scoring.
+
+    python -m benchmarks.reward --batch_sizes 4096 --json reward.json
+
+The trajectories lie on the device already, as in an update. What a type asks the LLM about the batch, the rule-based
+judge's place is taken for by alternating labels, so that all of it is labelled.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from absl import app, flags
+
+from benchmarks.builders import Update, config_of
+from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, sized, spread, write_report
+from oni_jax.rewards.registry import REWARD_TYPES
+from oni_jax.types import Annotation
+
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", None, "Frames scored at once. (default: 4096; 64 with --smoke)")
+_REWARD_TYPES = flags.DEFINE_multi_enum("reward_type", REWARD_TYPES, REWARD_TYPES, "Reward types.")
+_SECS = flags.DEFINE_float("secs", 1.0, "Seconds of each measurement, at least.")
+
+
+class Scoring:
+    """A reward and a batch that it scores over and over."""
+
+    def __init__(self, reward_type: str, batch_size: int):
+        update = Update(config_of(batch_size, reward_type=reward_type))
+        self._reward, self._captions = update.reward, update.captions
+        items = self._reward.requests(self._captions)
+        self._reward.ingest([Annotation(item, i % 2, float(i % 2)) for i, item in enumerate(items)])
+        self._trajectory = jax.jit(update.unpack)(update.packed)
+        self._state, self._score = update.state.reward_state, jax.jit(self._reward.score)
+
+    def run(self) -> None:
+        """Scores the batch, and waits for it."""
+        features = jax.device_put(dict(self._reward.prepare(self._captions)))
+        jax.block_until_ready(self._score(self._state, self._trajectory, features).rewards)
+
+
+def measure(batch_size: int) -> dict[str, Any]:
+    """Frames a second of every type, in turn."""
+    sides = {}
+    for name in _REWARD_TYPES.value:
+        scoring = Scoring(name, batch_size)
+        scoring.run()
+        sides[name] = functools.partial(measure_rate, scoring.run, batch_size, sized(_SECS.value, 0.0))
+    rates = alternate(sides, num_repeats())
+    return {name: {"frames_per_sec": spread(values)} for name, values in rates.items()}
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    batch_sizes = _BATCH_SIZES.value or sized(["4096"], ["64"])
+    write_report(JSON.value, {size: measure(int(size)) for size in batch_sizes})
+
+
+if __name__ == "__main__":
+    app.run(main)
