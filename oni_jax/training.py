@@ -14,6 +14,7 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
 from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Metrics
 from oni_jax.metrics import RateMeter, RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
@@ -58,6 +59,7 @@ class Training:
         self._stats.add(np.array(progress.last_episodes))
         self._rate = RateMeter()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
+        self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
         self._started = time.monotonic()
 
@@ -84,6 +86,7 @@ class Training:
             self._annotator.close()  # takes in the answers under way, which the summary counts
             view.close()
             sinks.close()
+            self.compilations.close()
             write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
@@ -98,6 +101,8 @@ class Training:
             acting.check()
             new_metrics = self._learner.step()
             if new_metrics is not None:
+                if metrics is None:
+                    self._print_notes()
                 metrics = new_metrics
                 self._count(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
@@ -110,6 +115,10 @@ class Training:
             if not ended and (steps_due or save_due()):
                 steps_saved = progress.env_steps
                 self._save()
+
+    def _print_notes(self) -> None:
+        for note in self._exchange.ring.notes():
+            print(note, flush=True)
 
     def _at_limit(self) -> bool:
         run = self._config.run
@@ -149,6 +158,7 @@ class Training:
             "inference_waits_share": self._server.actor_wait.share(),
             "games_paused_share": self._server.slot_wait.share(),
             "actors_wait_share": self._actors_wait_share(),
+            "compilations": self.compilations.count,
             "captions_seen": len(self._exchange.captions),
             **self._label_stats(),
             **metrics,

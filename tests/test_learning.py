@@ -53,6 +53,12 @@ def break_trajectories(monkeypatch, broken) -> None:
     monkeypatch.setattr(system, "make_unpack_fn", make)
 
 
+def test_catch_is_learnt_in_bfloat16(tmp_path):
+    config = small_config(tmp_path, "Catch-v0", 300_000)
+    config = dataclasses.replace(config, network=dataclasses.replace(config.network, precision="bfloat16"))
+    assert trained_return(config, tmp_path) > REACHED * OPTIMUM
+
+
 @pytest.mark.parametrize("pool", ["process", "serial"])
 def test_catch_is_learnt(tmp_path, pool):
     config = small_config(tmp_path, "Catch-v0", 300_000, pool)

@@ -1,5 +1,6 @@
 """One batched step of the policy: pure functions, jitted by whoever builds the server."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,6 +54,24 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         return jnp.concatenate(columns, axis=1), CoreStates(current, initial)
 
     return policy_step
+
+
+def jit_policy_step(policy_step: Callable) -> Callable:
+    """`policy_step`, compiled. It overwrites `states.current`; `states.initial`, which another thread may be reading,
+    is left as it is.
+    """
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def donating(current: PyTree, initial: PyTree, *arguments: PyTree) -> tuple[Array, CoreStates]:
+        params, key, call, packed, calls = arguments
+        return policy_step(params, key, call, CoreStates(current, initial), packed, calls)
+
+    def step(
+        params: PyTree, key: Array, call: Array, states: CoreStates, packed: Array, calls: Calls
+    ) -> tuple[Array, CoreStates]:
+        return donating(states.current, states.initial, params, key, call, packed, calls)
+
+    return step
 
 
 def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:

@@ -19,6 +19,7 @@ from oni_jax.inference.policy_step import (
     Calls,
     CoreStates,
     bucket_sizes,
+    jit_policy_step,
     make_policy_step_fn,
     make_value_step_fn,
 )
@@ -56,7 +57,7 @@ class InferenceServer:
         self._buckets = bucket_sizes(shape.num_units)
         self._key, self._num_calls = key, 0
         step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
-        self._policy_step = jax.jit(make_policy_step_fn(*step_args))
+        self._policy_step = jit_policy_step(make_policy_step_fn(*step_args))
         self._value_step = jax.jit(make_value_step_fn(*step_args))
         self._stopping = threading.Event()
         exchange.on_release = pool.wake

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.learner.batches import BatchAssembler, PackedBatch, pack
-from oni_jax.learner.update import TrainState
+from oni_jax.learner.update import TrainState, Update, jit_update
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.runtime import WaitClock
 from oni_jax.types import Annotation, Array
@@ -46,11 +46,14 @@ class NoAnnotator:
 
 
 class Learner:
-    """`step` makes one update. Between updates, `state`, `version` and `reward` are consistent and can be saved."""
+    """`step` makes one update. Between updates, `state`, `version` and `reward` are consistent and can be saved.
+
+    The next `step` overwrites `state`: what is to outlive it has to be copied, but for the parameters.
+    """
 
     def __init__(
         self,
-        update: Callable[[TrainState, PackedBatch], tuple[TrainState, Mapping[str, Array]]],
+        update: Update,
         reward: Reward,
         assembler: BatchAssembler,
         publish: Callable[[int, object], None],
@@ -58,8 +61,7 @@ class Learner:
         state: TrainState,
         version: int = 0,
     ):
-        # Parameters are not donated: the published ones are still acting while the next are computed.
-        self._update = jax.jit(update)
+        self._update = jit_update(update)
         self._reward, self._assembler, self._annotator = reward, assembler, annotator
         self._publish = publish
         self.state, self.version = state, version
@@ -74,12 +76,12 @@ class Learner:
             if self._next is None:
                 self._reward.ingest(self._annotator.poll())
                 return None
-        state, metrics = self._update(self.state, self._next)
+        # Kept at once: the old state is gone, and what follows may raise.
+        self.state, metrics, reward_key = self._update(self.state, self._next)
         self._next = self._take_batch(0.0)  # while the device computes
-        key, reward_key = jax.random.split(state.key)
-        reward_state, reward_metrics = self._reward.train_step(state.reward_state, reward_key)
+        reward_state, reward_metrics = self._reward.train_step(self.state.reward_state, reward_key)
         # Waited for before it is published: inference on parameters still being computed would wait as long.
-        self.state = jax.block_until_ready(state._replace(reward_state=reward_state, key=key))
+        self.state = jax.block_until_ready(self.state._replace(reward_state=reward_state))
         self.version += 1
         self._publish(self.version, self.state.params)
         fetched = jax.device_get({"loss": metrics, "reward": reward_metrics})

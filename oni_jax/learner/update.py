@@ -1,5 +1,6 @@
 """One update: reward, V-trace, PPO clip, Adam, as one pure function."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ class TrainState(NamedTuple):
     key: Array  # [2] uint32; randomness still to be used
 
 
+Metrics = Mapping[str, Array]  # float32 scalars
+Update = Callable[[TrainState, PackedBatch], tuple[TrainState, Metrics]]
+
+
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
     """Adam behind a bound on the gradients' global norm."""
     adam = optax.adam(config.learning_rate, config.adam_beta1, config.adam_beta2, config.adam_eps)
@@ -34,10 +39,10 @@ def make_update_fn(
     reward: Reward,
     optimizer: optax.GradientTransformation,
     unpack: Callable[[PackedBatch], Trajectory],
-) -> Callable[[TrainState, PackedBatch], tuple[TrainState, Mapping[str, Array]]]:
-    """update(state, batch) -> (state, metrics of float32 scalars); pure, to be jitted."""
+) -> Update:
+    """update(state, batch) -> (state, metrics); pure, to be jitted."""
 
-    def update(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Mapping[str, Array]]:
+    def update(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
         trajectory = unpack(batch)
         scored = reward.score(state.reward_state, trajectory, batch.features)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
@@ -48,3 +53,19 @@ def make_update_fn(
         return TrainState(params, opt_state, scored.state, state.key), metrics
 
     return update
+
+
+def jit_update(update: Update) -> Callable[[TrainState, PackedBatch], tuple[TrainState, Metrics, Array]]:
+    """`update`, compiled, which also splits off a key that is returned last.
+
+    It overwrites the state that it is given, which can't be used again, but for the parameters: the published ones
+    are acting while the next are computed.
+    """
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def donating(rest: TrainState, params: PyTree, batch: PackedBatch) -> tuple[TrainState, Metrics, Array]:
+        state, metrics = update(rest._replace(params=params), batch)
+        key, split_off = jax.random.split(state.key)
+        return state._replace(key=key), metrics, split_off
+
+    return lambda state, batch: donating(state._replace(params=()), state.params, batch)

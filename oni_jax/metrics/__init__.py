@@ -16,6 +16,7 @@ A row maps names to numbers (server_state: to a word). Every place gets the same
 | inference_waits_share | ... that inference waited for observations |
 | actors_wait_share | ... that the actors waited for actions |
 | games_paused_share | ... that games stood still because the learner had not taken what was collected |
+| compilations | programs that XLA compiled for this process or found compiled; stands still after the first updates |
 | captions_seen | distinct messages met by this process |
 | labels_held | labels in hand for this model and prompt |
 | labels_asked | messages put to the LLM server |

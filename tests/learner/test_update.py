@@ -1,7 +1,7 @@
 """An update is a pure function; its optimiser is the one configured; it makes the loss smaller."""
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,9 @@ import pytest
 
 from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.learner.batches import PackedBatch
+from oni_jax.learner.loop import Learner, NoAnnotator
 from oni_jax.learner.loss import make_loss_fn
-from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
+from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.base import Reward
 from oni_jax.types import ArraySpec, EnvSpec, RewardOutput, Trajectory
@@ -85,6 +86,39 @@ def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
     assert_equal(copied((state, batch)), before)
     changed = jax.tree.map(lambda a, b: bool(np.any(a != b)), first[0].params, before[0].params)
     assert all(jax.tree.leaves(changed))
+
+
+@pytest.mark.filterwarnings("error")  # of buffers that could not be reused
+def test_compiled_it_overwrites_the_state_but_for_the_parameters():
+    update, state, batch = build()
+    state = jax.tree.map(jnp.array, state)
+    expected = copied(update(state, batch))
+    keys = jax.random.split(state.key)
+    compiled = jit_update(update)
+    new_state, metrics, split_off = compiled(state, batch)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+        (new_state[:-1], metrics),
+        copied((expected[0][:-1], expected[1])),
+    )
+    assert_equal((new_state.key, split_off), (keys[0], keys[1]))
+    assert not any(x.is_deleted() for x in jax.tree.leaves(state.params))
+    assert all(x.is_deleted() for x in jax.tree.leaves(state._replace(params=())))
+
+
+def test_the_state_can_be_saved_after_a_step_that_failed():
+    update, state, batch = build()
+    learner = Learner(update, CountingReward(), cast(Any, None), cast(Any, None), NoAnnotator(), state)
+    learner.state = jax.tree.map(jnp.array, state)
+
+    def fail(timeout_secs: float) -> None:
+        raise RuntimeError("the annotation service died")
+
+    learner._next, learner._take_batch = batch, fail
+    with pytest.raises(RuntimeError):
+        learner.step()
+    assert learner.state.reward_state == 1
+    copied(learner.state)
 
 
 def test_metrics_are_finite_scalars():

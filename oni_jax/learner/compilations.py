@@ -1,0 +1,22 @@
+"""How often XLA compiled: a step that meets a new shape stands still for seconds, and says nothing."""
+
+from typing import Any
+
+import jax
+
+_EVENT = "/jax/core/compile/backend_compile_duration"  # also where the persistent cache had the program
+
+
+class CompilationCounter:
+    """Counts the programs that this process compiled, in any thread, until `close`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **details: Any) -> None:
+        del duration_secs, details
+        self.count += event == _EVENT
+
+    def close(self) -> None:
+        jax.monitoring.unregister_event_duration_listener(self._listen)
