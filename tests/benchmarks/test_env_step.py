@@ -1,0 +1,72 @@
+"""The sides of `env_step` play the same games; what is told of them is counted right."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.engine_replay import Replay, recorded
+from benchmarks.peers.nle_env import NleEnvs
+from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+
+WORKLOAD = Workload(first_index=3, num_games=2, num_warm_up_steps=10, num_steps=400)  # some episodes end
+
+
+@pytest.fixture(scope="module", params=["terminal", "map"])
+def recording(request):
+    warm_up_actions, actions = WORKLOAD.actions()
+    with recorded() as (recording, mark):
+        stepper = Stepper(WORKLOAD, request.param, share_code=False)
+        stepper.run(warm_up_actions)
+        mark()
+        stepper.run(actions)
+        mark()
+        stepper.close()
+    return recording
+
+
+@pytest.mark.parametrize("share_code", [False, True])
+def test_a_replay_plays_the_same_games(recording, share_code):
+    assert recording.num_engines == 2 and len(recording.seeds) > 2
+    replay = Replay(recording, share_code)
+    before, after = recording.marks
+    replay.run(0, before.num_calls)
+    assert replay.digest() == before.digest
+    replay.run(before.num_calls, after.num_calls)
+    assert replay.digest() == after.digest
+    replay.close()
+
+
+def test_a_replay_that_differs_is_noticed(recording):
+    replay = Replay(recording, share_code=False)
+    replay.run(0, recording.marks[1].num_calls - 50)
+    assert replay.digest() != recording.marks[1].digest
+    replay.close()
+
+
+def test_turns_are_counted_over_all_episodes(recording):
+    before, after = recording.marks
+    assert 0.2 < (after.turns - before.turns) / (WORKLOAD.num_steps * WORKLOAD.num_games) < 0.7
+
+
+def test_the_peer_plays_on_after_an_end():
+    envs = NleEnvs(TASK, 1, SEEDS, 0, ("blstats", "message"))
+    actions = np.random.default_rng(0).integers(len(TASK.keys), size=(1500, 1))
+    envs.run(actions[:200])
+    early = envs.turns()
+    envs.run(actions[200:])
+    assert envs._episodes[0] > 0 and envs.turns() - early > 0.2 * 1300
+    envs.close()
+
+
+def test_the_part_writes_the_figures_that_are_promised(tmp_path):
+    path = tmp_path / "env_step.json"
+    words = ["--smoke", "--processes=1", "--games=2", "--steps=5", "--warm_up_steps=2", f"--json={path}"]
+    result = subprocess.run([sys.executable, "-m", "benchmarks.env_step", *words], capture_output=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(path.read_text())["figures"]
+    for name in ("ratio_to_nle_env", "ratio_to_engine", "turns_per_step"):
+        assert figures[name] > 0 and figures[f"{name}_map"] > 0
+    assert figures["ratio_to_engine"] == figures["ratio_to_engine_spread"]["median"]
