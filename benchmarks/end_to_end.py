@@ -3,98 +3,78 @@
     python -m benchmarks.end_to_end --secs 300 --repeats 2 --json end_to_end.json
 
 Every run is a `python -m launch.train` of its own, in a fresh folder. The first `--warm_up_secs` of training are left
-out. Runs of the reward types alternate, so that a drift of the machine's speed meets all alike.
+out. Runs of the reward types alternate, so that a drift of the machine's speed meets all alike; `ratio_to_none` is
+labels on against off. The table says who waited for whom, as shares of time.
 """
 
-import json
-import pathlib
+import functools
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import psutil
 from absl import app, flags
 
-from benchmarks.harness import JSON, REPEATS, spread, write_report
+from benchmarks.harness import JSON, alternate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.training import SMOKE_FLAGS, Run, train
+from oni_jax.rewards.registry import REWARD_TYPES
 
-_SECS = flags.DEFINE_float("secs", 300.0, "Seconds of training in a run, warm-up included.")
-_WARM_UP_SECS = flags.DEFINE_float("warm_up_secs", 60.0, "Seconds of training left out at the start of a run.")
-_REWARD_TYPES = flags.DEFINE_list("reward_types", ["none", "online_cls"], "Reward types, run in turn.")
+_SECS = flags.DEFINE_float("secs", 120.0, "Seconds of training in a run, warm-up included.")
+_WARM_UP_SECS = flags.DEFINE_float("warm_up_secs", 30.0, "Seconds of training left out at the start of a run.")
+_REWARD_TYPES = flags.DEFINE_list("reward_types", list(REWARD_TYPES), "Reward types, run in turn.")
 _FLAGS = flags.DEFINE_string(
-    "train_flags",
-    "--num_workers 2 --num_envs_per_worker 20 --batch_size 4096",
-    "Flags of every run.",
+    "train_flags", "--num_workers 2 --num_envs_per_worker 20 --batch_size 4096", "Flags of every run."
 )
-
-MEMORY_EVERY_SECS = 5.0
 
 
 def run_once(reward_type: str) -> dict[str, Any]:
     """One run: its rates, waits and memory."""
-    coefficients = [] if reward_type == "none" else ["--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"]
-    with tempfile.TemporaryDirectory() as train_dir:
-        command = [sys.executable, "-m", "launch.train", "--root_env=NetHackScoreExtendedActions-v1"]
-        command += [f"--llm_reward_type={reward_type}", *coefficients, *_FLAGS.value.split()]
-        command += [f"--train_dir={train_dir}", "--experiment=run", f"--train_for_seconds={_SECS.value}"]
-        program = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        memory = _watch_memory(program)
-        if program.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)} ended with exit code {program.returncode}")
-        folder = pathlib.Path(train_dir) / "run"
-        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        summary = json.loads((folder / "summary.json").read_text())
-    measured = [row for row in rows if row["secs"] >= _WARM_UP_SECS.value]
+    run = train(reward_type, sized(_FLAGS.value, SMOKE_FLAGS).split(), _SECS.value)
+    warm_up_secs = sized(_WARM_UP_SECS.value, 0.0)
+    measured = [row for row in run.rows if row["secs"] >= warm_up_secs]
+    if len(measured) < 2:
+        raise RuntimeError(f"fewer than two rows of metrics after {warm_up_secs} s: use a larger --secs")
     first, last = measured[0], measured[-1]
     waits = [name for name in last if name.endswith(("_waits_share", "_wait_share", "_paused_share"))]
     return {
         "env_steps_per_sec": (last["env_steps"] - first["env_steps"]) / (last["secs"] - first["secs"]),
-        "memory_bytes": memory,
+        "peak_memory_bytes": max(run.memory_bytes),
+        "gpu_idle_share": gpu_idle_share(run, warm_up_secs),
         "waits": {name: statistics.mean(row[name] for row in measured) for name in waits},
-        "summary": summary,
+        "policy_lag_mean": statistics.mean(row["policy_lag_mean"] for row in measured),
+        "summary": run.summary,
     }
 
 
-def _watch_memory(program: subprocess.Popen) -> list[tuple[float, int]]:
-    """(seconds since the start, proportional memory of the program and all its children) until it ends."""
-    start, samples = time.monotonic(), []
-    root = psutil.Process(program.pid)
-    while program.poll() is None:
-        try:
-            processes = [root, *root.children(recursive=True)]
-            samples.append((time.monotonic() - start, sum(process.memory_full_info().pss for process in processes)))
-        except psutil.NoSuchProcess:
-            pass  # it is ending
-        try:
-            program.wait(MEMORY_EVERY_SECS)
-        except subprocess.TimeoutExpired:
-            continue
-    return samples
+def gpu_idle_share(run: Run, warm_up_secs: float) -> float | None:
+    """Share of time in which no kernel ran, by nvidia-smi; None without a GPU."""
+    busy = run.gpu_busy_shares[round(len(run.gpu_busy_shares) * warm_up_secs / run.rows[-1]["secs"]) :]
+    return 1 - statistics.mean(busy) if busy else None
+
+
+def print_waits(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """A line a reward type: mean shares of time."""
+    names = list(next(iter(runs.values()))[0]["waits"])
+    print(f"{'':<24}" + "".join(f"{name:>24}" for name in names))
+    for reward_type, own in runs.items():
+        shares = [statistics.mean(run["waits"][name] for run in own) for name in names]
+        print(f"{reward_type:<24}" + "".join(f"{share:>24.1%}" for share in shares))
 
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in _REWARD_TYPES.value}
-    for _ in range(REPEATS.value or 1):
-        for name in runs:
-            runs[name].append(run_once(name))
-            print(name, f"{runs[name][-1]['env_steps_per_sec']:.0f} env steps/s", flush=True)
-    figures: dict[str, Any] = {
+    sides = {name: functools.partial(run_once, name) for name in _REWARD_TYPES.value}
+    runs = alternate(sides, sized(num_repeats(), 1))
+    rates = {name: [run["env_steps_per_sec"] for run in own] for name, own in runs.items()}
+    print_waits(runs)
+    figures = {
         name: {
-            "env_steps_per_sec": spread([run["env_steps_per_sec"] for run in own]),
-            "peak_memory_bytes": max(sample for run in own for _, sample in run["memory_bytes"]),
+            "env_steps_per_sec": spread(rates[name]),
+            **({"ratio_to_none": ratio(rates[name], rates["none"])} if "none" in rates and name != "none" else {}),
+            "peak_memory_bytes": spread([run["peak_memory_bytes"] for run in own]),
             "runs": own,
         }
         for name, own in runs.items()
     }
-    if "none" in runs:
-        for name in runs:
-            pairs = zip(runs[name], runs["none"], strict=True)
-            ratios = [run["env_steps_per_sec"] / none["env_steps_per_sec"] for run, none in pairs]
-            figures[name]["ratio_to_none"] = spread(ratios)
     write_report(JSON.value, figures)
 
 
