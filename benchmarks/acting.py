@@ -41,6 +41,9 @@ class EmptyVectorEnv:
         del actions
         out.records[:] = self._records
 
+    def note(self) -> str:
+        return ""
+
     def close(self) -> None:
         pass
 
