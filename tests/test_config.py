@@ -171,6 +171,6 @@ def test_changes_are_named_and_some_refused():
 
 
 def test_what_shapes_the_network_is_fixed():
-    shapeless = {"policy_initialization", "obs_subtract_mean", "obs_scale"}
+    shapeless = {"policy_initialization", "obs_subtract_mean", "obs_scale", "precision"}
     network = {field.name for field in dataclasses.fields(Config().network)}
     assert network - shapeless <= set(FIXED_ON_RESUME)
