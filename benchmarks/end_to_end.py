@@ -18,18 +18,19 @@ from benchmarks.harness import JSON, alternate, num_repeats, ratio, sized, sprea
 from benchmarks.training import SMOKE_FLAGS, Run, train
 from oni_jax.rewards.registry import REWARD_TYPES
 
+FLAGS = "--num_workers 2 --num_envs_per_worker 20 --batch_size 4096"
 _SECS = flags.DEFINE_float("secs", 120.0, "Seconds of training in a run, warm-up included.")
-_WARM_UP_SECS = flags.DEFINE_float("warm_up_secs", 30.0, "Seconds of training left out at the start of a run.")
-_REWARD_TYPES = flags.DEFINE_list("reward_types", list(REWARD_TYPES), "Reward types, run in turn.")
-_FLAGS = flags.DEFINE_string(
-    "train_flags", "--num_workers 2 --num_envs_per_worker 20 --batch_size 4096", "Flags of every run."
+_WARM_UP_SECS = flags.DEFINE_float(
+    "warm_up_secs", None, "Seconds of training left out at the start of a run. (default: 30; none with --smoke)"
 )
+_REWARD_TYPES = flags.DEFINE_list("reward_types", list(REWARD_TYPES), "Reward types, run in turn.")
+_FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of every run. (default: {FLAGS}; small with --smoke)")
 
 
 def run_once(reward_type: str) -> dict[str, Any]:
     """One run: its rates, waits and memory."""
-    run = train(reward_type, sized(_FLAGS.value, SMOKE_FLAGS).split(), _SECS.value)
-    warm_up_secs = sized(_WARM_UP_SECS.value, 0.0)
+    run = train(reward_type, (_FLAGS.value or sized(FLAGS, SMOKE_FLAGS)).split(), _SECS.value)
+    warm_up_secs = sized(30.0, 0.0) if _WARM_UP_SECS.value is None else _WARM_UP_SECS.value
     measured = [row for row in run.rows if row["secs"] >= warm_up_secs]
     if len(measured) < 2:
         raise RuntimeError(f"fewer than two rows of metrics after {warm_up_secs} s: use a larger --secs")

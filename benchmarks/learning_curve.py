@@ -15,7 +15,7 @@ from benchmarks.training import SMOKE_FLAGS, train
 
 _MINUTES = flags.DEFINE_float("minutes", 5.0, "Minutes of training in each run.")
 _REWARD_TYPES = flags.DEFINE_list("reward_types", ["none", "online_cls"], "Reward types.")
-_FLAGS = flags.DEFINE_string("train_flags", "", "Flags of every run.")
+_FLAGS = flags.DEFINE_string("train_flags", None, "Flags of every run. (default: none; small with --smoke)")
 COLUMNS = (
     "secs",
     "env_steps",
@@ -31,7 +31,7 @@ NUM_LINES = 11
 
 def curve(reward_type: str) -> dict[str, list[float | None]]:
     """A list for each of COLUMNS, a value for each row of metrics; None while no episode has ended."""
-    rows = train(reward_type, sized(_FLAGS.value, SMOKE_FLAGS).split(), 60 * _MINUTES.value).rows
+    rows = train(reward_type, (_FLAGS.value or sized("", SMOKE_FLAGS)).split(), 60 * _MINUTES.value).rows
     return {name: [row.get(name) for row in rows] for name in COLUMNS}
 
 
