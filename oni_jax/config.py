@@ -51,6 +51,12 @@ class EnvConfig:
 
     root_env: str = _setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
     max_episode_steps: int = _setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
+    view: str = _setting(
+        "terminal",
+        "What NetHack's window is cut from: the terminal, menus and all, or the map alone, which is faster.",
+        choices=("terminal", "map"),
+    )
+    share_code: bool = _setting(True, "Games of a process run one copy of NetHack's code, where they can: faster.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Group:
         else:
             self._env.reset(out)
             self._started = True
+            ring.set_note(unit, self._env.note())
         ring.num_new[unit] = self._tracker.update(out, ring.new_ids[unit], ring.new_captions[unit])
         ring.busy_secs[unit] += time.perf_counter() - start
 

@@ -12,6 +12,8 @@ from oni_jax.buffers.shared_array import SharedArray
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.types import EnvSpec
 
+NOTE_BYTES = 200
+
 
 @dataclasses.dataclass(frozen=True)
 class RingShape:
@@ -45,6 +47,7 @@ class TrajectoryRing:
             "new_captions": SharedArray((units, 2 * envs, caption_bytes), np.uint8),
             "num_new": SharedArray((units,), np.int32),
             "busy_secs": SharedArray((units,), np.float64),  # time spent stepping so far
+            "notes": SharedArray((units,), f"S{NOTE_BYTES}"),  # how the environments run, UTF-8
         }
         self._view()
 
@@ -57,6 +60,16 @@ class TrajectoryRing:
         self.new_captions = self._arrays["new_captions"].array  # [U, 2N, M] uint8
         self.num_new = self._arrays["num_new"].array  # [U] int32
         self.busy_secs = self._arrays["busy_secs"].array  # [U] float64
+
+        self._notes = self._arrays["notes"].array
+
+    def set_note(self, unit: int, note: str) -> None:
+        """Leaves what an actor has to say to the log; see `VectorEnv.note`."""
+        self._notes[unit] = note.encode()[:NOTE_BYTES]
+
+    def notes(self) -> list[str]:
+        """What there is to say, each text once."""
+        return sorted({note.decode(errors="replace") for note in self._notes.tolist() if note})
 
     def __getstate__(self) -> dict:
         return {"spec": self.spec, "shape": self.shape, "_arrays": self._arrays}

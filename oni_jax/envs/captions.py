@@ -28,7 +28,7 @@ class CaptionTracker:
         self._caption = caption
         self._max_known = max_known
         self._ids: dict[bytes, int] = {}
-        self._counts: list[dict[bytes, int]] = [{} for _ in range(num_envs)]  # of the running episodes
+        self._counts: list[dict[int, int]] = [{} for _ in range(num_envs)]  # of the running episodes
 
     def update(self, out: StepOutput, new_ids: np.ndarray, new_messages: np.ndarray) -> int:
         """Fills the caption fields of `out` after a reset or a step.
@@ -51,16 +51,17 @@ class CaptionTracker:
         new: list[bytes] = []
 
         ended = records["terminated"] | records["truncated"]
-        outcomes = [(i, *self._count(i, finals[self._caption][i].tobytes(), new)) for i in ended.nonzero()[0].tolist()]
+        ended_rows = ended.nonzero()[0]
+        outcomes = [
+            (i, *self._count(i, text, new)) for i, text in zip(ended_rows.tolist(), self._texts(finals[ended_rows]))
+        ]
         for i in records["is_first"].nonzero()[0].tolist():
             self._counts[i].clear()
-        texts = records[self._caption].tobytes()
-        size = len(texts) // len(records)
-        seen = [self._count(i, texts[i * size : (i + 1) * size], new) for i in range(len(records))]
-        ids, counts = zip(*seen, strict=True)
+        seen = [self._count(i, text, new) for i, text in enumerate(self._texts(records))]
+        ids, counts = zip(*seen)
 
-        records["caption_id"] = records["outcome_caption_id"] = ids
-        records["caption_count"] = records["outcome_caption_count"] = counts
+        records["caption_id"] = records["outcome_caption_id"] = np.array(ids, np.int64)
+        records["caption_count"] = records["outcome_caption_count"] = np.array(counts, np.float32)
         for i, number, count in outcomes:
             for record in (finals[i], records[i]):
                 record["outcome_caption_id"], record["outcome_caption_count"] = number, count
@@ -71,13 +72,17 @@ class CaptionTracker:
             new_messages[row, : len(text)] = np.frombuffer(text, np.uint8)
         return len(new)
 
-    def _count(self, i: int, padded: bytes, new: list[bytes]) -> tuple[int, int]:
+    def _texts(self, records: np.ndarray) -> list[bytes]:
+        """The captions of records [n], without the zeros behind them."""
+        padded = np.ascontiguousarray(records[self._caption])
+        return padded.view(f"S{padded.shape[1]}").ravel().tolist()
+
+    def _count(self, i: int, text: bytes, new: list[bytes]) -> tuple[int, int]:
         """Counts a text in environment i's episode: (its number, its count)."""
-        text = padded.rstrip(b"\0")
         number = self._ids.get(text)
         if number is None:
             number = self._ids[text] = caption_id(text)
             new.append(text)
         counts = self._counts[i]
-        counts[text] = count = counts.get(text, 0) + 1
+        counts[number] = count = counts.get(number, 0) + 1
         return number, count

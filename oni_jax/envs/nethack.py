@@ -7,8 +7,9 @@ import numpy as np
 
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack_game import GameArrays, NetHackGame
+from oni_jax.envs.screens import VIEWS, WINDOW_SIZE, Screens
+from oni_jax.envs.shared_code import SharedCode
 from oni_jax.envs.tasks import GOAL_REWARD, Task, nethack
-from oni_jax.envs.terminal import WINDOW_SIZE, TerminalGroup
 from oni_jax.types import ArraySpec, EnvSpec
 
 RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status
@@ -63,7 +64,7 @@ def engine_array(name: str, num_games: int) -> np.ndarray:
 class NetHackVectorEnv:
     """A task of N NetHack games; see `VectorEnv`.
 
-    Observations: `chars` and `colors` [12, 12] uint8, the terminal around (x, y) of the statistics, black outside
+    Observations: `chars` and `colors` [12, 12] uint8, the screen around (x, y) of the statistics, black outside
     (that the terminal's map begins one row lower is left as published); `vector_obs` [27] float32, the statistics
     scaled and clipped; `message` [256] uint8, zero padded. With glyphs also `glyphs` [21, 79] int16 and `hero_xy`
     [2] uint8, the hero's column and row in them.
@@ -80,6 +81,9 @@ class NetHackVectorEnv:
       first_index: the first environment's index; it and the next N - 1 are handed to `seeds`.
       max_episode_steps: steps after which an episode is truncated.
       with_glyphs: whether the observations hold the whole map.
+      view: what `chars` and `colors` are cut from: `terminal`, or `map`, which lacks the terminal's line of messages,
+        statistics and menus and spares the engine a terminal.
+      share_code: whether games run the same copy of the engine's code where they can; the games are the same.
     """
 
     def __init__(
@@ -90,6 +94,8 @@ class NetHackVectorEnv:
         first_index: int = 0,
         max_episode_steps: int = 5000,
         with_glyphs: bool = False,
+        view: str = "terminal",
+        share_code: bool = True,
     ):
         self.spec = nethack_spec(task, with_glyphs)
         self.num_envs = num_envs
@@ -99,17 +105,14 @@ class NetHackVectorEnv:
         self._max_episode_steps = max_episode_steps
         self._with_glyphs = with_glyphs
 
-        self._terminals = TerminalGroup(num_envs)
-        self.arrays = GameArrays(
-            **{name: engine_array(name, num_envs) for name in ("blstats", "message", "glyphs")},
-            tty_chars=self._terminals.chars,
-            tty_colors=self._terminals.colors,
-            **{name: engine_array(name, num_envs) for name in ("internal", "program_state")},
-        )
+        self._screens = Screens(num_envs, VIEWS[view])
+        names = ("blstats", "message", "glyphs", "internal", "program_state")
+        self.arrays = GameArrays(**{name: engine_array(name, num_envs) for name in names}, screen=self._screens.arrays)
         self.previous_blstats = np.zeros_like(self.arrays.blstats)  # at the step's beginning
         self._previous_glyphs = np.zeros_like(self.arrays.glyphs)
         self.end_status = np.zeros(num_envs, np.int64)  # [N] of the last step
 
+        self._shared_code = SharedCode() if share_code else None
         self._directory = tempfile.TemporaryDirectory(prefix="oni_jax_games_")
         self._games = self._make_games()
         self._episodes = [-1] * num_envs
@@ -157,6 +160,16 @@ class NetHackVectorEnv:
             game.close()
         self._games = []
         self._directory.cleanup()
+        if self._shared_code:
+            self._shared_code.close()
+            self._shared_code = None
+
+    def note(self) -> str:
+        if not self._shared_code:
+            return "games have the engine's code each to themselves"
+        if self._shared_code.failure:
+            return f"games can't share the engine's code: {self._shared_code.failure}"
+        return "games share the engine's code"
 
     def scout(self, i: int) -> int:
         """Map squares known in game i when its last step began."""
@@ -170,7 +183,7 @@ class NetHackVectorEnv:
         # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's are found by name.
         directory, tempfile.tempdir = tempfile.tempdir, self._directory.name
         try:
-            return [NetHackGame(self._task, self.arrays, i) for i in range(self.num_envs)]
+            return [NetHackGame(self._task, self.arrays, i, self._shared_code) for i in range(self.num_envs)]
         finally:
             tempfile.tempdir = directory
 
@@ -240,7 +253,7 @@ class NetHackVectorEnv:
     def _observe(self, rows: slice, records: np.ndarray) -> None:
         """Writes the observations of these games."""
         blstats, records = self.arrays.blstats[rows], records[rows]
-        windows = self._terminals.windows(rows, blstats[:, nethack.NLE_BL_X], blstats[:, nethack.NLE_BL_Y])
+        windows = self._screens.windows(rows, blstats[:, nethack.NLE_BL_X], blstats[:, nethack.NLE_BL_Y])
         records["chars"] = windows[:, 0]
         records["colors"] = windows[:, 1]
         records["vector_obs"] = (blstats * BLSTATS_SCALE).clip(-VECTOR_OBS_BOUND, VECTOR_OBS_BOUND)

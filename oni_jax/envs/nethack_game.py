@@ -1,11 +1,12 @@
 """One game of NetHack: pressing a key, and getting past what an agent needn't answer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.envs.shared_code import SharedCode
 from oni_jax.envs.tasks import Task, nethack
 
 CHARACTER = "Agent-mon-hum-neu-mal"
@@ -28,33 +29,46 @@ KILL_TEXT = b"you kill "
 
 
 class GameArrays(NamedTuple):
-    """What N engines write on every key press. The terminal's rows are those of `tty_chars`."""
+    """What N engines write on every key press."""
 
     blstats: np.ndarray  # [N, 27] int64
     message: np.ndarray  # [N, 256] uint8
     glyphs: np.ndarray  # [N, 21, 79] int16
-    tty_chars: np.ndarray  # [N, 24, 80] uint8
-    tty_colors: np.ndarray  # [N, 24, 80] int8
     internal: np.ndarray  # [N, 9] int32
     program_state: np.ndarray  # [N, 6] int32
+    screen: Mapping[str, np.ndarray]  # more of them, by the engine's names; see screens.VIEWS
+
+    def of_game(self, i: int) -> dict[str, np.ndarray]:
+        """Row i of each, by the engine's names."""
+        arrays = {**self._asdict(), **self.screen}
+        del arrays["screen"]
+        return {name: array[i] for name, array in arrays.items()}
 
 
 class NetHackGame:
     """An engine that writes into row i of `arrays`, and the task's way of pressing keys.
+
+    Args:
+      task: what is played.
+      arrays: of the group.
+      i: this game's row.
+      shared_code: the code that the process's games share; None: they don't.
 
     Attributes:
       message: the observation's message, zeros and all; b"" when there is none.
       kill_count: steps of this episode taken after a message about a kill.
     """
 
-    def __init__(self, task: Task, arrays: GameArrays, i: int):
+    def __init__(self, task: Task, arrays: GameArrays, i: int, shared_code: SharedCode | None = None):
         self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
         self._engine = self._nethack._pynethack
-        self._engine.set_buffers(**{name: array[i] for name, array in arrays._asdict().items()})
+        self._engine.set_buffers(**arrays.of_game(i))
         # Reading a number from a memoryview takes half the time of reading it from an array.
         self._internal = memoryview(arrays.internal[i])
         self._program_state = memoryview(arrays.program_state[i])
         self._message = memoryview(arrays.message[i])
+        self._shared_code = shared_code
+        self._starts = 0
         self._extended = task.extended
         self._questions_left = CONTINUAL_QUESTIONS_LEFT if task.continual else QUESTIONS_LEFT
         self._item_prompts = (EAT_PROMPT, DRINK_PROMPT) if task.extended else (EAT_PROMPT,)
@@ -66,6 +80,9 @@ class NetHackGame:
         """Starts the episode of these seeds, up to its first turn."""
         self._engine.set_initial_seeds(core_seed, display_seed, False, None)
         self._engine.reset()
+        if self._shared_code:  # an episode begins with loading the library anew
+            self._shared_code.share(self._nethack.dlpath, compare=self._starts == 0)
+        self._starts += 1
         for _ in range(MAX_OPENING_PRESSES):
             if self._program_state[3]:  # in the move loop
                 break

@@ -22,7 +22,9 @@ def _nethack_spec(name: str, with_glyphs: bool) -> EnvSpec:
 def _make_nethack(config: EnvConfig, num_envs: int, seed: int, first_index: int, with_glyphs: bool) -> VectorEnv:
     seeds = nethack.episode_seeds(seed)
     task = tasks.TASKS[config.root_env]
-    return nethack.NetHackVectorEnv(task, num_envs, seeds, first_index, config.max_episode_steps, with_glyphs)
+    return nethack.NetHackVectorEnv(
+        task, num_envs, seeds, first_index, config.max_episode_steps, with_glyphs, config.view, config.share_code
+    )
 
 
 def _small(name: str, spec: EnvSpec, env_class: type[catch.CatchVectorEnv] | type[memory.MemoryVectorEnv]) -> Family:

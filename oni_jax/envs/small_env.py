@@ -64,6 +64,9 @@ class SmallVectorEnv:
             records["is_first"] = ended
         self.observe(records)
 
+    def note(self) -> str:
+        return ""
+
     def close(self) -> None:
         pass
 

@@ -4,6 +4,7 @@ import nle.nethack
 import numpy as np
 import pytest
 
+from oni_jax.envs.nethack import engine_array
 from oni_jax.envs.nethack_game import GameArrays, NetHackGame
 from oni_jax.envs.tasks import TASKS
 
@@ -55,9 +56,9 @@ def make_game(monkeypatch):
     monkeypatch.setattr(nle.nethack, "Nethack", FakeNethack)
 
     def make(task, message=b""):
-        shapes = {name: (1, *nle.nethack.OBSERVATION_DESC[name]["shape"]) for name in GameArrays._fields}
-        types = {name: nle.nethack.OBSERVATION_DESC[name]["dtype"] for name in GameArrays._fields}
-        game = NetHackGame(TASKS[task], GameArrays(**{n: np.zeros(shapes[n], types[n]) for n in shapes}), 0)
+        names = [name for name in GameArrays._fields if name != "screen"]
+        arrays = GameArrays(**{name: engine_array(name, 1) for name in names}, screen={})
+        game = NetHackGame(TASKS[task], arrays, 0)
         game._engine.show(NOTHING, message)
         game.start(0, 0)
         return game
