@@ -117,3 +117,20 @@ def test_what_cannot_be_saved_is_told_and_ends_nothing(three, capsys, monkeypatc
     newest = restore(three)
     assert newest is not None
     assert_equal(newest, saved(3))
+
+
+def test_what_is_saved_may_be_overwritten_at_once(tmp_path):
+    """The next update reuses the memory of the state that is being saved in the background."""
+    overwrite = jax.jit(lambda x: x + 1, donate_argnums=0)
+    state = jnp.arange(1_000_000.0)
+    checkpoints = Checkpoints(str(tmp_path))
+    checkpoints.save(1, Saved({"x": state}, {}, {}))
+    for _ in range(3):
+        state = overwrite(state)
+    state.block_until_ready()
+    checkpoints.close()
+    checkpoints = Checkpoints(str(tmp_path))
+    restored = checkpoints.restore({"x": state})
+    checkpoints.close()
+    assert restored is not None
+    np.testing.assert_array_equal(restored.state["x"], np.arange(1_000_000.0))
