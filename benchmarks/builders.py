@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.samples import ROOT_ENV, sample_batch, sample_records
+from benchmarks.harness import ROOT_ENV
+from benchmarks.samples import sample_batch, sample_records
 from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype

@@ -22,6 +22,7 @@ REPEATS = flags.DEFINE_integer(
 )
 JSON = flags.DEFINE_string("json", "", "File for the figures.")
 
+ROOT_ENV = "NetHackScoreExtendedActions-v1"  # the task that is measured
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-checkpoint", "gymnasium", "torch")
 
 T = TypeVar("T")

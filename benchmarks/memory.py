@@ -13,19 +13,17 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import harness, programs
+from benchmarks import harness
 from benchmarks.stepper import Stepper, Workload
+from benchmarks.training import SMOKE_FLAGS, memory_of, train
 
+FLAGS = "--batch_size=4096 --train_for_seconds=30"
 _GAMES = flags.DEFINE_list("games", None, "Numbers of games in a process. (default: 1,20,128; 1,4 with --smoke)")
 _STEPS = flags.DEFINE_integer("steps", 100, "Steps of each game before its memory is read.", 1)
 _TRAIN_FLAGS = flags.DEFINE_string(
-    "train_flags",
-    None,
-    "Flags of the training. (default: --train_for_seconds=30 --batch_size=4096; small with --smoke)",
+    "train_flags", None, f"Flags of the training. (default: {FLAGS}; small with --smoke)"
 )
 
-FULL_TRAINING = ("--train_for_seconds=30", "--batch_size=4096")
-SMALL_TRAINING = ("--train_for_seconds=1", *programs.SMALL)
 
 # Trains, then prints what the device says of its memory.
 TRAIN_AND_TELL = """
@@ -48,7 +46,7 @@ def play(num_games: int, num_steps: int, share_code: bool) -> harness.Work:
         stepper = Stepper(workload, "terminal", share_code)
         stepper.run(workload.actions()[1])
     yield
-    num_bytes = programs.memory_of(os.getpid())
+    num_bytes = memory_of(os.getpid())
     if stepper:
         stepper.close()
     return num_bytes
@@ -72,10 +70,10 @@ def measure_games(counts: Sequence[int], num_steps: int, share_code: bool) -> di
 def measure_training(train_flags: Sequence[str]) -> dict[str, Any]:
     """Peak of all processes of a training, and of the device's memory where it is counted."""
     variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    run = programs.train([*programs.WITHOUT_LABELS, *train_flags], variables, ("-c", TRAIN_AND_TELL))
+    run = train("none", train_flags, variables=variables, program=("-c", TRAIN_AND_TELL))
     device: Mapping[str, int] = json.loads(run.output.splitlines()[-1]) or {}
     return {
-        "peak_bytes": run.peak_bytes,
+        "peak_bytes": max(run.memory_bytes),
         "device_peak_bytes": device.get("peak_bytes_in_use"),
         "flags": shlex.join(train_flags),
     }
@@ -84,7 +82,7 @@ def measure_training(train_flags: Sequence[str]) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     del argv
     counts = [int(count) for count in _GAMES.value or harness.sized([1, 20, 128], [1, 4])]
-    own_flags = shlex.split(_TRAIN_FLAGS.value) if _TRAIN_FLAGS.value else harness.sized(FULL_TRAINING, SMALL_TRAINING)
+    own_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized(FLAGS, SMOKE_FLAGS))
     figures = {
         "shared_code": measure_games(counts, _STEPS.value, share_code=True),
         "own_code": measure_games(counts, _STEPS.value, share_code=False),

@@ -14,7 +14,6 @@ from absl import app, flags
 
 from benchmarks import harness
 from benchmarks.acting import measure_acting
-from benchmarks.programs import ROOT_ENV
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
@@ -37,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     del argv
     secs = _SECS.value or harness.sized(10.0, 1.0)
     values = {
-        "root_env": ROOT_ENV,
+        "root_env": harness.ROOT_ENV,
         "num_workers": _PROCESSES.value or len(os.sched_getaffinity(0)),
         "num_envs_per_worker": _GAMES.value or harness.sized(128, 16),
         "batch_size": _BATCH_SIZE.value,

@@ -9,7 +9,6 @@ from oni_jax.learner.batches import HostBatch
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.types import CaptionBatch, EnvSpec
 
-ROOT_ENV = "NetHackScoreExtendedActions-v1"
 WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
 PHRASES = (
     b"You hit the newt",

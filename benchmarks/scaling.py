@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from benchmarks import harness, programs
+from benchmarks import harness
 from benchmarks.acting import measure_acting
 from benchmarks.builders import PolicyStep
+from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.config import Config, with_values
 
 _PROCESSES = flags.DEFINE_list("processes", None, "Actor processes. (default: powers of two up to the cores)")
@@ -26,7 +27,7 @@ _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", None, "Of training. (default: 512,1024,2048,4096,8192; 128 with --smoke)"
 )
 _STEP_SIZES = flags.DEFINE_list(
-    "step_sizes", None, "Games in an inference step. (default: 2,8,32,128,512,2048; 2,8 with --smoke)"
+    "step_sizes", None, "Games in an inference step. (default: 2,8,32,128,512,2048; 16 with --smoke)"
 )
 _SECS = flags.DEFINE_float("secs", None, "Seconds of each measurement of acting. (default: 5; 1 with --smoke)")
 _TRAIN_STEPS = flags.DEFINE_integer(
@@ -44,7 +45,7 @@ def measure_acting_sizes(processes: Sequence[int], games: Sequence[int], secs: f
     sides = {}
     for num_workers in processes:
         for num_games in games:
-            values = {"root_env": programs.ROOT_ENV, "num_workers": num_workers, "num_envs_per_worker": num_games}
+            values = {"root_env": harness.ROOT_ENV, "num_workers": num_workers, "num_envs_per_worker": num_games}
             config = with_values(Config(), values)
             name = f"{num_workers}_processes_{num_games}_games"
             sides[name] = functools.partial(measure_acting, config, False, secs / 2, secs)
@@ -62,7 +63,7 @@ def measure_training(
     def measure(size: int) -> float:
         steps = max(num_steps, 6 * size)
         sizes = (f"--batch_size={size}", f"--train_for_env_steps={steps}", "--log_every_sec=0.1")
-        return programs.train([*programs.WITHOUT_LABELS, *train_flags, *sizes]).env_steps_per_sec()
+        return train("none", [*train_flags, *sizes]).env_steps_per_sec()
 
     sides = {f"batch_{size}": functools.partial(measure, size) for size in batch_sizes}
     return {
@@ -91,9 +92,9 @@ def main(argv: Sequence[str]) -> None:
     processes = numbers(_PROCESSES, powers_of_two(len(os.sched_getaffinity(0))), [1])
     games = numbers(_GAMES, [8, 32, 128], [4])
     batch_sizes = numbers(_BATCH_SIZES, [512, 1024, 2048, 4096, 8192], [128])
-    step_sizes = numbers(_STEP_SIZES, [2, 8, 32, 128, 512, 2048], [2, 8])
+    step_sizes = numbers(_STEP_SIZES, [2, 8, 32, 128, 512, 2048], [16])
     train_steps = _TRAIN_STEPS.value or harness.sized(60_000, 1_280)
-    train_flags = shlex.split(_TRAIN_FLAGS.value or "") or harness.sized([], programs.SMALL)
+    train_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized("", SMALL_FLAGS))
     figures = {
         "acting": measure_acting_sizes(processes, games, secs, repeats),
         "training": measure_training(batch_sizes, train_steps, train_flags, repeats),

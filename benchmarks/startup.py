@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks import harness, programs
+from benchmarks import harness
+from benchmarks.training import SMALL_FLAGS, train
 
 _TRAIN_FLAGS = flags.DEFINE_string("train_flags", None, "Flags of every run. (default: none; small with --smoke)")
 
@@ -21,16 +22,15 @@ ONE_UPDATE = ("--log_every_sec=0.001", "--train_for_env_steps=1", "--save_every_
 
 def measure(train_flags: Sequence[str]) -> dict[str, float]:
     """Seconds of a cold start and of the warm one after it."""
-    words = [*programs.WITHOUT_LABELS, *ONE_UPDATE, *train_flags]
+    words = [*ONE_UPDATE, *train_flags]
     with tempfile.TemporaryDirectory() as cache:
         variables = {"JAX_COMPILATION_CACHE_DIR": cache}
-        return {name: programs.train(words, variables).first_row_secs for name in ("cold_secs", "warm_secs")}
+        return {name: train("none", words, variables=variables).first_row_secs for name in ("cold_secs", "warm_secs")}
 
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    small = harness.sized((), programs.SMALL)
-    train_flags = small if _TRAIN_FLAGS.value is None else shlex.split(_TRAIN_FLAGS.value)
+    train_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized("", SMALL_FLAGS))
     starts = [measure(train_flags) for _ in range(harness.num_repeats(3))]
     figures = {name: harness.spread([start[name] for start in starts]) for name in ("cold_secs", "warm_secs")}
     harness.write_report(harness.JSON.value, figures)

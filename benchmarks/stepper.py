@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.programs import ROOT_ENV
+from benchmarks.harness import ROOT_ENV
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.nethack import NetHackVectorEnv, episode_seeds
 from oni_jax.envs.tasks import TASKS

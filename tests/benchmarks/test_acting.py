@@ -6,14 +6,15 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks import programs
 from benchmarks.acting import measure_acting
+from benchmarks.harness import ROOT_ENV
+from benchmarks.training import Run, memory_of
 from oni_jax.config import Config, with_values
 
 VALUES = {"num_workers": 1, "num_envs_per_worker": 4, "batch_size": 128, "actor_pool": "serial"}
 
 
-@pytest.mark.parametrize("root_env, empty_games", [("Catch-v0", False), (programs.ROOT_ENV, True)])
+@pytest.mark.parametrize("root_env, empty_games", [("Catch-v0", False), (ROOT_ENV, True)])
 def test_steps_arrive(root_env, empty_games):
     config = with_values(Config(), {**VALUES, "root_env": root_env})
     figures = measure_acting(config, empty_games, warm_up_secs=0.0, secs=0.2)
@@ -23,12 +24,12 @@ def test_steps_arrive(root_env, empty_games):
 
 def test_the_speed_of_a_run_leaves_out_its_first_third():
     rows = [{"env_steps": 100 * i, "secs": max(0, i - 3)} for i in range(1, 10)]  # the first 300 in no time
-    run = programs.Run(math.nan, 0, rows, "")
+    run = Run(rows, {}, math.nan, [], [], "")
     assert run.env_steps_per_sec() == 100
 
 
 def test_memory_counts_what_was_touched():
-    before = programs.memory_of(os.getpid())
+    before = memory_of(os.getpid())
     touched = np.ones(20_000_000, np.uint8)
-    assert 15e6 < programs.memory_of(os.getpid()) - before < 30e6
+    assert 15e6 < memory_of(os.getpid()) - before < 30e6
     del touched
