@@ -17,7 +17,7 @@ from benchmarks import harness
 from benchmarks.stepper import Stepper, Workload
 from benchmarks.training import SMOKE_FLAGS, memory_of, train
 
-FLAGS = "--batch_size=4096 --train_for_seconds=30"
+FLAGS = "--batch_size=4096 --train_for_env_steps=20480"
 _GAMES = flags.DEFINE_list("games", None, "Numbers of games in a process. (default: 1,20,128; 1,4 with --smoke)")
 _STEPS = flags.DEFINE_integer("steps", 100, "Steps of each game before its memory is read.", 1)
 _TRAIN_FLAGS = flags.DEFINE_string(
