@@ -1,7 +1,8 @@
 """One game of NetHack: pressing a key, and getting past what an agent needn't answer."""
 
+import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,30 @@ FIRST_CHOICE = re.compile(rb"\[([a-zA-Z]+)")
 KEPT_MESSAGE = b"You descend the stairs."
 SKILL_MESSAGE = b"You feel more confident in"
 KILL_TEXT = b"you kill "
+
+
+class MessageFacts(NamedTuple):
+    """What a message tells, worked out once for each text: games say the same things over and over."""
+
+    kill: bool
+    skill: bool
+    kept: bool  # it outlives the key that dismisses it
+    item_prompts: frozenset[bytes]
+    first_choice: int | None  # the first item offered
+    questions: frozenset[bytes]
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def message_facts(message: bytes) -> MessageFacts:
+    choices = FIRST_CHOICE.search(message)
+    return MessageFacts(
+        kill=KILL_TEXT in message.lower(),
+        skill=SKILL_MESSAGE in message,
+        kept=KEPT_MESSAGE in message,
+        item_prompts=frozenset(prompt for prompt in (EAT_PROMPT, DRINK_PROMPT) if prompt in message),
+        first_choice=choices[1][0] if choices else None,
+        questions=frozenset(question for question in QUESTIONS_LEFT if question in message),
+    )
 
 
 class GameArrays(NamedTuple):
@@ -72,7 +97,7 @@ class NetHackGame:
         self._extended = task.extended
         self._questions_left = CONTINUAL_QUESTIONS_LEFT if task.continual else QUESTIONS_LEFT
         self._item_prompts = (EAT_PROMPT, DRINK_PROMPT) if task.extended else (EAT_PROMPT,)
-        self.message = b""
+        self._read_message()
         self.kill_count = 0
         self.in_normal_game: Callable[[], bool] = self._engine.in_normal_game
 
@@ -94,23 +119,20 @@ class NetHackGame:
 
     def press(self, key: int) -> bool:
         """Presses an agent's key, then the known ones. Returns whether the hero is dead."""
-        if self.message:
-            if KILL_TEXT in self.message.lower():
-                self.kill_count += 1
-            for prompt in self._item_prompts:
-                if prompt in self.message:
-                    key = self._item_key(key)
-                    break
-        engine, internal = self._engine, self._internal
+        facts, engine, internal = self._facts, self._engine, self._internal
+        self.kill_count += facts.kill
+        if facts.item_prompts and not facts.item_prompts.isdisjoint(self._item_prompts):
+            # Yes to a question for an item takes the first one offered; any other key declines.
+            key = facts.first_choice if facts.first_choice is not None and key == YES else SPACE
         engine.step(key)
-        message = self.message = self._message.tobytes() if self._message[0] else b""
+        self._read_message()
         if engine.done():
             return True
         if (
             internal[IN_MORE]
             or internal[IN_QUESTION]
             or internal[IN_LINE_INPUT]
-            or (self._extended and (key == CAST or SKILL_MESSAGE in message))
+            or (self._extended and (key == CAST or self._facts.skill))
         ):
             return self._press_known(key, self._questions_left)
         return False
@@ -130,13 +152,9 @@ class NetHackGame:
 
     def _read_message(self) -> None:
         self.message = self._message.tobytes() if self._message[0] else b""
+        self._facts = message_facts(self.message)
 
-    def _item_key(self, key: int) -> int:
-        """Yes to a question for an item takes the first one offered; any other key declines."""
-        choices = FIRST_CHOICE.search(self.message)
-        return choices[1][0] if choices and key == YES else SPACE
-
-    def _press_known(self, pressed: int, questions_left: tuple[bytes, ...]) -> bool:
+    def _press_known(self, pressed: int, questions_left: Collection[bytes]) -> bool:
         """Answers for the agent until the game waits for the agent. Returns whether the game is over."""
         engine, internal = self._engine, self._internal
         enhance = False
@@ -145,9 +163,9 @@ class NetHackGame:
                 if pressed == CAST:
                     engine.step(FIRST_ITEM)
                     self._read_message()
-                enhance = enhance or SKILL_MESSAGE in self.message
+                enhance = enhance or self._facts.skill
             if internal[IN_MORE]:
-                kept = self.message if KEPT_MESSAGE in self.message else b""
+                kept = self.message if self._facts.kept else b""
                 engine.step(pressed := SPACE)
                 if kept:
                     self._message[:] = kept
@@ -158,7 +176,7 @@ class NetHackGame:
                 self._read_message()
                 continue
             if internal[IN_QUESTION]:
-                if any(question in self.message for question in questions_left):
+                if not self._facts.questions.isdisjoint(questions_left):
                     break
                 engine.step(pressed := ESCAPE)
                 self._read_message()
