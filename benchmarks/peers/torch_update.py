@@ -53,7 +53,10 @@ class TorchPolicy(nn.Module):
 
     def forward(self, inputs: TorchInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """-> logits [T+1, B, A], values [T+1, B]."""
-        images = (inputs.images.flatten(0, 1).float() - self._mean) / self._scale
+        images = inputs.images.flatten(0, 1).float()
+        if self._mean:
+            images -= self._mean
+        images /= self._scale
         images = self.image(self.convolutions(images)).unflatten(0, inputs.is_first.shape)
         messages = self.message(inputs.message.float() / 255)
         encoded = torch.cat([images, self.vector(inputs.vector_obs), inputs.vector_obs, messages], dim=-1)
@@ -197,13 +200,19 @@ class TorchUpdate:
         ours: as it is before it has run.
         precision: float32, bfloat16 or tf32.
         compiled: through torch.compile.
+        channels_last: how images and convolutions lie in memory.
     """
 
-    def __init__(self, ours: Update, precision: str = "float32", compiled: bool = False):
+    def __init__(self, ours: Update, precision: str = "float32", compiled: bool = False, channels_last: bool = False):
         trajectory, batch = ours.loss_inputs()
         self._inputs = torch_inputs(trajectory.observations, trajectory.is_first, trajectory.initial_core_state)
         self._batch, self._learner = to_tensors(batch, device()), ours.config.learner
         self.policy = torch_policy(ours.config.network, ours.state.params, self._inputs, ours.policy.num_actions)
+        if channels_last:
+            self.policy.convolutions.to(memory_format=torch.channels_last)
+            images = self._inputs.images
+            turned = images.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+            self._inputs = self._inputs._replace(images=turned.unflatten(0, images.shape[:2]))
         config, weights = self._learner, self.policy.parameters()
         betas = config.adam_beta1, config.adam_beta2
         self._adam = torch.optim.Adam(weights, config.learning_rate, betas, config.adam_eps, fused=True)
