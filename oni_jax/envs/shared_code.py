@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from oni_jax.envs.tasks import nethack
 
-MAP_FIXED, MAP_POPULATE = 0x10, 0x8000  # Linux's, which `mmap` lacks
+MAP_FIXED = 0x10  # Linux's, which `mmap` lacks
 MAP_FAILED = ctypes.c_void_p(-1).value
 RTLD_NOLOAD = 4
 PT_LOAD, PF_EXECUTE, PF_WRITE = 1, 1, 2
@@ -96,7 +96,7 @@ class SharedCode:
             if _libc.memcmp(base + segment.offset, self._installed + segment.offset, segment.num_bytes) != 0:
                 raise CannotShareError("a game's library is not the installed one")
         for segment in self._segments:
-            address, flags = base + segment.offset, mmap.MAP_PRIVATE | MAP_FIXED | MAP_POPULATE
+            address, flags = base + segment.offset, mmap.MAP_PRIVATE | MAP_FIXED
             mapped = _libc.mmap(address, segment.num_bytes, segment.protection, flags, self._file, segment.offset)
             if mapped != address:
                 raise CannotShareError(f"mmap failed: {os.strerror(ctypes.get_errno())}")
