@@ -62,7 +62,11 @@ def measure_training(
 
     def measure(size: int) -> float:
         steps = max(num_steps, 6 * size)
-        sizes = (f"--batch_size={size}", f"--train_for_env_steps={steps}", "--log_every_sec=0.1")
+        sizes = (
+            f"--batch_size={size}",
+            f"--train_for_env_steps={steps}",
+            f"--log_every_sec={harness.sized(1.0, 0.01)}",
+        )
         return train("none", [*train_flags, *sizes]).env_steps_per_sec()
 
     sides = {f"batch_{size}": functools.partial(measure, size) for size in batch_sizes}

@@ -43,6 +43,8 @@ class Run(NamedTuple):
         """After the first third of the steps: compiling is over, and the ring has filled."""
         last = self.rows[-1]
         first = next(row for row in self.rows if row["env_steps"] >= last["env_steps"] / 3)
+        if first is last:
+            raise RuntimeError("a run of more rows of metrics is needed: train for longer, or log more often")
         return (last["env_steps"] - first["env_steps"]) / (last["secs"] - first["secs"])
 
 
