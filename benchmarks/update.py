@@ -19,6 +19,7 @@ from absl import app, flags
 
 from benchmarks.builders import Update, config_of, count_compilations, flops_per_frame
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from oni_jax.networks.precision import PRECISIONS
 from oni_jax.rewards.registry import REWARD_TYPES
 
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", None, "Frames in an update. (default: 1024,4096; 64 with --smoke)")
@@ -31,10 +32,9 @@ _SECS = flags.DEFINE_float("secs", 2.0, "Seconds of each measurement, at least."
 def matrix_product(precision: str) -> tuple[Callable[[], Any], int]:
     """Some large products of square matrices: what makes and waits for them, warmed up, and their FLOPs."""
     size, count = sized(8192 if jax.default_backend() == "gpu" else 3072, 256), 5
-    dtype = jnp.bfloat16 if precision == "bfloat16" else jnp.float32
+    dtype, float32_products = PRECISIONS[precision]
     one, other = jax.random.normal(jax.random.key(0), (2, size, size), dtype)
-    algorithm = {"float32": "highest", "tf32": "tensorfloat32"}.get(precision)
-    product = functools.partial(jax.jit(functools.partial(jnp.matmul, precision=algorithm)), one, other)
+    product = functools.partial(jax.jit(functools.partial(jnp.matmul, precision=float32_products)), one, other)
 
     def multiply() -> None:
         jax.block_until_ready([product() for _ in range(count)])
