@@ -27,7 +27,7 @@ _PRECISIONS = flags.DEFINE_list("precisions", ["float32"], "Precisions of the po
 _SECS = flags.DEFINE_float("secs", 1.0, "Seconds of each measurement, at least.")
 IN_FLIGHT = 3
 CALLS_AT_ONCE = 10
-ROUND_TRIP_SIZE = 1024
+ROUND_TRIP_SIZE, ROUND_TRIP_SECS = 1024, 4.0
 
 
 def run(step: PolicyStep, in_flight: int) -> None:
@@ -75,9 +75,8 @@ def round_trip(precision: str) -> dict[str, Any]:
     run(step, 1)
     percentiles = {50: [], 99: []}
     for _ in range(num_repeats()):
-        millis = []
-        for _ in range(sized(200, 3)):
-            start = time.perf_counter()
+        millis, end = [], time.perf_counter() + sized(ROUND_TRIP_SECS, 0.0)
+        while (start := time.perf_counter()) < end or not millis:
             np.asarray(step.start())
             millis.append(1e3 * (time.perf_counter() - start))
         for percent, values in percentiles.items():
