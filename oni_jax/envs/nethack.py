@@ -115,6 +115,7 @@ class NetHackVectorEnv:
         self._shared_code = SharedCode() if share_code else None
         self._directory = tempfile.TemporaryDirectory(prefix="oni_jax_games_")
         self._games = self._make_games()
+        self._press_raw = [game.press_raw for game in self._games]
         self._episodes = [-1] * num_envs
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
@@ -133,10 +134,9 @@ class NetHackVectorEnv:
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         np.copyto(self.previous_blstats, self.arrays.blstats)
         np.copyto(self._previous_glyphs, self.arrays.glyphs)
-        keys = self._task.keys
-        dead = [game.press(keys[action]) for game, action in zip(self._games, actions.tolist(), strict=True)]
+        dead = self._press(actions)
         self._lengths += 1
-        rewards = self._judge(np.array(dead))
+        rewards = self._judge(dead)
         self._returns += rewards
         self._remember_levels_left()
 
@@ -158,7 +158,7 @@ class NetHackVectorEnv:
     def close(self) -> None:
         for game in self._games:
             game.close()
-        self._games = []
+        self._games, self._press_raw = [], []
         self._directory.cleanup()
         if self._shared_code:
             self._shared_code.close()
@@ -194,6 +194,14 @@ class NetHackVectorEnv:
         self._returns[i] = 0
         self._paid[i] = False
         self._known_squares[i].clear()  # ONI: the published 23-action tasks forget to, and count on
+
+    def _press(self, actions: np.ndarray) -> np.ndarray:
+        """Every game's step; returns [N] bool, whose hero is dead."""
+        games, keys = self._games, self._task.keys
+        pressed = [game.translate(keys[action]) for game, action in zip(games, actions.tolist(), strict=True)]
+        for press, key in zip(self._press_raw, pressed):
+            press(key)
+        return np.array([game.settle(key) for game, key in zip(games, pressed)])
 
     def _judge(self, dead: np.ndarray) -> np.ndarray:
         """Writes the end status of all games and returns their rewards [N]."""

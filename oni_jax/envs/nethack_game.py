@@ -99,6 +99,7 @@ class NetHackGame:
         self._item_prompts = (EAT_PROMPT, DRINK_PROMPT) if task.extended else (EAT_PROMPT,)
         self._read_message()
         self.kill_count = 0
+        self.press_raw: Callable[[int], None] = self._engine.step
         self.in_normal_game: Callable[[], bool] = self._engine.in_normal_game
 
     def start(self, core_seed: int, display_seed: int) -> None:
@@ -119,15 +120,27 @@ class NetHackGame:
 
     def press(self, key: int) -> bool:
         """Presses an agent's key, then the known ones. Returns whether the hero is dead."""
-        facts, engine, internal = self._facts, self._engine, self._internal
+        key = self.translate(key)
+        self.press_raw(key)
+        return self.settle(key)
+
+    # The three parts of it: a group's games take each of them in turn, which keeps its code in the processor's caches.
+
+    def translate(self, key: int) -> int:
+        """The key that the agent's key stands for, now that it acts upon the message."""
+        facts = self._facts
         self.kill_count += facts.kill
         if facts.item_prompts and not facts.item_prompts.isdisjoint(self._item_prompts):
             # Yes to a question for an item takes the first one offered; any other key declines.
-            key = facts.first_choice if facts.first_choice is not None and key == YES else SPACE
-        engine.step(key)
+            return facts.first_choice if facts.first_choice is not None and key == YES else SPACE
+        return key
+
+    def settle(self, key: int) -> bool:
+        """After `key` was pressed: presses the known ones. Returns whether the hero is dead."""
         self._read_message()
-        if engine.done():
+        if self._engine.done():
             return True
+        internal = self._internal
         if (
             internal[IN_MORE]
             or internal[IN_QUESTION]

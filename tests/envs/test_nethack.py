@@ -153,7 +153,7 @@ def test_success_ends_an_episode_once_the_goal_is_reached():
 
 def test_death_goes_before_the_limit(monkeypatch):
     env = make_env(max_episode_steps=1)
-    monkeypatch.setattr(env._games[0], "press", lambda key: True)
+    monkeypatch.setattr(env._games[0], "settle", lambda key: True)
     monkeypatch.setattr(env._games[0], "quit", lambda: pytest.fail("a dead hero can't quit"))
     records, _, _ = play(env, random_actions(1, 1))
     assert records["terminated"][1, 0] and not records["truncated"][1, 0]
