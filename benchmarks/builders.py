@@ -1,9 +1,7 @@
 """What is measured, built as a run builds it, on sampled data. Without flags: tests use it too."""
 
-import contextlib
-import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,11 +15,11 @@ from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec
-from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
+from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
 from oni_jax.learner.batches import make_unpack_fn, pack
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, make_loss_fn
-from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
+from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.ops import losses, shaping
@@ -52,14 +50,14 @@ class Update:
         params = init_params(policy, spec, key)
         self.state = TrainState(params, optimizer.init(params), reward.init(key), key)
         loss_fn = make_loss_fn(policy.apply, config.learner, config.reward)
-        self._update = jax.jit(make_update_fn(loss_fn, reward, optimizer, self.unpack))
+        self._update = jit_update(make_update_fn(loss_fn, reward, optimizer, self.unpack))
         self.policy, self.reward, self.captions, self.config = policy, reward, batch.captions, config
 
     def run(self, num_updates: int) -> float:
         """Returns the last update's loss when all are done."""
         metrics: Mapping[str, Any] = {}
         for _ in range(num_updates):
-            self.state, metrics = self._update(self.state, self.packed)
+            self.state, metrics, _ = self._update(self.state, self.packed)
         return float(jax.block_until_ready((self.state, metrics))[1]["loss"])
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
@@ -93,7 +91,7 @@ class PolicyStep:
         self.records = sample_records((batch_size,), spec, np.random.default_rng(0))
         self._states = CoreStates(policy.initial_state(batch_size), policy.initial_state(batch_size))
         step = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
-        self._step, self._num_calls = jax.jit(step), 0
+        self._step, self._num_calls = jit_policy_step(step), 0
         self._calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
         self.network, self.num_actions = config.network, spec.num_actions
 
@@ -127,22 +125,3 @@ def flops_per_frame(params: PyTree, config: Config) -> int:
             layer = path[-2].key
             total += 2 * math.prod(kernel.shape) * positions.get(layer, 1) * (2 if layer in first else 3)
     return total
-
-
-@dataclasses.dataclass
-class Compilations:
-    count: int = 0
-
-    def note(self, event: str, duration_secs: float, **_: Any) -> None:
-        self.count += event == "/jax/core/compile/backend_compile_duration"
-
-
-@contextlib.contextmanager
-def count_compilations() -> Iterator[Compilations]:
-    """Counts what JAX compiles meanwhile."""
-    compilations = Compilations()
-    jax.monitoring.register_event_duration_secs_listener(compilations.note)
-    try:
-        yield compilations
-    finally:
-        jax.monitoring.unregister_event_duration_listener(compilations.note)

@@ -11,14 +11,16 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib import util
 from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks.builders import PolicyStep, count_compilations
+from benchmarks.builders import PolicyStep
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from oni_jax.learner.compilations import CompilationCounter
 
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", None, "Observations in a call. (default: 10,32,64,128,256; 16 with --smoke)"
@@ -55,7 +57,7 @@ def measure(batch_size: int, precision: str) -> dict[str, Any]:
     for call in calls.values():
         call()
     num_frames, secs = CALLS_AT_ONCE * batch_size, sized(_SECS.value, 0.0)
-    with count_compilations() as compilations:
+    with closing(CompilationCounter()) as compilations:
         rates = alternate(
             {name: functools.partial(measure_rate, call, num_frames, secs) for name, call in calls.items()},
             num_repeats(),

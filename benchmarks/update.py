@@ -10,6 +10,7 @@ computing it, and is credited with it all the same.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from importlib import util
 from typing import Any, NamedTuple
 
@@ -17,8 +18,9 @@ import jax
 import jax.numpy as jnp
 from absl import app, flags
 
-from benchmarks.builders import Update, config_of, count_compilations, flops_per_frame
+from benchmarks.builders import Update, config_of, flops_per_frame
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.networks.precision import PRECISIONS
 from oni_jax.rewards.registry import REWARD_TYPES
 
@@ -95,7 +97,7 @@ def measure(batch_size: int, precision: str) -> dict[str, Any]:
         name: functools.partial(measure_rate, call, count * batch_size, secs) for name, call in calls.items()
     }
     sides["matrix_product"] = functools.partial(measure_rate, *matrix_product(precision), secs / 4)
-    with count_compilations() as compilations:
+    with closing(CompilationCounter()) as compilations:
         rates = alternate(sides, num_repeats())
     peaks, flops = rates.pop("matrix_product"), flops_per_frame(ours.state.params, ours.config)
     row = {
