@@ -63,9 +63,15 @@ def jit_update(update: Update) -> Callable[[TrainState, PackedBatch], tuple[Trai
     """
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def donating(rest: TrainState, params: PyTree, batch: PackedBatch) -> tuple[TrainState, Metrics, Array]:
+    def donating(rest: TrainState, params: PyTree, batch: PackedBatch) -> tuple[TrainState, PyTree, Metrics, Array]:
         state, metrics = update(rest._replace(params=params), batch)
         key, split_off = jax.random.split(state.key)
-        return state._replace(key=key), metrics, split_off
+        # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
+        # shapes are those of Adam's moments.
+        return state._replace(params=(), key=key), state.params, metrics, split_off
 
-    return lambda state, batch: donating(state._replace(params=()), state.params, batch)
+    def step(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics, Array]:
+        rest, params, metrics, split_off = donating(state._replace(params=()), state.params, batch)
+        return rest._replace(params=params), metrics, split_off
+
+    return step
