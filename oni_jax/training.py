@@ -59,6 +59,7 @@ class Training:
         self._stats.add(np.array(progress.last_episodes))
         self._rate = RateMeter()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
+        self._notes: set[str] = set()  # told already
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
         self._started = time.monotonic()
@@ -101,13 +102,12 @@ class Training:
             acting.check()
             new_metrics = self._learner.step()
             if new_metrics is not None:
-                if metrics is None:
-                    self._print_notes()
                 metrics = new_metrics
                 self._count(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             ended = bool(stop) or self._at_limit()
             if metrics and (log_due() or ended):
+                self._print_notes()
                 row = self._row(metrics)
                 sinks.write(progress.env_steps, row)
                 view.update(row)
@@ -117,8 +117,11 @@ class Training:
                 self._save()
 
     def _print_notes(self) -> None:
+        """What the environments say of how they run, each text once."""
         for note in self._exchange.ring.notes():
-            print(note, flush=True)
+            if note not in self._notes:
+                self._notes.add(note)
+                print(note, flush=True)
 
     def _at_limit(self) -> bool:
         run = self._config.run

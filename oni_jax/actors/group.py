@@ -30,6 +30,7 @@ class Group:
         else:
             self._env.reset(out)
             self._started = True
+        if t in (0, ring.shape.rollout):  # the first row, and from then on the last of each trajectory
             ring.set_note(unit, self._env.note())
         ring.num_new[unit] = self._tracker.update(out, ring.new_ids[unit], ring.new_captions[unit])
         ring.busy_secs[unit] += time.perf_counter() - start

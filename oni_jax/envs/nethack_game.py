@@ -82,6 +82,8 @@ class NetHackGame:
     Attributes:
       message: the observation's message, zeros and all; b"" when there is none.
       kill_count: steps of this episode taken after a message about a kill.
+      press_raw: presses one key.
+      in_normal_game: whether the statistics are a game's.
     """
 
     def __init__(self, task: Task, arrays: GameArrays, i: int, shared_code: SharedCode | None = None):
@@ -118,13 +120,8 @@ class NetHackGame:
         self.kill_count = 0
         self._read_message()
 
-    def press(self, key: int) -> bool:
-        """Presses an agent's key, then the known ones. Returns whether the hero is dead."""
-        key = self.translate(key)
-        self.press_raw(key)
-        return self.settle(key)
-
-    # The three parts of it: a group's games take each of them in turn, which keeps its code in the processor's caches.
+    # A step is `translate`, `press_raw`, `settle`. A group's games take each of them in turn, which keeps its code in
+    # the processor's caches.
 
     def translate(self, key: int) -> int:
         """The key that the agent's key stands for, now that it acts upon the message."""

@@ -5,7 +5,8 @@ So a process has as many copies of the same instructions as it has games, and th
 processor's caches. Here the parts of a copy that nobody writes to are mapped over with pages of the installed file.
 
 What is mapped is what was there: a game's copy is compared first, byte by byte. Where anything is unexpected, games
-keep their own copies from then on, which are slower and otherwise the same.
+keep their own copies from then on, which are slower and otherwise the same. As with any library that a program has
+loaded, the installed file must not be overwritten in place while games run (pip replaces it, which is safe).
 """
 
 import ctypes
@@ -54,7 +55,7 @@ class _LinkMap(ctypes.Structure):
 
 
 class SharedCode:
-    """The installed library, mapped once for the games of a process. Closed after them.
+    """The installed library, for the games of a group. Closed after them.
 
     Attributes:
       failure: why games keep their own copies; None while they share.

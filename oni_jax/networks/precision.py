@@ -1,7 +1,8 @@
 """In what precision a network computes.
 
 Its observations enter in the type of `Precision.dtype`, and every product takes its parameters in the type of what
-they meet. Parameters, their gradients, what sums up over a batch, the recurrent state, logits and values are float32.
+they meet. Parameters, what sums up over a batch, the recurrent state, logits and values are float32 arrays; a kernel's
+gradient is a product in the type of its operands, handed on as float32.
 """
 
 from collections.abc import Callable

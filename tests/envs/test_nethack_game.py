@@ -70,7 +70,9 @@ def press(game, key, *script):
     """(keys the engine got, whether dead, message after) of the agent's key; `script`: the engine's answers."""
     engine = game._engine
     engine.script, engine.keys = list(script), []
-    dead = game.press(key)
+    key = game.translate(key)
+    game.press_raw(key)
+    dead = game.settle(key)
     assert not engine.script, "answers left over"
     return engine.keys, dead, game.message.rstrip(b"\0")
 
