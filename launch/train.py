@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from launch import flags
 from oni_jax.config import UserError
-from oni_jax.runtime import StopRequest
+from oni_jax.runtime import StopRequest, use_large_pages
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,6 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.wants_help(words):
         print(flags.help_text("python -m launch.train"))
         return 0
+    if argv is None:
+        use_large_pages()
     stop = StopRequest()
     try:
         with stop.installed():

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import signal
 import sys
 import threading
@@ -19,6 +20,19 @@ _PR_SET_PDEATHSIG = 1
 
 class ChildError(RuntimeError):
     """A child process failed; the text holds its traceback or exit code."""
+
+
+def use_large_pages() -> None:
+    """Starts this program anew, as the same process, with glibc's memory in large pages; children inherit it.
+
+    XLA takes its working memory anew for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a tenth
+    of the time. glibc reads the setting only when a program starts. Does nothing where $GLIBC_TUNABLES has it already.
+    """
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if platform.libc_ver()[0] == "glibc" and "glibc.malloc.hugetlb" not in tunables and sys.executable:
+        tunables = f"{tunables}:glibc.malloc.hugetlb=1".removeprefix(":")
+        command = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "GLIBC_TUNABLES": tunables})
 
 
 def start_child(
