@@ -18,11 +18,11 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
 from oni_jax.learner.batches import make_unpack_fn, pack
 from oni_jax.learner.loop import initial_key
-from oni_jax.learner.loss import LossInputs, make_loss_fn
+from oni_jax.learner.loss import LossInputs, loss_inputs, make_loss_fn
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
 from oni_jax.networks.policy import init_params, make_policy, with_tables
-from oni_jax.ops import losses, shaping
+from oni_jax.ops import shaping
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import make_reward
 from oni_jax.types import Array, PyTree, Trajectory
@@ -65,18 +65,8 @@ class Update:
         trajectory = jax.jit(self.unpack)(self.packed)
         learner, reward = self.config.learner, self.config.reward
         scored = self.reward.score(self.state.reward_state, trajectory, self.packed.features)
-        extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
         intrinsic = shaping.count_discount(scored.rewards, trajectory.caption_counts, reward.beta_count_exponent)
-        return trajectory, LossInputs(
-            actions=trajectory.actions,
-            behaviour_log_probs=losses.action_log_probs(trajectory.behaviour_logits, trajectory.actions),
-            old_values=trajectory.values,
-            rewards=shaping.mix_rewards(extrinsic, intrinsic, reward.extrinsic_reward_coeff, reward.llm_reward_coeff),
-            terminations=trajectory.terminations,
-            truncations=trajectory.truncations,
-            truncation_values=trajectory.truncation_values,
-            mask=trajectory.policy_lags < learner.max_policy_lag,
-        )
+        return trajectory, loss_inputs(trajectory, intrinsic, learner, reward)
 
 
 class PolicyStep:

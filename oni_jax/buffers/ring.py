@@ -60,7 +60,6 @@ class TrajectoryRing:
         self.new_captions = self._arrays["new_captions"].array  # [U, 2N, M] uint8
         self.num_new = self._arrays["num_new"].array  # [U] int32
         self.busy_secs = self._arrays["busy_secs"].array  # [U] float64
-
         self._notes = self._arrays["notes"].array
 
     def set_note(self, unit: int, note: str) -> None:

@@ -104,6 +104,21 @@ def appo_loss(
     return policy_loss + value_loss + exploration_loss, (metrics, targets)
 
 
+def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig, reward: RewardConfig) -> LossInputs:
+    """What the loss needs of a trajectory; intrinsic [T, B], its intrinsic rewards with messages' counts discounted."""
+    extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
+    return LossInputs(
+        actions=trajectory.actions,
+        behaviour_log_probs=losses.action_log_probs(trajectory.behaviour_logits, trajectory.actions),
+        old_values=trajectory.values,
+        rewards=shaping.mix_rewards(extrinsic, intrinsic, reward.extrinsic_reward_coeff, reward.llm_reward_coeff),
+        terminations=trajectory.terminations,
+        truncations=trajectory.truncations,
+        truncation_values=trajectory.truncation_values,
+        mask=trajectory.policy_lags < learner.max_policy_lag,
+    )
+
+
 def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardConfig) -> LossFn:
     """loss_fn(params, trajectory, intrinsic_rewards [T, B]) -> (loss, metrics of scalars); pure, to be jitted.
 
@@ -113,18 +128,8 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardC
     def loss_fn(params: PyTree, trajectory: Trajectory, intrinsic_rewards: Array) -> tuple[Array, Mapping[str, Array]]:
         chex.assert_equal_shape([trajectory.rewards, intrinsic_rewards, trajectory.actions, trajectory.values])
         output, _ = policy_apply(params, trajectory.observations, trajectory.initial_core_state, trajectory.is_first)
-        extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
         intrinsic = shaping.count_discount(intrinsic_rewards, trajectory.caption_counts, reward.beta_count_exponent)
-        batch = LossInputs(
-            actions=trajectory.actions,
-            behaviour_log_probs=losses.action_log_probs(trajectory.behaviour_logits, trajectory.actions),
-            old_values=trajectory.values,
-            rewards=shaping.mix_rewards(extrinsic, intrinsic, reward.extrinsic_reward_coeff, reward.llm_reward_coeff),
-            terminations=trajectory.terminations,
-            truncations=trajectory.truncations,
-            truncation_values=trajectory.truncation_values,
-            mask=trajectory.policy_lags < learner.max_policy_lag,
-        )
+        batch = loss_inputs(trajectory, intrinsic, learner, reward)
         loss, (metrics, _) = appo_loss(output.logits[:-1], output.values[:-1], output.values[-1], batch, learner)
         reward_metrics = {
             "loss": loss,
