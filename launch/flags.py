@@ -97,7 +97,8 @@ def define_flags() -> flags.FlagValues:
 def config_from_flags(values: flags.FlagValues) -> Config:
     """The settings that parsed flags ask for, the API key read from its file."""
     config = with_values(Config(), {field.name: values[field.name].value for field, _ in settings(Config())})
-    return with_values(config, {"llm_api_key": _api_key(config)})
+    implied = {"llm_reward_type": "motif"} if config.reward.reward_dir and not config.reward.llm_reward_type else {}
+    return with_values(config, {"llm_api_key": _api_key(config), **implied})
 
 
 def _api_key(config: Config) -> str:
@@ -119,7 +120,7 @@ def normalise(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
     Raises:
         UserError: a word that is no flag, an unknown flag, one that is refused, or a flag without its value.
     """
-    normal, not_yet = [], []
+    normal: list[str] = []
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -136,13 +137,11 @@ def normalise(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
         if not equals:
             value = _next_value(words, boolean, known=name in values)
         if name not in values:
-            not_yet += _refuse(name, value, values)
+            _refuse(name, value, values)
         elif value is None:
             raise UserError(f"--{name} needs a value")
         else:
             normal.append(f"--{name}={_truth(value) if boolean else value}")
-    if not_yet:
-        raise UserError(f"{', '.join(not_yet)}: {refused_flags.NOT_YET.why}")
     return normal
 
 
@@ -162,17 +161,14 @@ def _truth(value: str) -> str:
     return "true" if lower in refused_flags.ON else "false" if lower in refused_flags.OFF else value
 
 
-def _refuse(name: str, value: str | None, values: flags.FlagValues) -> list[str]:
-    """What to do with a flag that isn't there: names it when it is still to come, passes over harmless ones."""
+def _refuse(name: str, value: str | None, values: flags.FlagValues) -> None:
+    """What to do with a flag that isn't there: passes over harmless ones. Raises UserError for the others."""
     refusal = refused_flags.find_refusal(name)
-    if refusal is refused_flags.NOT_YET:
-        return [f"--{name}"]
     if refusal is None:
         near = difflib.get_close_matches(name, [*values, *ALIASES], 1)
         raise UserError(f"unknown flag --{name}; " + (f"did you mean --{near[0]}?" if near else "--help lists all"))
     if (value or "true").lower() not in refusal.harmless:
         raise UserError(f"--{name}: {refusal.why}")
-    return []
 
 
 def wants_help(argv: Sequence[str]) -> bool:

@@ -39,20 +39,17 @@ NOT_CARRIED_OVER = (
         + ("sampler_only", "experiment_summaries_interval", "num_minibatches_to_accumulate"),
         "tunes an inner part that this system does not have; leave it out",
     ),
+    Refusal(("reward_lr", "num_epochs", "annotator", "dataset_dir"), "is a flag of launch.train_reward; leave it out"),
+    Refusal(
+        ("directory", "n_annotation_chunks", "chunk_number", "ignore_existing", "custom_annotator_string")
+        + ("flushing_freq",),
+        "is a flag of launch.annotate_pairs; leave it out",
+    ),
 )
-
-NOT_YET = Refusal(
-    ("reward_dir", "reward_encoder", "eps_threshold_quantile", "rew_norm", "reward_model_*")
-    + ("classification_threshold", "online_dataset_subsample", "remove_duplicated_obs")
-    + ("reward_lr", "num_epochs", "annotator", "dataset_dir", "directory")
-    + ("n_annotation_chunks", "chunk_number", "ignore_existing", "custom_annotator_string", "flushing_freq"),
-    "of the learnt and the offline reward models, which this version does not have yet",
-)
-
 
 def find_refusal(name: str) -> Refusal | None:
     """The refusal that names this flag, if any."""
-    for refusal in (*NOT_CARRIED_OVER, NOT_YET):
+    for refusal in NOT_CARRIED_OVER:
         for pattern in refusal.names:
             if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1])):
                 return refusal

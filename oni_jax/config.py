@@ -172,7 +172,7 @@ class RewardConfig:
     """The intrinsic reward."""
 
     llm_reward_type: str = _setting(
-        "", "Intrinsic reward; must be given. `none`: the environment's reward alone.", fixed=True
+        "", "Intrinsic reward; must be given, but with reward_dir. `none`: the environment's reward alone.", fixed=True
     )
     llm_reward_coeff: float = _setting(
         0.0, "Weight of the intrinsic reward; above 0 for every type but none.", aliases=("llm_reward",)
@@ -184,6 +184,47 @@ class RewardConfig:
         "Message that step t is rewarded for: of the observation before its action, or the one it caused.",
         choices=("obs", "next_obs"),
     )
+    llm_reward_value: str = _setting(
+        "label",
+        "online_cls and online_cls_reward_model: a message's reward is 0 or 1, or the probability that it is helpful.",
+        choices=("label", "probability"),
+    )
+    classification_threshold: float = _setting(
+        0.5, "online_cls_reward_model: the reward is 1 above this probability of being helpful.", within="[0, 1]"
+    )
+    eps_threshold_quantile: str = _setting(
+        "",
+        "Rewards not above this are 0. motif: a quantile of its training rewards (0.05, 0.1, ..., 0.95; 0.5 when "
+        "empty); online_motif: a normalised reward (-0.5); cosine-bow: a similarity (0).",
+    )
+    rew_norm: bool = _setting(
+        True, "motif and online_motif: rewards are normalised and thresholded; else they are the model's own."
+    )
+    reward_dir: str = _setting("", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.")
+    word_vectors: str = _setting("", "cosine-bow: word vectors, a fastText .bin or a word2vec text file (.vec, .txt).")
+    reward_encoder: str = _setting(
+        "nle_torchbeast_encoder",
+        "Observation encoder of the ranking reward models; its parts are those of the policy's.",
+        choices=("nle_torchbeast_encoder",),
+        fixed=True,
+    )
+    reward_model_lr: float = _setting(1e-4, "Adam's step size for a reward model.", within=_POSITIVE)
+    reward_model_batch_size: int = _setting(
+        256, "Messages, or pairs, in a reward model's gradient step.", within=_COUNT
+    )
+    reward_model_gradient_steps_per_update: int = _setting(
+        32, "Gradient steps of a reward model when labels have come, while few are held.", within=_COUNT
+    )
+    reward_model_few_labels: int = _setting(
+        25_000, "With this many labels, or pairs, a reward model takes one gradient step an update instead."
+    )
+    reward_dataset_size: int = _setting(
+        262_144, "Labels, or pairs, held for a reward model; the oldest give way.", within=_COUNT
+    )
+    online_dataset_subsample: int = _setting(
+        10, "online_motif: pairs are drawn from every this many-th observation of a batch.", within=_COUNT
+    )
+    remove_duplicated_obs: bool = _setting(False, "online_motif: each message of a batch once, before pairs are drawn.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +269,7 @@ class AnnotationConfig:
         "What the judge is told to prefer.",
         choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
     )
+    goal: str = _setting("", "The player's goal in your own words; takes the place of goal_key's.")
     prompt_file: str = _setting("", "A prompt of your own, in the form of oni_jax/annotation/prompts/*.json.")
     label_store: str = _setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
 
