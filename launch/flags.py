@@ -1,4 +1,4 @@
-"""The command line: one flag of each setting in `oni_jax.config`, and the checks that come before a run."""
+"""The command line: one flag of each of a program's settings, and the checks that come before a run."""
 
 import dataclasses
 import difflib
@@ -6,19 +6,22 @@ import os
 import pathlib
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
 from launch import refused_flags
-from oni_jax.config import Config, UserError, check_config, settings, with_values
+from oni_jax.config import Config, Program, UserError, check_config, settings, with_values
 
-ALIASES = {alias: field.name for field, _ in settings(Config()) for alias in field.metadata["aliases"]}
+TRAINING = Config()
 _HELP_WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 
 
-def parse(argv: Sequence[str]) -> Config:
+def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     """The settings that a command line (without the program's name) asks for, not yet checked.
+
+    `defaults` says which settings the program has.
 
     `--flag-name` is `--flag_name`; booleans take `--x`, `--nox`, `--x=true` and `--x True`. `--device cpu` keeps JAX,
     which must not be imported yet, off accelerators.
@@ -26,15 +29,20 @@ def parse(argv: Sequence[str]) -> Config:
     Raises:
         UserError: an unknown flag, one that is refused, or a value of the wrong type.
     """
-    values = define_flags()
-    words = normalise(argv, values)
+    values = define_flags(defaults)
+    words = normalise(argv, values, aliases(defaults))
     try:
         values(["", *words])
     except flags.Error as error:
         raise UserError(" ".join(str(error).split())) from None
     if values["device"].value == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
-    return config_from_flags(values)
+    return config_from_flags(values, defaults)
+
+
+def aliases(defaults: Any) -> dict[str, str]:
+    """Other names of flags -> the flags' own."""
+    return {alias: field.name for field, _ in settings(defaults) for alias in field.metadata["aliases"]}
 
 
 def check(config: Config) -> None:
@@ -69,7 +77,7 @@ def check(config: Config) -> None:
         load_chat_template(config.annotation.llm_chat_template)
 
 
-def define_flags() -> flags.FlagValues:
+def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
     """The flags: one a setting, and three of the published system's that ask for what is done anyway."""
     values = flags.FlagValues()
     define = {
@@ -78,7 +86,7 @@ def define_flags() -> flags.FlagValues:
         bool: flags.DEFINE_boolean,
         str: flags.DEFINE_string,
     }
-    for field, default in settings(Config()):
+    for field, default in settings(defaults):
         text, choices = field.metadata["help"], field.metadata["choices"]
         if choices:
             flags.DEFINE_enum(field.name, default, choices, text, flag_values=values)
@@ -94,28 +102,28 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def config_from_flags(values: flags.FlagValues) -> Config:
+def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
     """The settings that parsed flags ask for, the API key read from its file."""
-    config = with_values(Config(), {field.name: values[field.name].value for field, _ in settings(Config())})
-    implied = {"llm_reward_type": "motif"} if config.reward.reward_dir and not config.reward.llm_reward_type else {}
-    return with_values(config, {"llm_api_key": _api_key(config), **implied})
+    given: dict[str, Any] = {field.name: values[field.name].value for field, _ in settings(defaults)}
+    if given.get("reward_dir") and not given["llm_reward_type"]:
+        given["llm_reward_type"] = "motif"
+    if given.get("llm_api_key_file") and not given["llm_api_key"]:
+        given["llm_api_key"] = _api_key(given["llm_api_key_file"])
+    return with_values(defaults, given)
 
 
-def _api_key(config: Config) -> str:
-    annotation = config.annotation
-    if annotation.llm_api_key or not annotation.llm_api_key_file:
-        return annotation.llm_api_key
+def _api_key(path: str) -> str:
     try:
-        key = pathlib.Path(annotation.llm_api_key_file).read_text().strip().partition("\n")[0].strip()
+        key = pathlib.Path(path).read_text().strip().partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError):
         key = ""
     if not key:
-        raise UserError(f"--llm_api_key_file {annotation.llm_api_key_file}: must be a file whose first line is the key")
+        raise UserError(f"--llm_api_key_file {path}: must be a file whose first line is the key")
     return key
 
 
-def normalise(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
-    """The command line in one form, `--name=value`; names as in `values`.
+def normalise(argv: Sequence[str], values: flags.FlagValues, aliases: Mapping[str, str]) -> list[str]:
+    """The command line in one form, `--name=value`; names as in `values`, reached by their aliases too.
 
     Raises:
         UserError: a word that is no flag, an unknown flag, one that is refused, or a flag without its value.
@@ -128,7 +136,7 @@ def normalise(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
             raise UserError(f"{word!r} is not a flag; write --flag value")
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        name = ALIASES.get(name, name)
+        name = aliases.get(name, name)
         negated = name.removeprefix("no")
         if name not in values and negated in values and values[negated].boolean and not equals:
             normal.append(f"--{negated}=false")
@@ -137,7 +145,7 @@ def normalise(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
         if not equals:
             value = _next_value(words, boolean, known=name in values)
         if name not in values:
-            _refuse(name, value, values)
+            _refuse(name, value, [*values, *aliases])
         elif value is None:
             raise UserError(f"--{name} needs a value")
         else:
@@ -161,11 +169,11 @@ def _truth(value: str) -> str:
     return "true" if lower in refused_flags.ON else "false" if lower in refused_flags.OFF else value
 
 
-def _refuse(name: str, value: str | None, values: flags.FlagValues) -> None:
+def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:
     """What to do with a flag that isn't there: passes over harmless ones. Raises UserError for the others."""
     refusal = refused_flags.find_refusal(name)
     if refusal is None:
-        near = difflib.get_close_matches(name, [*values, *ALIASES], 1)
+        near = difflib.get_close_matches(name, known, 1)
         raise UserError(f"unknown flag --{name}; " + (f"did you mean --{near[0]}?" if near else "--help lists all"))
     if (value or "true").lower() not in refusal.harmless:
         raise UserError(f"--{name}: {refusal.why}")
@@ -176,12 +184,12 @@ def wants_help(argv: Sequence[str]) -> bool:
     return any(word in _HELP_WORDS for word in argv)
 
 
-def help_text(program: str) -> str:
+def help_text(program: str, defaults: Any = TRAINING) -> str:
     """All flags by topic, for the terminal's width."""
     width = min(120, shutil.get_terminal_size().columns)
     lines = [f"{program} [--flag value]...    (--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"]
-    for section in dataclasses.fields(Config):
-        part = getattr(Config(), section.name)
+    for section in dataclasses.fields(defaults):
+        part = getattr(defaults, section.name)
         lines += ["", (type(part).__doc__ or section.name).splitlines()[0]]
         for field in dataclasses.fields(part):
             lines.append(textwrap.fill(_describe(field), width, initial_indent="  ", subsequent_indent="      "))

@@ -7,7 +7,9 @@ Names and defaults are those of the published systems where they have them.
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
+
+Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
 
 
 class UserError(Exception):
@@ -18,7 +20,7 @@ _COUNT = "[1, inf)"
 _POSITIVE = "(0, inf)"
 
 
-def _setting(
+def setting(
     default: Any,
     text: str,
     *,
@@ -49,26 +51,26 @@ def _setting(
 class EnvConfig:
     """The game."""
 
-    root_env: str = _setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
-    max_episode_steps: int = _setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
-    view: str = _setting(
+    root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
+    max_episode_steps: int = setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
+    view: str = setting(
         "terminal",
         "What NetHack's window is cut from: the terminal, menus and all, or the map alone, which is faster.",
         choices=("terminal", "map"),
     )
-    share_code: bool = _setting(True, "Games of a process run one copy of NetHack's code, where they can: faster.")
+    share_code: bool = setting(True, "Games of a process run one copy of NetHack's code, where they can: faster.")
 
 
 @dataclasses.dataclass(frozen=True)
 class ActorConfig:
     """The processes that play."""
 
-    num_workers: int = _setting(0, "Actor processes; 0 means one a CPU core.", within="[0, 1024]")
-    num_envs_per_worker: int = _setting(20, "Games in each actor process.", within=_COUNT)
-    worker_num_splits: int = _setting(
+    num_workers: int = setting(0, "Actor processes; 0 means one a CPU core.", within="[0, 1024]")
+    num_envs_per_worker: int = setting(20, "Games in each actor process.", within=_COUNT)
+    worker_num_splits: int = setting(
         2, "Groups of games in a process: one group steps while another waits.", within=_COUNT
     )
-    actor_pool: str = _setting(
+    actor_pool: str = setting(
         "process", "Where games run: processes, or this process one after another.", choices=("process", "serial")
     )
 
@@ -77,52 +79,52 @@ class ActorConfig:
 class NetworkConfig:
     """The policy network."""
 
-    encoder_custom: str = _setting(
+    encoder_custom: str = setting(
         "nle_rgbcrop_encoder",
         "Observation encoder of the policy.",
         choices=("nle_rgbcrop_encoder", "nle_torchbeast_encoder", "mlp_encoder"),
         fixed=True,
     )
-    encoder_type: str = _setting(
+    encoder_type: str = setting(
         "conv", "Kind of image encoder inside nle_rgbcrop_encoder.", choices=("conv", "resnet"), fixed=True
     )
-    encoder_subtype: str = _setting(
+    encoder_subtype: str = setting(
         "convnet_simple",
         "Image encoder inside nle_rgbcrop_encoder.",
         choices=("convnet_simple", "convnet_impala", "resnet_impala"),
         fixed=True,
     )
-    hidden_size: int = _setting(
+    hidden_size: int = setting(
         512, "Width of the image embedding and of the recurrent core.", within=_COUNT, fixed=True
     )
-    use_rnn: bool = _setting(True, "Recurrent core, or none.", fixed=True)
-    rnn_type: str = _setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
-    rnn_num_layers: int = _setting(1, "Recurrent layers.", within=_COUNT, fixed=True)
-    nonlinearity: str = _setting(
+    use_rnn: bool = setting(True, "Recurrent core, or none.", fixed=True)
+    rnn_type: str = setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
+    rnn_num_layers: int = setting(1, "Recurrent layers.", within=_COUNT, fixed=True)
+    nonlinearity: str = setting(
         "elu", "Activation of nle_rgbcrop_encoder.", choices=("elu", "relu", "tanh"), fixed=True
     )
-    policy_initialization: str = _setting(
+    policy_initialization: str = setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )
-    obs_subtract_mean: float = _setting(0.0, "Subtracted from the pixels (0-255).")
-    obs_scale: float = _setting(255.0, "The pixels are then divided by this.", within=_POSITIVE)
-    encoder_embedding_dim: int = _setting(
+    obs_subtract_mean: float = setting(0.0, "Subtracted from the pixels (0-255).")
+    obs_scale: float = setting(255.0, "The pixels are then divided by this.", within=_POSITIVE)
+    encoder_embedding_dim: int = setting(
         128, "Embedding size inside nle_torchbeast_encoder.", within=_COUNT, fixed=True
     )
-    encoder_hidden_dim: int = _setting(512, "Output size of nle_torchbeast_encoder.", within=_COUNT, fixed=True)
-    encoder_crop_dim: int = _setting(
+    encoder_hidden_dim: int = setting(512, "Output size of nle_torchbeast_encoder.", within=_COUNT, fixed=True)
+    encoder_crop_dim: int = setting(
         16, "Side of the square of glyphs cut out around the hero.", within=_COUNT, fixed=True
     )
-    encoder_num_layers: int = _setting(2, "Convolutions over glyphs.", within=_COUNT, fixed=True)
-    encoder_msg_model: str = _setting(
+    encoder_num_layers: int = setting(2, "Convolutions over glyphs.", within=_COUNT, fixed=True)
+    encoder_msg_model: str = setting(
         "lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"), fixed=True
     )
-    use_crop: bool = _setting(
+    use_crop: bool = setting(
         False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
     )
-    use_glyphs: bool = _setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
-    use_blstats: bool = _setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
-    precision: str = _setting(
+    use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
+    use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
+    precision: str = setting(
         "float32",
         "What the policy computes in; its parameters, state and losses are float32.",
         choices=("float32", "bfloat16", "tf32"),
@@ -133,170 +135,168 @@ class NetworkConfig:
 class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
-    batch_size: int = _setting(1024, "Environment steps in an update; a multiple of rollout.", within=_COUNT)
-    rollout: int = _setting(32, "Steps of a trajectory (T).", within=_COUNT)
-    recurrence: int = _setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)
-    num_batches_per_iteration: int = _setting(1, "Batches collected at a time; only 1 is offered.", within=_COUNT)
-    ppo_epochs: int = _setting(1, "Passes over a batch; only 1 is offered.", within=_COUNT)
-    num_batches_to_accumulate: int = _setting(
+    batch_size: int = setting(1024, "Environment steps in an update; a multiple of rollout.", within=_COUNT)
+    rollout: int = setting(32, "Steps of a trajectory (T).", within=_COUNT)
+    recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)
+    num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is offered.", within=_COUNT)
+    ppo_epochs: int = setting(1, "Passes over a batch; only 1 is offered.", within=_COUNT)
+    num_batches_to_accumulate: int = setting(
         2, "Batches that may wait for the learner before the games pause.", within=_COUNT
     )
-    gamma: float = _setting(0.99, "Discount a step.", within="[0, 1]")
-    learning_rate: float = _setting(1e-4, "Adam's step size.", within=_POSITIVE)
-    adam_eps: float = _setting(1e-6, "Adam's epsilon.", within=_POSITIVE)
-    adam_beta1: float = _setting(0.9, "Adam's first moment decay.", within="[0, 1)")
-    adam_beta2: float = _setting(0.999, "Adam's second moment decay.", within="[0, 1)")
-    max_grad_norm: float = _setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
-    ppo_clip_ratio: float = _setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=_POSITIVE)
-    ppo_clip_value: float = _setting(1.0, "Largest change of a value before its loss stops pulling.", within=_POSITIVE)
-    value_loss_coeff: float = _setting(0.5, "Weight of the value loss.")
-    exploration_loss: str = _setting("entropy", "Exploration term.", choices=("entropy", "symmetric_kl"))
-    exploration_loss_coeff: float = _setting(0.003, "Weight of the exploration term.")
-    with_vtrace: bool = _setting(True, "V-trace targets; the only ones offered.")
-    vtrace_rho: float = _setting(1.0, "V-trace's rho clip threshold.", within=_POSITIVE)
-    vtrace_c: float = _setting(1.0, "V-trace's c clip threshold.", within=_POSITIVE)
-    max_policy_lag: int = _setting(
+    gamma: float = setting(0.99, "Discount a step.", within="[0, 1]")
+    learning_rate: float = setting(1e-4, "Adam's step size.", within=_POSITIVE)
+    adam_eps: float = setting(1e-6, "Adam's epsilon.", within=_POSITIVE)
+    adam_beta1: float = setting(0.9, "Adam's first moment decay.", within="[0, 1)")
+    adam_beta2: float = setting(0.999, "Adam's second moment decay.", within="[0, 1)")
+    max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
+    ppo_clip_ratio: float = setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=_POSITIVE)
+    ppo_clip_value: float = setting(1.0, "Largest change of a value before its loss stops pulling.", within=_POSITIVE)
+    value_loss_coeff: float = setting(0.5, "Weight of the value loss.")
+    exploration_loss: str = setting("entropy", "Exploration term.", choices=("entropy", "symmetric_kl"))
+    exploration_loss_coeff: float = setting(0.003, "Weight of the exploration term.")
+    with_vtrace: bool = setting(True, "V-trace targets; the only ones offered.")
+    vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=_POSITIVE)
+    vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=_POSITIVE)
+    max_policy_lag: int = setting(
         1000, "Samples this many policy versions old, or more, are not learnt from.", within=_COUNT
     )
-    bootstrap: str = _setting(
+    bootstrap: str = setting(
         "value",
         "Value after a trajectory's last step: of the next observation, or the published stand-in.",
         choices=("value", "published"),
     )
-    reward_scale: float = _setting(1.0, "Factor of the environment's reward.")
-    reward_clip: float = _setting(10.0, "Bound of the scaled environment reward.", within=_POSITIVE)
+    reward_scale: float = setting(1.0, "Factor of the environment's reward.")
+    reward_clip: float = setting(10.0, "Bound of the scaled environment reward.", within=_POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
 class RewardConfig:
     """The intrinsic reward."""
 
-    llm_reward_type: str = _setting(
+    llm_reward_type: str = setting(
         "", "Intrinsic reward; must be given, but with reward_dir. `none`: the environment's reward alone.", fixed=True
     )
-    llm_reward_coeff: float = _setting(
+    llm_reward_coeff: float = setting(
         0.0, "Weight of the intrinsic reward; above 0 for every type but none.", aliases=("llm_reward",)
     )
-    extrinsic_reward_coeff: float = _setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
-    beta_count_exponent: float = _setting(3.0, "A message seen n times in an episode has its reward divided by n^this.")
-    intrinsic_reward_at: str = _setting(
+    extrinsic_reward_coeff: float = setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
+    beta_count_exponent: float = setting(3.0, "A message seen n times in an episode has its reward divided by n^this.")
+    intrinsic_reward_at: str = setting(
         "obs",
         "Message that step t is rewarded for: of the observation before its action, or the one it caused.",
         choices=("obs", "next_obs"),
     )
-    llm_reward_value: str = _setting(
+    llm_reward_value: str = setting(
         "label",
         "online_cls and online_cls_reward_model: a message's reward is 0 or 1, or the probability that it is helpful.",
         choices=("label", "probability"),
     )
-    classification_threshold: float = _setting(
+    classification_threshold: float = setting(
         0.5, "online_cls_reward_model: the reward is 1 above this probability of being helpful.", within="[0, 1]"
     )
-    eps_threshold_quantile: str = _setting(
+    eps_threshold_quantile: str = setting(
         "",
         "Rewards not above this are 0. motif: a quantile of its training rewards (0.05, 0.1, ..., 0.95; 0.5 when "
         "empty); online_motif: a normalised reward (-0.5); cosine-bow: a similarity (0).",
     )
-    rew_norm: bool = _setting(
+    rew_norm: bool = setting(
         True, "motif and online_motif: rewards are normalised and thresholded; else they are the model's own."
     )
-    reward_dir: str = _setting("", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.")
-    word_vectors: str = _setting("", "cosine-bow: word vectors, a fastText .bin or a word2vec text file (.vec, .txt).")
-    reward_encoder: str = _setting(
+    reward_dir: str = setting("", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.")
+    word_vectors: str = setting("", "cosine-bow: word vectors, a fastText .bin or a word2vec text file (.vec, .txt).")
+    reward_encoder: str = setting(
         "nle_torchbeast_encoder",
         "Observation encoder of the ranking reward models; its parts are those of the policy's.",
         choices=("nle_torchbeast_encoder",),
         fixed=True,
     )
-    reward_model_lr: float = _setting(1e-4, "Adam's step size for a reward model.", within=_POSITIVE)
-    reward_model_batch_size: int = _setting(
-        256, "Messages, or pairs, in a reward model's gradient step.", within=_COUNT
-    )
-    reward_model_gradient_steps_per_update: int = _setting(
+    reward_model_lr: float = setting(1e-4, "Adam's step size for a reward model.", within=_POSITIVE)
+    reward_model_batch_size: int = setting(256, "Messages, or pairs, in a reward model's gradient step.", within=_COUNT)
+    reward_model_gradient_steps_per_update: int = setting(
         32, "Gradient steps of a reward model when labels have come, while few are held.", within=_COUNT
     )
-    reward_model_few_labels: int = _setting(
+    reward_model_few_labels: int = setting(
         25_000, "With this many labels, or pairs, a reward model takes one gradient step an update instead."
     )
-    reward_dataset_size: int = _setting(
+    reward_dataset_size: int = setting(
         262_144, "Labels, or pairs, held for a reward model; the oldest give way.", within=_COUNT
     )
-    online_dataset_subsample: int = _setting(
+    online_dataset_subsample: int = setting(
         10, "online_motif: pairs are drawn from every this many-th observation of a batch.", within=_COUNT
     )
-    remove_duplicated_obs: bool = _setting(False, "online_motif: each message of a batch once, before pairs are drawn.")
+    remove_duplicated_obs: bool = setting(False, "online_motif: each message of a batch once, before pairs are drawn.")
 
 
 @dataclasses.dataclass(frozen=True)
 class AnnotationConfig:
     """The LLM server, and how it is asked."""
 
-    llm_server_addr: str = _setting(
+    llm_server_addr: str = setting(
         "", "host, host:port (9001 when left out) or http(s) URL; empty: a rule-based judge is started here."
     )
-    llm_api_key: str = _setting(
+    llm_api_key: str = setting(
         "", "Key for the server; when empty: from llm_api_key_file, else $OPENAI_API_KEY.", secret=True
     )
-    llm_api_key_file: str = _setting("", "File whose first line is the key.")
-    llm_model: str = _setting("Meta-Llama-3.1-8B-Instruct", "Model asked for.")
-    llm_api: str = _setting(
+    llm_api_key_file: str = setting("", "File whose first line is the key.")
+    llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Model asked for.")
+    llm_api: str = setting(
         "chat", "Endpoint: one message a request, or lists of prompts.", choices=("chat", "completions")
     )
-    llm_chat_template: str = _setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
-    llm_answer: str = _setting(
+    llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
+    llm_answer: str = setting(
         "reasoned", "Knowledge, analysis and label in tags, or one label token.", choices=("reasoned", "label")
     )
-    llm_constraint: str = _setting(
+    llm_constraint: str = setting(
         "none",
         "How this server restricts an answer to the labels.",
         choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
     )
-    llm_batch_size: int = _setting(100, "Messages taken up at a time; prompts in a list.", within=_COUNT)
-    llm_max_in_flight: int = _setting(16, "Requests open at once.", within=_COUNT)
-    llm_max_backlog: int = _setting(
+    llm_batch_size: int = setting(100, "Messages taken up at a time; prompts in a list.", within=_COUNT)
+    llm_max_in_flight: int = setting(16, "Requests open at once.", within=_COUNT)
+    llm_max_backlog: int = setting(
         10000, "Messages that may wait; the oldest beyond it are dropped and counted.", within=_COUNT
     )
-    llm_temperature: float = _setting(0.1, "Sampling temperature.")
-    llm_max_tokens: int = _setting(4096, "Longest answer, in tokens.", within=_COUNT)
-    llm_timeout_secs: float = _setting(
+    llm_temperature: float = setting(0.1, "Sampling temperature.")
+    llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=_COUNT)
+    llm_timeout_secs: float = setting(
         120.0, "Time after which a request is given up and tried again.", within=_POSITIVE
     )
-    llm_max_retries: int = _setting(5, "Times a failing message is asked again before it is put aside.")
-    llm_required: bool = _setting(False, "End at once when no server answers at the start.")
-    prompt_version: str = _setting("default", "Wording of the prompt.", choices=("default", "reworded"))
-    goal_key: str = _setting(
+    llm_max_retries: int = setting(5, "Times a failing message is asked again before it is put aside.")
+    llm_required: bool = setting(False, "End at once when no server answers at the start.")
+    prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
+    goal_key: str = setting(
         "defaultgoal",
         "What the judge is told to prefer.",
         choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
     )
-    goal: str = _setting("", "The player's goal in your own words; takes the place of goal_key's.")
-    prompt_file: str = _setting("", "A prompt of your own, in the form of oni_jax/annotation/prompts/*.json.")
-    label_store: str = _setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
+    goal: str = setting("", "The player's goal in your own words; takes the place of goal_key's.")
+    prompt_file: str = setting("", "A prompt of your own, in the form of oni_jax/annotation/prompts/*.json.")
+    label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Where a run lives, how long it goes, what it writes."""
 
-    train_dir: str = _setting("./train_dir", "Folder of experiments.")
-    experiment: str = _setting("default_experiment", "Name of this run's folder; an existing run is resumed.")
-    seed: int = _setting(1, "Seed of networks, sampling and games.", within="[0, 2147483648)")
-    train_for_env_steps: int = _setting(10_000_000_000, "Environment steps after which the run ends.", within=_COUNT)
-    train_for_seconds: float = _setting(1e10, "Seconds after which the run ends.", within=_POSITIVE)
-    save_every_sec: float = _setting(120.0, "Seconds between checkpoints; 0 turns them off.")
-    save_every_steps: int = _setting(0, "Environment steps between checkpoints; 0 turns them off.")
-    keep_checkpoints: int = _setting(3, "Newest checkpoints kept.", within=_COUNT)
-    save_milestones_sec: float = _setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
-    stats_avg: int = _setting(100, "Episodes over which statistics are averaged.", within=_COUNT)
-    log_every_sec: float = _setting(5.0, "Seconds between rows of metrics.", within=_POSITIVE)
-    wandb: bool = _setting(False, "Log to Weights & Biases.")
-    wandb_entity: str = _setting("", "Weights & Biases entity.")
-    wandb_proj: str = _setting("", "Weights & Biases project.")
+    train_dir: str = setting("./train_dir", "Folder of experiments.")
+    experiment: str = setting("default_experiment", "Name of this run's folder; an existing run is resumed.")
+    seed: int = setting(1, "Seed of networks, sampling and games.", within="[0, 2147483648)")
+    train_for_env_steps: int = setting(10_000_000_000, "Environment steps after which the run ends.", within=_COUNT)
+    train_for_seconds: float = setting(1e10, "Seconds after which the run ends.", within=_POSITIVE)
+    save_every_sec: float = setting(120.0, "Seconds between checkpoints; 0 turns them off.")
+    save_every_steps: int = setting(0, "Environment steps between checkpoints; 0 turns them off.")
+    keep_checkpoints: int = setting(3, "Newest checkpoints kept.", within=_COUNT)
+    save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
+    stats_avg: int = setting(100, "Episodes over which statistics are averaged.", within=_COUNT)
+    log_every_sec: float = setting(5.0, "Seconds between rows of metrics.", within=_POSITIVE)
+    wandb: bool = setting(False, "Log to Weights & Biases.")
+    wandb_entity: str = setting("", "Weights & Biases entity.")
+    wandb_proj: str = setting("", "Weights & Biases project.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A whole run."""
+    """A whole run of the training program. Other programs have dataclasses of sections of their own."""
 
     env: EnvConfig = EnvConfig()
     actors: ActorConfig = ActorConfig()
@@ -307,22 +307,22 @@ class Config:
     run: RunConfig = RunConfig()
 
 
-def settings(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Every field of every section, with its value. Names are unique over the sections."""
+def settings(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Every field of every section of a program's settings, with its value. Names are unique over the sections."""
     for section in dataclasses.fields(config):
         part = getattr(config, section.name)
         for field in dataclasses.fields(part):
             yield field, getattr(part, field.name)
 
 
-def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+def with_values(config: Program, values: Mapping[str, Any]) -> Program:
     """`config` with some settings replaced, by name; names that no section has are ignored."""
     parts = {}
-    for section in dataclasses.fields(config):
+    for section in dataclasses.fields(cast(Any, config)):
         part = getattr(config, section.name)
         own = {field.name: values[field.name] for field in dataclasses.fields(part) if field.name in values}
         parts[section.name] = dataclasses.replace(part, **own)
-    return Config(**parts)
+    return type(config)(**parts)
 
 
 def config_to_json(config: Config) -> str:
@@ -384,17 +384,22 @@ def is_within(value: float, interval: str) -> bool:
     return above and below
 
 
+def check_values(config: Any) -> None:
+    """Checks each setting of a program by itself. Raises UserError: the first that is outside its range or choices."""
+    for field, value in settings(config):
+        if field.type in (int, float) and not is_within(value, field.metadata["within"]):
+            raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
+        if field.metadata["choices"] and value not in field.metadata["choices"]:
+            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+
+
 def check_config(config: Config) -> None:
     """Checks what can be told from the values alone.
 
     Raises:
         UserError: the first thing that is wrong.
     """
-    for field, value in settings(config):
-        if field.type in (int, float) and not is_within(value, field.metadata["within"]):
-            raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
-        if field.metadata["choices"] and value not in field.metadata["choices"]:
-            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+    check_values(config)
     _check_batches(config.learner)
     _check_actors(config.actors)
     _check_network(config.network)
