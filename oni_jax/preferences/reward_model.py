@@ -1,0 +1,122 @@
+"""A trained reward model on disk: orbax writes arrays and JSON, nothing that could execute."""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from oni_jax.config import NetworkConfig, UserError
+from oni_jax.types import PyTree
+
+KIND = "reward model of ranked sub-episodes"
+QUANTILES = tuple(round(0.05 * i, 2) for i in range(1, 20))
+# What of NetworkConfig shapes the model.
+ENCODER_SETTINGS = (
+    "encoder_embedding_dim",
+    "encoder_hidden_dim",
+    "encoder_crop_dim",
+    "encoder_num_layers",
+    "encoder_msg_model",
+    "use_crop",
+    "use_glyphs",
+    "use_blstats",
+)
+
+
+class RewardModel(NamedTuple):
+    """What `launch.train_reward` leaves for a run. Rewards are normalised by (r - mean) / sqrt(variance + 1e-8)."""
+
+    network: NetworkConfig  # of the encoder; ENCODER_SETTINGS alone are set
+    params: PyTree  # of a RankingNetwork around a TorchbeastEncoder
+    mean: float  # of the reward over all steps of the training split's pairs
+    variance: float
+    quantiles: Mapping[float, float]  # 0.05 ... 0.95 -> of the normalised reward over the distinct training messages
+
+
+def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mapping[str, Any]) -> None:
+    """Writes a model in place of those of earlier epochs, whole or not at all.
+
+    Args:
+        folder: <train_dir>/<experiment>.
+        epoch: passes over the training split so far.
+        model: what is saved.
+        notes: how it was trained, JSON; for people.
+    """
+    settings = {
+        "kind": KIND,
+        "network": {name: getattr(model.network, name) for name in ENCODER_SETTINGS},
+        "quantiles": {f"{share:.2f}": float(value) for share, value in model.quantiles.items()},
+        "notes": dict(notes),
+    }
+    arrays = {
+        "params": jax.tree.map(np.asarray, model.params),
+        "mean": np.float32(model.mean),
+        "variance": np.float32(model.variance),
+    }
+    with _manager(folder) as manager:
+        items = ocp.args.Composite(model=ocp.args.StandardSave(arrays), settings=ocp.args.JsonSave(settings))
+        manager.save(epoch, args=items)
+        manager.wait_until_finished()
+
+
+def holds_reward_model(folder: str) -> bool:
+    """Whether anything lies where `save_reward_model` would write."""
+    path = os.path.join(folder, "reward_model")
+    return os.path.isdir(path) and bool(os.listdir(path))
+
+
+def load_reward_model(folder: str) -> RewardModel:
+    """The model that `launch.train_reward` saved in <train_dir>/<experiment>.
+
+    Raises:
+        UserError: there is none, or it is damaged, or something else lies there.
+    """
+    hint = "name the <train_dir>/<experiment> of a launch.train_reward that has ended"
+    if not holds_reward_model(folder):
+        raise UserError(f"--reward_dir {folder}: holds no reward model; {hint}")
+    try:
+        with _manager(folder, read_only=True) as manager:
+            epoch = manager.latest_step()
+            if epoch is None:
+                raise UserError(f"--reward_dir {folder}: its reward model was never saved whole; {hint}")
+            items = ocp.args.Composite(model=ocp.args.StandardRestore(), settings=ocp.args.JsonRestore())
+            restored = manager.restore(epoch, args=items)
+        return _read(restored["model"], restored["settings"])
+    except UserError:
+        raise
+    except Exception as error:  # orbax and tensorstore raise many types for damaged files
+        lines = str(error).split("See full TensorStore details")[0].split()
+        reason = " ".join(lines)[:200] or type(error).__name__
+        raise UserError(f"--reward_dir {folder}: its reward model can't be read ({reason}); {hint}") from None
+
+
+def _read(arrays: Any, settings: Any) -> RewardModel:
+    if settings["kind"] != KIND:
+        raise ValueError(f"it is a {settings['kind']!r}")
+    network = {name: settings["network"][name] for name in ENCODER_SETTINGS}
+    for name, value in network.items():
+        if type(value) is not type(getattr(NetworkConfig(), name)):
+            raise ValueError(f"{name} is {value!r}")
+    quantiles = {float(share): float(value) for share, value in settings["quantiles"].items()}
+    if set(quantiles) != set(QUANTILES):
+        raise ValueError("its quantiles are not 0.05 ... 0.95")
+    model = RewardModel(
+        NetworkConfig(**network), arrays["params"], float(arrays["mean"]), float(arrays["variance"]), quantiles
+    )
+    numbers = [*jax.tree.leaves(model.params), model.mean, model.variance, *quantiles.values()]
+    if not all(np.all(np.isfinite(number)) for number in numbers):
+        raise ValueError("it holds numbers that are none")
+    return model
+
+
+def _manager(folder: str, read_only: bool = False) -> ocp.CheckpointManager:
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
+    return ocp.CheckpointManager(
+        os.path.abspath(os.path.join(folder, "reward_model")),
+        options=ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True, read_only=read_only),
+        item_handlers={"model": ocp.StandardCheckpointHandler(), "settings": ocp.JsonCheckpointHandler()},
+    )
