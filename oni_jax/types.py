@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 Array = Any
 PyTree = Any
 
+UNKNOWN = 3  # the label of an item that got no answer
+
 
 class ArraySpec(NamedTuple):
     """Shape and NumPy type name of one environment's array."""
@@ -65,5 +67,5 @@ class Annotation(NamedTuple):
     """An answer of the LLM about one item: a tuple of one message, or of two."""
 
     item: tuple[bytes, ...]
-    label: int  # messages: 1 helpful, 0 not. Pairs: 0 first, 1 second, 2 tie
-    probability: float  # of label 1 where the server tells, else the label itself
+    label: int  # messages: 1 helpful, 0 not. Pairs: 0 first, 1 second, 2 tie. Either: UNKNOWN, never stored
+    probability: float  # messages: of label 1, or the label itself. Pairs: of the label, or 1. UNKNOWN: 0

@@ -1,14 +1,21 @@
-"""Reading answers: the label in an answer's text, and its probability in the four shapes that servers send.
+"""Reading answers: the label in an answer's text.
 
 Nothing here raises, whatever a server sends. What can't be read is None, never a label.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from oni_jax.annotation.probabilities import read_probabilities
+from oni_jax.annotation.prompts import DEFAULT_ANSWER_KEY
+
 HELPFUL, UNHELPFUL = "FOO", "BAR"
+LABEL_WORDS: Mapping[str, tuple[str, ...]] = {  # by kind of prompt; a word's place is its label
+    "classification": (UNHELPFUL, HELPFUL),
+    "ranking": ("1", "2", "None"),
+}
+TIE = 2
 MAX_TEXT_CHARS = 100_000
 
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
@@ -19,25 +26,34 @@ _DENIED = re.compile(
     r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
 )
 _DENIAL_CHARS = 24
+_PREFERENCES = {"1": 0, "2": 1, "NONE": TIE, "NULL": TIE}
+# "1 or 2", "1/2": a list of what might be said. Bounded, as all that is searched for in a server's text.
+_OR_BEFORE = re.compile(r"\bor[\W_]{0,8}$", re.I)
+_OR_AFTER = re.compile(r"[\W_]{0,8}or\b|\s{0,3}[/|]\s{0,3}(?:[12]|none|null)\b", re.I)
 
 
 class Reply(NamedTuple):
     """One choice of a server's answer."""
 
     text: str
-    label: int | None  # 1 helpful, 0 not, None unreadable
-    probability: float  # of label 1
+    label: int | None  # as in Annotation; None: unreadable
+    probability: float  # as in Annotation
 
 
-def read_choice(choice: object) -> Reply:
-    """One element of `choices`, of either endpoint."""
+def read_choice(choice: object, kind: str = "classification", answer_key: str = DEFAULT_ANSWER_KEY) -> Reply:
+    """One element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key."""
     fields = choice if isinstance(choice, Mapping) else {}
     text = _text(fields)
-    label = read_label(text)
+    ranking = kind == "ranking"
+    label = read_preference(text, answer_key) if ranking else read_label(text)
     if label is None:
         return Reply(text, None, 0.0)
-    probability = read_probability(fields.get("logprobs"))
-    return Reply(text, label, float(label) if probability is None else probability)
+    # In a comparison's reasons, 1 and 2 are no labels: probabilities are read where the answer is the label alone.
+    readable = not ranking or _bare(text) in _PREFERENCES
+    probabilities = read_probabilities(fields.get("logprobs"), LABEL_WORDS[kind]) if readable else None
+    if ranking:
+        return Reply(text, label, probabilities[label] if probabilities else 1.0)
+    return Reply(text, label, probabilities[1] if probabilities else float(label))
 
 
 def _text(fields: Mapping[str, Any]) -> str:
@@ -69,76 +85,27 @@ def read_label(text: str) -> int | None:
     return None
 
 
-def _bare(text: str) -> str:
-    """Upper case, without the spaces, quotes, stars and stops around it."""
-    return re.sub(r"^[\W_]+|[\W_]+$", "", text[:64]).upper() if len(text.strip()) <= 64 else ""
+def read_preference(text: str, answer_key: str = DEFAULT_ANSWER_KEY) -> int | None:
+    """0 if the first is preferred, 1 for the second, 2 for a declared tie, None if unreadable.
 
-
-def read_probability(logprobs: object) -> float | None:
-    """P(FOO) / (P(FOO) + P(BAR)) where the answer's label begins, or None.
-
-    Reads `content` with log-probabilities (chat; llama.cpp's completions too) or with linear `prob`s (llama.cpp's
-    post_sampling_probs), and the older parallel lists, with their lists of alternatives or without.
+    The last declaration that is not denied decides: ("best_description": 1), in any quotes and brackets, with : or =.
+    A tie is declared as None or null. A choice of several ("1 or 2") is unreadable, and 0 is. Without a declaration
+    the whole text may be the choice.
     """
-    places = _places(logprobs)
-    # A constrained label may be several tokens ("F", "OO") after a quote: take the place where it begins.
-    starts = [alternatives for token, alternatives in places if _begins(token)]
-    for alternatives in starts or [alternatives for _, alternatives in places]:
-        helpful, unhelpful = (
-            sum(p for token, p in alternatives.items() if _begins(token) == label) for label in (HELPFUL, UNHELPFUL)
-        )
-        if helpful + unhelpful <= 0:
-            continue
-        # A label missing from the list is no likelier than the least of the list, nor than what the list leaves.
-        unseen = min(min(alternatives.values()), max(0.0, 1.0 - sum(alternatives.values())))
-        helpful, unhelpful = helpful or unseen, unhelpful or unseen
-        return min(1.0, helpful / (helpful + unhelpful))
+    # ONI: as published one key is searched for whatever the prompt asks for, and what can't be read is a tie.
+    text = text.replace("\ufffd", "")
+    if (whole := _bare(text)) in _PREFERENCES:
+        return _PREFERENCES[whole]
+    key = r"[\s\\_-]{0,3}".join(map(re.escape, answer_key.split("_")))
+    declaration = rf"(?<![^\W_]){key}[\W_]{{0,8}}[:=][\W_]{{0,8}}(?:(?:description|message|text)[\W_]{{0,3}})?"
+    for match in reversed(list(re.finditer(rf"{declaration}(\w+(?:\.\w+)*)", text, re.IGNORECASE))):
+        before = text[max(0, match.start() - _DENIAL_CHARS) : match.start()]
+        if not _DENIED.search(before):
+            several = _OR_BEFORE.search(before) or _OR_AFTER.match(text, match.end())
+            return None if several else _PREFERENCES.get(match[1].upper())
     return None
 
 
-def _begins(token: str) -> str | None:
-    """The label that a token begins: "F", " FO", '"FOO' begin FOO."""
-    letters = re.sub(r"[\W_]", "", token[:16]).lstrip("Ġ").upper()
-    return next((label for label in (HELPFUL, UNHELPFUL) if letters and label.startswith(letters)), None)
-
-
-def _places(logprobs: object) -> list[tuple[str, dict[str, float]]]:
-    """For each token of the answer: the token, and its alternatives' probabilities, its own among them."""
-    if not isinstance(logprobs, Mapping):
-        return []
-    if isinstance(content := logprobs.get("content"), list):
-        return [_chat_place(entry) for entry in content[:32] if isinstance(entry, Mapping)]
-    tokens, own, tops = (_list(logprobs.get(key)) for key in ("tokens", "token_logprobs", "top_logprobs"))
-    places = []
-    for i, token in enumerate(tokens[:32]):
-        alternatives = tops[i] if i < len(tops) and isinstance(tops[i], Mapping) else {}
-        pairs = [*alternatives.items(), (token, own[i] if i < len(own) else None)]
-        places.append((str(token), _probabilities(pairs, linear=False)))
-    return places
-
-
-def _chat_place(entry: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
-    linear = "prob" in entry or "top_probs" in entry
-    value, alternatives = ("prob", "top_probs") if linear else ("logprob", "top_logprobs")
-    entries = [e for e in (*_list(entry.get(alternatives)), entry) if isinstance(e, Mapping)]
-    return str(entry.get("token")), _probabilities([(e.get("token"), e.get(value)) for e in entries], linear=linear)
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _probabilities(pairs: list[tuple[Any, Any]], *, linear: bool) -> dict[str, float]:
-    """Tokens and numbers as probabilities; what is no number is left out."""
-    probabilities = {}
-    for token, value in pairs[:64]:
-        if (
-            not isinstance(token, str)
-            or isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or value != value
-        ):
-            continue
-        bounded = float(max(-1e4, min(1.0, value)))
-        probabilities[token] = max(0.0, bounded) if linear else math.exp(min(0.0, bounded))
-    return probabilities
+def _bare(text: str) -> str:
+    """Upper case, without the spaces, quotes, stars and stops around it."""
+    return re.sub(r"^[\W_]+|[\W_]+$", "", text[:64]).upper() if len(text.strip()) <= 64 else ""

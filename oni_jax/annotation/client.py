@@ -8,14 +8,15 @@ import json
 import re
 import types
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, server_url
-from oni_jax.annotation.answers import HELPFUL, UNHELPFUL, Reply, read_choice
-from oni_jax.annotation.prompts import Prompt, load_chat_template, render_chat
+from oni_jax.annotation.answers import LABEL_WORDS, Reply, read_choice
+from oni_jax.annotation.backlog import Item
+from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig
 
 KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
@@ -25,20 +26,19 @@ _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
 _OVERLOADED = (429, 502, 503, 504)
 
 # Restricting an answer to the labels is in no standard: each server has fields of its own.
-CONSTRAINTS: Mapping[str, Mapping[str, Any]] = {
-    "none": {},
-    "vllm": {"structured_outputs": {"choice": [HELPFUL, UNHELPFUL]}},
-    "sglang": {"regex": f"({HELPFUL}|{UNHELPFUL})"},
+CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
+    "none": lambda labels: {},
+    "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},
+    "sglang": lambda labels: {"regex": f"({'|'.join(labels)})"},
     # Under a grammar the plain log-probabilities are still those of the unrestricted model.
-    "llamacpp": {"grammar": f'root ::= "{HELPFUL}" | "{UNHELPFUL}"', "post_sampling_probs": True},
-    "json_schema": {
+    "llamacpp": lambda labels: {
+        "grammar": "root ::= " + " | ".join(f'"{label}"' for label in labels),
+        "post_sampling_probs": True,
+    },
+    "json_schema": lambda labels: {
         "response_format": {
             "type": "json_schema",
-            "json_schema": {
-                "name": "label",
-                "strict": True,
-                "schema": {"type": "string", "enum": [HELPFUL, UNHELPFUL]},
-            },
+            "json_schema": {"name": "label", "strict": True, "schema": {"type": "string", "enum": list(labels)}},
         }
     },
 }
@@ -56,7 +56,7 @@ class RequestError(Exception):
 
 
 class Client:
-    """Asks about messages at one server. Used as an asynchronous context manager, inside a running loop.
+    """Asks about items at one server. Used as an asynchronous context manager, inside a running loop.
 
     Raises:
         UserError: bad address, key, prompt file or chat template.
@@ -89,16 +89,29 @@ class Client:
         await self._session.close()
         await self._fresh_session.close()
 
-    async def ask(self, messages: Sequence[bytes]) -> list[Reply]:
-        """One reply a message, in their order. More than one message only where lists are offered (completions).
+    async def ask(self, items: Sequence[Item]) -> list[Reply]:
+        """One reply an item, in their order. More than one item only where lists are offered (completions).
 
         Raises:
             RequestError: there are no replies.
         """
+        return await self._ask([self._prompt.turns(item) for item in items])
+
+    async def ask_again(self, item: Item, first_answer: str) -> Reply:
+        """The reply to being asked for the form once more, in the conversation whose first answer can't be read.
+
+        Raises:
+            RequestError: there is no reply.
+        """
+        (reply,) = await self._ask([self._prompt.turns(item, first_answer)])
+        return reply
+
+    async def _ask(self, conversations: Sequence[Sequence[Turn]]) -> list[Reply]:
+        """Asks, without those of the optional fields that the server refuses."""
         optional = self._optional
         while True:
             try:
-                replies = await self._request(messages, optional)
+                replies = await self._request(conversations, optional)
                 break
             except RequestError as error:
                 fewer = self._fewer(optional, error)
@@ -126,25 +139,23 @@ class Client:
             return {}
         num_top = _NUM_TOP_LOGPROBS[self._config.llm_api]
         logprobs = {"logprobs": True, "top_logprobs": num_top} if self._chat else {"logprobs": num_top}
-        return {**logprobs, **CONSTRAINTS[self._config.llm_constraint]}
+        return {**logprobs, **CONSTRAINTS[self._config.llm_constraint](LABEL_WORDS[self._prompt.kind])}
 
-    def _body(self, messages: Sequence[bytes], optional: Mapping[str, Any]) -> bytes:
-        config, prompt = self._config, self._prompt
+    def _body(self, conversations: Sequence[Sequence[Turn]], optional: Mapping[str, Any]) -> bytes:
+        config = self._config
         body: dict[str, Any] = {"model": config.llm_model, "temperature": config.llm_temperature, **optional}
         label = config.llm_answer == "label"
         body["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS) if label else config.llm_max_tokens
-        users = [prompt.user(message) for message in messages]
         if self._chat:
-            turns = (("system", prompt.system), ("user", users[0]))
-            body["messages"] = [{"role": role, "content": content} for role, content in turns]
+            body["messages"] = [{"role": role, "content": content} for role, content in conversations[0]]
         else:
-            prompts = [render_chat(self._chat_template, prompt.system, user) for user in users]
+            prompts = [render_chat(self._chat_template, turns) for turns in conversations]
             body["prompt"] = prompts if len(prompts) > 1 else prompts[0]
         return json.dumps(body).encode()
 
-    async def _request(self, messages: Sequence[bytes], optional: Mapping[str, Any]) -> list[Reply]:
-        body = self._body(messages, optional)
-        max_bytes = (1 + len(messages)) * MAX_ANSWER_BYTES_PER_CHOICE
+    async def _request(self, conversations: Sequence[Sequence[Turn]], optional: Mapping[str, Any]) -> list[Reply]:
+        body = self._body(conversations, optional)
+        max_bytes = (1 + len(conversations)) * MAX_ANSWER_BYTES_PER_CHOICE
         reuse = types.SimpleNamespace(reused=False)
         try:
             raw = await self._post(self._session, body, max_bytes, reuse)
@@ -154,7 +165,7 @@ class Client:
                 raise
             self.events["stale_connections"] += 1
             raw = await self._post(self._fresh_session, body, max_bytes, None)
-        return self._read(raw, len(messages))
+        return self._read(raw, len(conversations))
 
     async def _post(self, session: aiohttp.ClientSession, body: bytes, max_bytes: int, reuse: object) -> bytes:
         """The body of a good answer, of at most `max_bytes`."""
@@ -222,7 +233,8 @@ class Client:
             if order != sorted(order):
                 self.events["choices_reordered"] += 1
                 choices = sorted(choices, key=lambda choice: choice["index"])
-        return [read_choice(choice) for choice in choices]
+        prompt = self._prompt
+        return [read_choice(choice, prompt.kind, prompt.answer_key) for choice in choices]
 
 
 async def _note_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:

@@ -121,8 +121,9 @@ class Judge:
         if self._log:
             now = round(time.time(), 3)
             for verdict in verdicts:
-                message = verdict.message.decode("latin-1")
-                record = {"time": now, "goal": verdict.goal, "message": message, "label": int(verdict.helpful)}
+                texts = [message.decode("latin-1") for message in verdict.item]
+                said = {"message": texts[0]} if len(texts) == 1 else {"messages": texts}
+                record = {"time": now, "goal": verdict.goal, **said, "label": verdict.label}
                 self._log.write(json.dumps({**record, "fault": fault}) + "\n")
             self._log.flush()
 

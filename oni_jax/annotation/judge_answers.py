@@ -5,59 +5,95 @@ import functools
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from oni_jax.annotation.answers import HELPFUL, UNHELPFUL
-from oni_jax.annotation.judge_rules import judge_message
-from oni_jax.annotation.prompts import PROMPT_DIR, read_prompt_file, unescape
+from oni_jax.annotation.answers import LABEL_WORDS
+from oni_jax.annotation.judge_rules import goal_of_words, judge_message, judge_pair
+from oni_jax.annotation.prompts import DEFAULT_ANSWER_KEY, PROMPT_DIR, read_prompt_file, unescape
 
 JUDGE_MODEL = "rule-based-judge"
 CERTAINTY = 0.95  # the probability that it gives to its label
-_OPEN, _CLOSE = "<message>\n", "\n</message>"
+_OPENINGS = {"classification": ("<message>\n",), "ranking": ("<first>\n", "<second>\n")}
+_KNOWLEDGE = "A stand-in's written rules, no LLM's knowledge."
 
 Payload = dict[str, Any]
 
 
+class Instructions(NamedTuple):
+    """What a prompt wants."""
+
+    goal: str
+    one_word: bool  # the answer is the label alone
+    answer_key: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Verdict:
+    kind: str
     goal: str
-    message: bytes
-    helpful: bool
+    item: tuple[bytes, ...]
+    label: int
     text: str  # the answer
-    one_word: bool  # the answer is the label alone
+    one_word: bool
 
 
 def judge_prompt(prompt: str) -> Verdict:
-    """Reads a prompt and judges its message."""
-    before, opened, after = prompt.rpartition(_OPEN)
-    if opened:
-        message = unescape(after.partition(_CLOSE)[0])
-        goal, one_word = _read_instructions(before)
-    else:
-        message, goal, one_word = unescape((prompt.strip().splitlines() or [""])[-1]), "defaultgoal", False
+    """Reads a prompt and judges its message, or compares its two."""
+    ranking = prompt.rfind(_OPENINGS["ranking"][1]) > prompt.rfind(_OPENINGS["classification"][0])
+    kind = "ranking" if ranking else "classification"
+    before, item = _split(prompt, _OPENINGS[kind])
+    wanted = _read_instructions(before) if item else Instructions("defaultgoal", False, "")
+    item = item or (unescape((prompt.strip().splitlines() or [""])[-1]),)
+    label, analysis = _compare(wanted.goal, item) if ranking else _classify(wanted.goal, item[0])
+    word = LABEL_WORDS[kind][label]
+    if wanted.one_word:
+        return Verdict(kind, wanted.goal, item, label, word, True)
+    ending = f'("{wanted.answer_key}": {word})' if ranking else f"<label>{word}</label>"
+    text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{analysis}</analysis>\n{ending}"
+    return Verdict(kind, wanted.goal, item, label, text, False)
+
+
+def _split(prompt: str, openings: Sequence[str]) -> tuple[str, tuple[bytes, ...]]:
+    """What stands before the messages, and the messages: each up to the next tag, for none can hold a tag."""
+    before, item = prompt, []
+    for opening in reversed(openings):
+        before, opened, after = before.rpartition(opening)
+        if not opened:
+            return prompt, ()
+        item.append(unescape(after.partition("\n</")[0]))
+    return before, tuple(reversed(item))
+
+
+def _classify(goal: str, message: bytes) -> tuple[int, str]:
     helpful, words = judge_message(goal, message)
-    label = HELPFUL if helpful else UNHELPFUL
-    if one_word:
-        return Verdict(goal, message, helpful, label, True)
-    analysis = f"The message tells of {words}, which is {'' if helpful else 'not '}helpful for this player."
-    knowledge = "A stand-in's written rules, no LLM's knowledge."
-    text = f"<knowledge>{knowledge}</knowledge>\n<analysis>{analysis}</analysis>\n<label>{label}</label>"
-    return Verdict(goal, message, helpful, text, False)
+    return int(helpful), f"The message tells of {words}, which is {'' if helpful else 'not '}helpful for this player."
+
+
+def _compare(goal: str, item: tuple[bytes, ...]) -> tuple[int, str]:
+    label = judge_pair(goal, *item)
+    better = ("The first is better", "The second is better", "Neither is better")[label]
+    return label, f"{better} for this player."
 
 
 @functools.lru_cache(maxsize=64)
-def _read_instructions(text: str) -> tuple[str, bool]:
-    """The goal, and whether a single word is wanted, from all that stands before the message."""
-    goals, one_word = _known_texts()
-    goal = next((goal for goal, wording in goals if wording in text), "defaultgoal")
-    return goal, any(wording in text for wording in one_word)
+def _read_instructions(text: str) -> Instructions:
+    """What is wanted, from all that stands before the messages."""
+    files = _prompt_files()
+    known = (goal for file in files for goal, wording in file["goals"].items() if wording in text)
+    one_word = any(file["answers"]["label"] in text for file in files)
+    keys = (file["answer_key"] for file in files if f'"{file["answer_key"]}"' in text)
+    return Instructions(next(known, None) or goal_of_words(_own_words(text)), one_word, next(keys, DEFAULT_ANSWER_KEY))
+
+
+def _own_words(text: str) -> str:
+    """The line that stands where this project's prompts have the goal."""
+    heads = (file["user"].partition("{goal}")[0] for file in _prompt_files())
+    return next((text.rpartition(head)[2].partition("\n")[0] for head in heads if head in text), "")
 
 
 @functools.cache
-def _known_texts() -> tuple[list[tuple[str, str]], list[str]]:
-    files = [read_prompt_file(path) for path in sorted(PROMPT_DIR.glob("*.json"))]
-    goals = [(goal, text) for file in files for goal, text in file["goals"].items()]
-    return goals, [file["answers"]["label"] for file in files]
+def _prompt_files() -> list[dict]:
+    return [read_prompt_file(path) for path in sorted(PROMPT_DIR.glob("*.json"))]
 
 
 def read_prompts(body: Payload, chat: bool) -> list[str]:
@@ -73,8 +109,9 @@ def read_prompts(body: Payload, chat: bool) -> list[str]:
 def make_choice(index: int, verdict: Verdict, chat: bool, with_logprobs: bool) -> Payload:
     logprobs = None
     if with_logprobs and verdict.one_word:
-        other = UNHELPFUL if verdict.helpful else HELPFUL
-        tops = {verdict.text: math.log(CERTAINTY), other: math.log(1 - CERTAINTY)}
+        words = LABEL_WORDS[verdict.kind]
+        rest = math.log((1 - CERTAINTY) / (len(words) - 1))
+        tops = {verdict.text: math.log(CERTAINTY), **{word: rest for word in words if word != verdict.text}}
         logprobs = _chat_logprobs(verdict.text, tops) if chat else _completion_logprobs(verdict.text, tops)
     said: dict[str, Any] = (
         {"message": {"role": "assistant", "content": verdict.text}} if chat else {"text": verdict.text}

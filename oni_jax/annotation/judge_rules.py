@@ -1,7 +1,17 @@
-"""The embedded judge's knowledge of NetHack: what a message tells of, and which goals that helps. No LLM."""
+"""The embedded judge's knowledge of NetHack: what a message tells of, and which goals that helps. No LLM.
+
+Ranking: a message is worth 1 if it is helpful for the goal, -1 if it is not and tells of a blow missed or of harm done
+to the player, else 0. A description is worth the sum over its lines, a line "... (x3)" three times its own; the one
+worth more is preferred, and equals are a tie.
+
+A goal in somebody's own words is taken for combat, gold or stairs by the first of their words that it has (GOAL_WORDS),
+clauses that say no ("never", "not", "avoid") aside; without any it is the default goal.
+"""
 
 import re
 from collections.abc import Mapping
+
+from oni_jax.annotation.answers import TIE
 
 # What a message may tell of: a pattern found anywhere in it, and words for the answer.
 EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
@@ -79,3 +89,44 @@ def judge_message(goal: str, message: bytes) -> tuple[bool, str]:
         if pattern.search(text):
             return name in helpful, words
     return False, "nothing that matters"
+
+
+HARMFUL_EVENTS = ("miss", "harm")
+GOAL_WORDS: Mapping[str, str] = {
+    "combat": r"fight\w*|fought|combat|battle\w*|attack\w*|kill\w*|slay\w*|hit|hunt\w*|monsters?",
+    "gold": r"gold\w*|coins?|money|rich\w*|wealth\w*|treasures?|zorkmids?",
+    "stairs": r"stair\w*|descen\w*|deep\w*|down\w*|ladders?|trap ?doors?",
+}
+_GOAL_WORD = re.compile("|".join(rf"(?P<{goal}>\b(?:{words})\b)" for goal, words in GOAL_WORDS.items()), re.I)
+_CLAUSE_END = re.compile(r"[.,;:!?]|\b(?:and|but)\b", re.I)
+_NO = re.compile(r"\b(?:not|never|no|nor|avoid\w*|without|ignor\w*|instead of|rather than)\b|n['’]t\b", re.I)
+_REPEATS = re.compile(r"\(x(\d{1,4})\)\s*$")
+
+
+def message_value(goal: str, message: bytes) -> int:
+    """1 helpful, 0 neither, -1 harmful."""
+    if judge_message(goal, message)[0]:
+        return 1
+    text = message.decode("latin-1")
+    return -any(EVENTS[name][0].search(text) is not None for name in HARMFUL_EVENTS)
+
+
+def description_value(goal: str, description: bytes) -> int:
+    """The sum over its lines."""
+    total = 0
+    for line in description.split(b"\n"):
+        repeats = _REPEATS.search(line.decode("latin-1"))
+        total += message_value(goal, line) * (int(repeats[1]) if repeats else 1)
+    return total
+
+
+def judge_pair(goal: str, first: bytes, second: bytes) -> int:
+    """0 if the first is better for a goal, 1 if the second is, 2 if they are alike."""
+    gain = description_value(goal, second) - description_value(goal, first)
+    return TIE if gain == 0 else int(gain > 0)
+
+
+def goal_of_words(words: str) -> str:
+    """The goal key that comes nearest to a goal in somebody's own words."""
+    wanted = (_GOAL_WORD.search(clause) for clause in _CLAUSE_END.split(words) if not _NO.search(clause))
+    return next((match.lastgroup for match in wanted if match and match.lastgroup), "defaultgoal")

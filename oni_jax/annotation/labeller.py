@@ -10,7 +10,7 @@ from oni_jax.annotation.backlog import Backlog, Item
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
 from oni_jax.config import AnnotationConfig
-from oni_jax.types import Annotation
+from oni_jax.types import UNKNOWN, Annotation
 
 COMMIT_DELAY_SECS = 0.2
 HANDED_OUT_AT_ONCE = 1000
@@ -35,7 +35,7 @@ class Labeller:
     """Lives in one event loop: `run` for ever, `submit` meanwhile, `finish` in the end.
 
     Args:
-        emit: takes annotations that the store holds.
+        emit: takes annotations that the store holds, and UNKNOWN for items that get no label in this run.
         forget: takes items that were dropped unasked; they may be submitted again.
     """
 
@@ -154,7 +154,7 @@ class Labeller:
     async def _ask(self, items: list[Item]) -> None:
         start = asyncio.get_running_loop().time()
         try:
-            replies = await self._client.ask([item[0] for item in items])
+            replies = await self._client.ask(items)
         except RequestError as error:
             self._failed(items, error)
         except Exception as error:  # what nobody thought of must not end the service either
@@ -229,6 +229,7 @@ class Labeller:
         self._num_tries.pop(item, None)
         self._unreadable.discard(item)
         self._backlog.finish([item])
+        self._emit([Annotation(item, UNKNOWN, 0.0)])
 
     def _drop(self, items: list[Item]) -> None:
         if items:

@@ -1,8 +1,10 @@
-"""Prompts: what the LLM is asked about a message. Their wording is data, in prompts/*.json.
+"""Prompts: what the LLM is asked about a message, or two. Their wording is data, in prompts/*.json.
 
-A prompt file holds `kind` (classification), `system`, `user` with a place {message}, and, where `user` has the places
-{goal} and {answer}, the texts `goals` by goal key and `answers` by answer style. A text is a string or a list of lines.
-The message comes last, so that a server's prefix cache serves everything before it.
+A prompt file holds `kind`, `system`, `user` with the kind's places ({message}; or {first} and {second}), and, where
+`user` has the places {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style. `again` may hold
+what is said when an answer could not be read. Ranking: `answer_key` is the name under which the answer declares its
+choice. A text is a string or a list of lines. The messages come last, so that a server's prefix cache serves everything
+before them.
 """
 
 import dataclasses
@@ -10,13 +12,19 @@ import hashlib
 import json
 import pathlib
 import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 
 from oni_jax.config import AnnotationConfig, UserError
 
 PROMPT_DIR = pathlib.Path(__file__).with_name("prompts")
-KINDS = ("classification",)
-PLACE = "{message}"
+PLACES: Mapping[str, tuple[str, ...]] = {"classification": ("{message}",), "ranking": ("{first}", "{second}")}
+DEFAULT_ANSWER_KEY = "best_description"
+DEFAULT_AGAIN = "That can't be read as an answer. Answer once more, in exactly the form asked for."
 MAX_FILE_BYTES = 1 << 20
+MAX_GOAL_CHARS = 2000
+
+Turn = tuple[str, str]  # who speaks (system, user, assistant), and what they say
 
 # Servers put the beginning-of-text token in front by themselves.
 LLAMA3_TEMPLATE = (
@@ -32,15 +40,33 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """What is asked about a message. `digest` stands for the wording, goal and answer style in the label store."""
+    """What is asked about an item. `digest` stands for kind, wording, goal and answer style in the label store."""
 
+    kind: str
     system: str
-    template: str  # of the user's turn, with a place for the message
+    pieces: tuple[str, ...]  # of the user's turn: texts, and between them the places
+    again: str  # the user's next turn after an answer that can't be read
+    answer_key: str
     digest: str
 
-    def user(self, message: bytes) -> str:
-        """The user's turn. The message's bytes are read as latin-1, and escaped: they are data."""
-        return self.template.replace(PLACE, escape(message))
+    def user(self, item: tuple[bytes, ...]) -> str:
+        """The user's turn. The messages' bytes are read as latin-1, and escaped: they are data.
+
+        Raises:
+            ValueError: an item of another size than the kind's.
+        """
+        texts = dict(zip(PLACES[self.kind], map(escape, item), strict=True))
+        if self.kind == "ranking":  # a description has lines
+            texts = {place: text.replace("\\x0a", "\n") for place, text in texts.items()}
+        # Not replaced in the whole text: the goal, a message's neighbour, may have a place's name in it.
+        return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))
+
+    def turns(self, item: tuple[bytes, ...], first_answer: str | None = None) -> tuple[Turn, ...]:
+        """The conversation that asks about an item; with an answer that could not be read, the one that asks again."""
+        opening = (("system", self.system), ("user", self.user(item)))
+        if first_answer is None:
+            return opening
+        return (*opening, ("assistant", first_answer), ("user", self.again))
 
 
 def escape(message: bytes) -> str:
@@ -54,23 +80,65 @@ def unescape(text: str) -> bytes:
     return plain.encode("latin-1", "replace")
 
 
-def load_prompt(config: AnnotationConfig) -> Prompt:
-    """The prompt that the settings ask for. Raises UserError for a file that is none."""
-    path = pathlib.Path(config.prompt_file) if config.prompt_file else PROMPT_DIR / f"{config.prompt_version}.json"
+def load_prompt(config: AnnotationConfig, kind: str = "classification") -> Prompt:
+    """The prompt that the settings ask for. Raises UserError for a file that is none, or is of another kind."""
+    path, data = _load(config, kind)
+    chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, path, data)}
+
+    def fill(text: str) -> str:
+        def choice(match: re.Match[str]) -> str:
+            if (found := chosen[match[1]]) is None:
+                key = config.goal_key if match[1] == "goal" else config.llm_answer
+                raise UserError(f"prompt file {path}: its `{match[1]}s` has no text for `{key}`")
+            return found
+
+        return re.sub(r"\{(goal|answer)\}", choice, text)
+
+    places = "|".join(map(re.escape, PLACES[kind]))
+    pieces = tuple(fill(piece) for piece in re.split(f"({places})", data["user"]))
+    # What is said the second time is left out: a better wording of it makes no label worth asking for anew.
+    goal_key = "" if config.goal else config.goal_key
+    parts = [kind, data["system"], "".join(pieces), goal_key, config.llm_answer]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return Prompt(kind, data["system"], pieces, fill(data["again"]), data["answer_key"], digest)
+
+
+def goal_text(config: AnnotationConfig, kind: str = "classification") -> str:
+    """The goal's sentences, as they stand in the prompt of this kind. Raises UserError if the prompt has none."""
+    path, data = _load(config, kind)
+    text = _goal(config, path, data)
+    if text is None:
+        raise UserError(f"prompt file {path}: its `goals` has no text for `{config.goal_key}`")
+    return text
+
+
+def _load(config: AnnotationConfig, kind: str) -> tuple[pathlib.Path, dict]:
+    own = config.prompt_file
+    path = pathlib.Path(own) if own else PROMPT_DIR / f"{kind}_{config.prompt_version}.json"
     data = read_prompt_file(path)
-    template = data["user"]
-    for place, key in (("goal", config.goal_key), ("answer", config.llm_answer)):
-        if f"{{{place}}}" in template:
-            text = data[f"{place}s"].get(key)
-            if text is None:
-                raise UserError(f"prompt file {path}: its `{place}s` has no text for `{key}`")
-            template = template.replace(f"{{{place}}}", text)
-    parts = json.dumps([data["kind"], data["system"], template, config.goal_key, config.llm_answer])
-    return Prompt(data["system"], template, hashlib.sha256(parts.encode()).hexdigest()[:32])
+    if data["kind"] != kind:
+        raise UserError(f"prompt file {path}: its `kind` is {data['kind']}, and a prompt for {kind} is needed")
+    return path, data
+
+
+def _goal(config: AnnotationConfig, path: pathlib.Path, data: dict) -> str | None:
+    """The player's own sentence, else the file's text for the goal key, None where it has none. Raises UserError."""
+    goal = config.goal
+    if not goal:
+        return data["goals"].get(config.goal_key)
+    if not goal.strip():
+        raise UserError("--goal: is blank; say what the player wants, or leave it out")
+    if len(goal) > MAX_GOAL_CHARS:
+        raise UserError(f"--goal: has {len(goal)} characters; say it in {MAX_GOAL_CHARS} at most")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in goal):
+        raise UserError("--goal: holds line breaks or control characters; write it as plain text on one line")
+    if "{goal}" not in data["user"]:
+        raise UserError(f"--goal: prompt file {path} has no place for it; write {{goal}} into its `user`")
+    return goal.strip()
 
 
 def read_prompt_file(path: pathlib.Path) -> dict:
-    """A prompt file's `kind`, `system`, `user`, `goals`, `answers`, checked. Raises UserError."""
+    """What a prompt file holds, checked; `again` and `answer_key` by default. Raises UserError."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
@@ -81,20 +149,26 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         raise UserError(f"prompt file {path} can't be read as JSON: {error}") from None
     if not isinstance(data, dict):
         raise UserError(f"prompt file {path} must hold a JSON object with `kind`, `system` and `user`")
-    if data.get("kind") not in KINDS:
-        raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(KINDS)}")
+    if (kind := data.get("kind")) not in tuple(PLACES):
+        raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(PLACES)}")
     texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
-    if PLACE not in texts["user"]:
-        raise UserError(f"prompt file {path}: `user` has no place for the message: write {PLACE} at its end")
+    texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
+    for place in PLACES[kind]:
+        if place not in texts["user"]:
+            noun = "the message" if len(PLACES[kind]) == 1 else f"the {place[1:-1]} message"
+            raise UserError(f"prompt file {path}: `user` has no place for {noun}: write {place} at its end")
+    answer_key = data.get("answer_key", DEFAULT_ANSWER_KEY)
+    if not isinstance(answer_key, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", answer_key, re.ASCII):
+        raise UserError(f"prompt file {path}: `answer_key` must be a name of letters, digits and underscores")
     choices = {}
     for group in ("goals", "answers"):
         members = data.get(group, {})
         if not isinstance(members, dict):
             raise UserError(f"prompt file {path}: `{group}` must be an object of texts")
         choices[group] = {key: _text(text, path, f"{group}.{key}") for key, text in members.items()}
-        if any(PLACE in text for text in choices[group].values()):
-            raise UserError(f"prompt file {path}: {PLACE} belongs into `user`, not into `{group}`")
-    return {"kind": data["kind"], **texts, **choices}
+        if misplaced := [place for place in PLACES[kind] if any(place in text for text in choices[group].values())]:
+            raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
+    return {"kind": kind, **texts, "answer_key": answer_key, **choices}
 
 
 def _text(value: object, path: pathlib.Path, key: str) -> str:
@@ -122,6 +196,14 @@ def load_chat_template(name: str) -> str:
     return template
 
 
-def render_chat(template: str, system: str, user: str) -> str:
-    """Both turns in a chat template, in one pass: braces inside a turn stay as they are."""
-    return re.sub(r"\{(system|user)\}", lambda match: system if match[1] == "system" else user, template)
+def render_chat(template: str, turns: Sequence[Turn]) -> str:
+    """A conversation in a chat template, in one pass: braces inside a turn stay as they are.
+
+    What the template has between {system} and {user} also opens the user's next turn, after an assistant's; what it has
+    behind {user} closes it.
+    """
+    (_, system), (_, user), *rest = turns
+    between, after = re.search(r"(?s)\{system\}(.*)\{user\}(.*)$", template), template.rpartition("{user}")[2]
+    opening = between[1] if between else "\n\n"
+    text = re.sub(r"\{(system|user)\}", lambda match: system if match[1] == "system" else user, template)
+    return text + "".join(content if role == "assistant" else opening + content + after for role, content in rest)

@@ -20,7 +20,7 @@ from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import ChildError, start_child, stop_child
-from oni_jax.types import Annotation
+from oni_jax.types import UNKNOWN, Annotation
 
 __all__ = ["AnnotationService", "check_server"]
 
@@ -41,13 +41,14 @@ class AnnotationService:
     Args:
         config: with the address of a server, which need not be there yet.
         store: a picklable label store; what it holds is handed out first and never asked.
+        kind: of the prompt: classification, for items of one message, or ranking, of two.
 
     Raises:
         UserError: bad address, key, prompt file or chat template.
     """
 
-    def __init__(self, config: AnnotationConfig, store: Store):
-        prompt = load_prompt(config)
+    def __init__(self, config: AnnotationConfig, store: Store, kind: str = "classification"):
+        prompt = load_prompt(config, kind)
         Client(config, prompt)  # raises what its process would raise out of sight
         self._max_outgoing = config.llm_max_backlog
         self._outgoing: collections.deque[Item] = collections.deque()
@@ -71,12 +72,14 @@ class AnnotationService:
                 self._known.add(key)
                 self._outgoing.append(item)
         while len(self._outgoing) > self._max_outgoing:
-            self._known.discard(hash(self._outgoing.popleft()))
+            self._forget([self._outgoing.popleft()])
             self._num_dropped += 1
         self._send()
 
     def poll(self) -> list[Annotation]:
         """Annotations since the last call; the first ones are those that the label store held at the start.
+
+        UNKNOWN is the label of an item that gets none: put aside, or dropped; a dropped one may be submitted again.
 
         Raises:
             ChildError: the process has died; with its traceback.
@@ -141,12 +144,17 @@ class AnnotationService:
             if self._held_at_start is not None:
                 self._held_at_start.update(keys)
         elif kind == "dropped":
-            self._known.difference_update(map(hash, content))
+            self._forget(content)
         else:
             self._stats = content
             if self._held_at_start is not None:
                 self._outgoing = collections.deque(i for i in self._outgoing if hash(i) not in self._held_at_start)
                 self._held_at_start = None
+
+    def _forget(self, items: Sequence[Item]) -> None:
+        """Dropped items: they have no label, and may be submitted again."""
+        self._known.difference_update(map(hash, items))
+        self._ready += [Annotation(item, UNKNOWN, 0.0) for item in items]
 
 
 def run_service(connection: Connection, config: AnnotationConfig, prompt: Prompt, store: Store) -> None:

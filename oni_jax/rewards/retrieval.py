@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.rewards.base import Item, Reward
-from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
+from oni_jax.types import UNKNOWN, Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
 
 
 class RetrievalReward(Reward):
@@ -28,4 +28,4 @@ class RetrievalReward(Reward):
         return [(message,) for message in captions.messages if message and message not in self._labels]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        self._labels.update({annotation.item[0]: float(annotation.label) for annotation in annotations})
+        self._labels.update({a.item[0]: float(a.label) for a in annotations if a.label != UNKNOWN})

@@ -41,7 +41,7 @@ class FakeServer:
         if "messages" in body:
             prompts = [body["messages"][-1]["content"]]
         prompts = prompts if isinstance(prompts, list) else [prompts]
-        request = Request(body, [judge_prompt(prompt).message for prompt in prompts], len(self.requests), raw)
+        request = Request(body, [judge_prompt(prompt).item[0] for prompt in prompts], len(self.requests), raw)
         self.requests.append(request)
         response = self.script(request)
         return response if isinstance(response, web.StreamResponse) else await response

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oni_jax.annotation.answers import read_choice, read_label, read_probability
+from oni_jax.annotation.answers import LABEL_WORDS, read_choice, read_label
+from oni_jax.annotation.probabilities import read_probabilities
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,8 @@ LOG = math.log
     ],
 )
 def test_probability(logprobs, probability):
-    assert read_probability(logprobs) == (None if probability is None else pytest.approx(probability, abs=1e-6))
+    found = read_probabilities(logprobs, LABEL_WORDS["classification"])
+    assert (found and found[1]) == (None if probability is None else pytest.approx(probability, abs=1e-6))
 
 
 def test_choices_of_both_endpoints():

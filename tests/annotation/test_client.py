@@ -27,7 +27,7 @@ def ask(script, config=LISTS, messages=MESSAGES, times=1) -> Any:
                 results = []
                 for _ in range(times):
                     try:
-                        results.append(await client.ask(messages))
+                        results.append(await client.ask([(message,) for message in messages]))
                     except RequestError as error:
                         results.append(error)
                 return results if times > 1 else results[0], server, client
@@ -168,7 +168,7 @@ def test_nobody_listens():
 
     async def body():
         async with Client(config, load_prompt(config)) as client:
-            await client.ask(MESSAGES)
+            await client.ask([(message,) for message in MESSAGES])
 
     with pytest.raises(RequestError) as error:
         asyncio.run(body())

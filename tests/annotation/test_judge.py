@@ -52,16 +52,16 @@ def test_verdicts(goal, version, answer):
     """The judge finds goal, form of answer and message in the prompt itself."""
     prompt = load_prompt(AnnotationConfig(goal_key=goal, prompt_version=version, llm_answer=answer))
     for message, goals in VERDICTS:
-        verdict = judge_prompt(f"{prompt.system}\n\n{prompt.user(message)}<|eot_id|>")
-        assert (verdict.goal, verdict.message) == (goal, message)
-        assert verdict.helpful == (goal in goals.split()), message
-        assert read_choice({"text": verdict.text}).label == int(verdict.helpful)
+        verdict = judge_prompt(f"{prompt.system}\n\n{prompt.user((message,))}<|eot_id|>")
+        assert (verdict.goal, verdict.item) == (goal, (message,))
+        assert verdict.label == (goal in goals.split()), message
+        assert read_choice({"text": verdict.text}).label == verdict.label
         assert verdict.one_word == (answer == "label")
 
 
 def test_foreign_prompt():
     verdict = judge_prompt("Is this good?\nYou kill the newt!")
-    assert verdict.helpful and verdict.message == b"You kill the newt!"
+    assert verdict.label == 1 and verdict.item == (b"You kill the newt!",)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def call(address, path, body=None) -> tuple[int, Any]:
 
 def test_completions(judge):
     prompt = load_prompt(AnnotationConfig(llm_answer="label"))
-    prompts = [prompt.user(message) for message in (b"You kill the newt!", b"It's a wall.")]
+    prompts = [prompt.user((message,)) for message in (b"You kill the newt!", b"It's a wall.")]
     status, answer = call(judge.address, "/v1/completions", {"model": "x", "prompt": prompts, "logprobs": 5})
     assert status == 200 and [choice["index"] for choice in answer["choices"]] == [0, 1]
     replies = [read_choice(choice) for choice in answer["choices"]]
@@ -95,7 +95,7 @@ def test_completions(judge):
 
 def test_chat(judge):
     prompt = load_prompt(AnnotationConfig(llm_answer="label", goal_key="stairs"))
-    turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user(b"It's a wall.")}]
+    turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user((b"It's a wall.",))}]
     body = {"messages": turns, "logprobs": True, "top_logprobs": 5}
     choice = call(judge.address, "/v1/chat/completions", body)[1]["choices"][0]
     assert choice["message"]["content"] == "BAR" and len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2

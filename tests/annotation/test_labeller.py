@@ -12,6 +12,7 @@ from oni_jax.annotation.labeller import Labeller
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.rewards.label_store import LabelStore
+from oni_jax.types import UNKNOWN
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
@@ -34,7 +35,12 @@ class Outcome:
 
     @property
     def messages(self):
-        return sorted(annotation.item[0] for annotation in self.annotations)
+        """Those that got a label."""
+        return sorted(annotation.item[0] for annotation in self.annotations if annotation.label != UNKNOWN)
+
+    @property
+    def unknown(self):
+        return sorted(annotation.item[0] for annotation in self.annotations if annotation.label == UNKNOWN)
 
 
 def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=None, wait_secs=WAIT_SECS):
@@ -121,7 +127,7 @@ def test_halving_finds_the_one_bad_prompt(store):
     config = dataclasses.replace(CONFIG, llm_batch_size=100, llm_max_retries=2)
     outcome = run(script, store, 102, config)
     assert outcome.messages == sorted(set(all_messages(102)) - {b"message 5"})
-    assert outcome.stats["put_aside"] == 1
+    assert outcome.stats["put_aside"] == 1 and outcome.unknown == [b"message 5"]
     asked_alone = outcome.asked.count([b"message 5"])
     assert asked_alone == 1 + 2
     # 99 good ones come in halves, each once
@@ -197,10 +203,9 @@ def test_argument_and_injection_are_not_labels(store):
         return texts(*[answers[int(m[8:])] for m in request.messages])
 
     outcome = run(script, store, 5)
-    assert {annotation.item[0]: annotation.label for annotation in outcome.annotations} == {
-        b"message 1": 0,
-        b"message 2": 1,
-    }
+    found = {annotation.item[0]: annotation.label for annotation in outcome.annotations}
+    assert found == {b"message %d" % i: label for i, label in enumerate((UNKNOWN, 0, 1, UNKNOWN, UNKNOWN))}
+    assert outcome.stats["labels_held"] == 2
     assert outcome.stats["failures/empty_text"] == 2
 
 
@@ -248,10 +253,10 @@ def test_unexpected_exceptions_do_not_end_it(store, monkeypatch):
     real = Client.ask
     calls = iter(range(100))
 
-    async def ask(self, messages):
+    async def ask(self, items):
         if next(calls) % 2:
             raise ZeroDivisionError
-        return await real(self, messages)
+        return await real(self, items)
 
     monkeypatch.setattr(Client, "ask", ask)
     outcome = run(labels, store)

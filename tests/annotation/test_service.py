@@ -17,6 +17,7 @@ from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
+from oni_jax.types import UNKNOWN
 from tests.annotation.test_client import free_port
 from tests.annotation.test_judge import call
 
@@ -60,11 +61,13 @@ def collect(service, count, wait_secs=WAIT_SECS):
 
 
 def wait_for(service, condition, wait_secs=WAIT_SECS):
-    deadline = time.monotonic() + wait_secs
+    """Returns what came meanwhile."""
+    annotations, deadline = [], time.monotonic() + wait_secs
     while not condition(service.stats()):
         assert time.monotonic() < deadline, service.stats()
-        service.poll()
+        annotations += service.poll()
         time.sleep(0.01)
+    return annotations + service.poll()
 
 
 @pytest.mark.parametrize("api, answer", [("completions", "reasoned"), ("chat", "label"), ("completions", "label")])
@@ -130,12 +133,17 @@ def test_every_quick_fault_of_the_judge(start):
     service.submit(items)
     deadline = time.monotonic() + WAIT_SECS
     annotations = []
-    while len(annotations) + float(service.stats()["put_aside"]) < len(items):
+    while len(annotations) < len(items):
         assert time.monotonic() < deadline, service.stats()
         annotations += service.poll()
         time.sleep(0.01)
-    assert all(annotation.label == annotation.item[0].startswith(b"You kill") for annotation in annotations)
-    assert len(annotations) >= 0.8 * len(items)  # an unreadable answer is asked again once only
+    service.close()
+    labelled = [annotation for annotation in annotations if annotation.label != UNKNOWN]
+    assert {annotation.item for annotation in annotations} == set(items) and len(annotations) == len(items)
+    assert all(annotation.label == annotation.item[0].startswith(b"You kill") for annotation in labelled)
+    assert (
+        service.stats()["labels_held"] == len(labelled) >= 0.8 * len(items)
+    )  # an unreadable answer is asked again once only
     judge.close()
 
 
@@ -161,8 +169,9 @@ def test_dropped_items_may_be_submitted_again(start):
     wait_for(service, lambda stats: stats["state"] != "starting")
     for first in (0, 10, 20):  # one at a time, so that it is the process that drops
         service.submit(ITEMS[first : first + 10])
-    wait_for(service, lambda stats: stats["dropped"] == 20)
-    service.poll()
+    unknown = wait_for(service, lambda stats: stats["dropped"] == 20)
+    assert len(set(unknown)) == 20 and {annotation[1:] for annotation in unknown} == {(UNKNOWN, 0.0)}
+    assert set(ITEMS[:5]) <= {annotation.item for annotation in unknown}
     service.submit(ITEMS[25:30])  # still waiting
     service.submit(ITEMS[:5])
     wait_for(service, lambda stats: stats["dropped"] == 25)
