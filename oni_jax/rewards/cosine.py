@@ -1,0 +1,86 @@
+"""ELLM-BoW: a message is rewarded for how near its words are to the goal's (after Du et al. 2023, arXiv:2302.06692)."""
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from oni_jax.config import UserError, is_within
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
+from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, Trajectory
+
+MAX_MESSAGES_HELD = 1 << 16
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+
+
+class CosineReward(Reward):
+    """The cosine between the summed word vectors of a message and of the goal; 0 unless above a threshold.
+
+    It learns nothing and asks nobody, so a checkpoint needs none of it. A message without a known word gets 0.
+    """
+
+    def __init__(self, word_vectors: str, goal: str, threshold: str = ""):
+        """Reads the beginning of the file `word_vectors` only; the rest in `init`, or when first used.
+
+        Raises:
+            UserError: the file holds no word vectors, or `threshold` is neither empty, which is 0, nor a cosine.
+        """
+        self._threshold = _parse_threshold(threshold)
+        self._path, self._goal = word_vectors, goal
+        check_word_vectors(word_vectors)
+
+    @functools.cached_property
+    def _similarity(self) -> Callable[[bytes], float]:
+        vectors = open_word_vectors(self._path)
+        goal = _direction(vectors, self._goal)
+        if goal is None:
+            raise UserError(f"--word_vectors {self._path} knows no word of the goal {self._goal!r}; name another")
+
+        @functools.lru_cache(MAX_MESSAGES_HELD)
+        def similarity(message: bytes) -> float:
+            direction = _direction(vectors, message.decode("latin-1"))
+            return 0.0 if direction is None else float(direction @ goal)
+
+        return similarity
+
+    def init(self, key: Array) -> PyTree:
+        """No state. Reads the word vectors; raises UserError when they are damaged or know no word of the goal."""
+        del key
+        self._similarity(b"")
+        return ()
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        similarities = np.array([self._similarity(message) for message in captions.messages], np.float32)
+        rewards = np.where(similarities > self._threshold, similarities, np.float32(0))
+        return {"similarities": rewards[captions.index]}  # [T, B] float32
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+        del trajectory
+        return RewardOutput(rewards=features["similarities"], state=state)
+
+
+def words_of(text: str) -> list[str]:
+    """Runs of letters and digits in lower case, with the apostrophes inside them: "Don't go!" is don't, go."""
+    return _WORD.findall(text.lower())
+
+
+def _direction(vectors: WordVectors, text: str) -> np.ndarray | None:
+    """The sum of the words' vectors, of length 1; None without a known word, or where they cancel out."""
+    known = [vector for word in words_of(text) if (vector := vectors.vector(word)) is not None]
+    if not known:
+        return None
+    total = np.stack(known).sum(axis=0, dtype=np.float64)
+    length = np.linalg.norm(total)
+    return total / length if length > 0 else None
+
+
+def _parse_threshold(text: str) -> float:
+    try:
+        threshold = float(text or 0)
+    except ValueError:
+        threshold = float("nan")
+    if not is_within(threshold, "[-1, 1]"):
+        raise UserError(f"--eps_threshold_quantile {text}: must be a cosine, in [-1, 1]")
+    return threshold
