@@ -97,7 +97,9 @@ def read_preference(text: str, answer_key: str = DEFAULT_ANSWER_KEY) -> int | No
     if (whole := _bare(text)) in _PREFERENCES:
         return _PREFERENCES[whole]
     key = r"[\s\\_-]{0,3}".join(map(re.escape, answer_key.split("_")))
-    declaration = rf"(?<![^\W_]){key}[\W_]{{0,8}}[:=][\W_]{{0,8}}(?:(?:description|message|text)[\W_]{{0,3}})?"
+    declaration = (
+        rf"(?<![^\W_])(?<![^\W_]_){key}[\W_]{{0,8}}[:=][\W_]{{0,8}}(?:(?:description|message|text)[\W_]{{0,3}})?"
+    )
     for match in reversed(list(re.finditer(rf"{declaration}(\w+(?:\.\w+)*)", text, re.IGNORECASE))):
         before = text[max(0, match.start() - _DENIAL_CHARS) : match.start()]
         if not _DENIED.search(before):

@@ -94,8 +94,8 @@ def judge_message(goal: str, message: bytes) -> tuple[bool, str]:
 HARMFUL_EVENTS = ("miss", "harm")
 GOAL_WORDS: Mapping[str, str] = {
     "combat": r"fight\w*|fought|combat|battle\w*|attack\w*|kill\w*|slay\w*|hit|hunt\w*|monsters?",
-    "gold": r"gold\w*|coins?|money|rich\w*|wealth\w*|treasures?|zorkmids?",
-    "stairs": r"stair\w*|descen\w*|deep\w*|down\w*|ladders?|trap ?doors?",
+    "gold": r"gold|coins?|money|rich\w*|wealth\w*|treasures?|zorkmids?",
+    "stairs": r"stair\w*|descen\w*|deep\w*|down|downstairs|downwards?|ladders?|trap ?doors?",
 }
 _GOAL_WORD = re.compile("|".join(rf"(?P<{goal}>\b(?:{words})\b)" for goal, words in GOAL_WORDS.items()), re.I)
 _CLAUSE_END = re.compile(r"[.,;:!?]|\b(?:and|but)\b", re.I)

@@ -199,11 +199,11 @@ def load_chat_template(name: str) -> str:
 def render_chat(template: str, turns: Sequence[Turn]) -> str:
     """A conversation in a chat template, in one pass: braces inside a turn stay as they are.
 
-    What the template has between {system} and {user} also opens the user's next turn, after an assistant's; what it has
-    behind {user} closes it.
+    What the template has between {system} and {user} also stands between an assistant's turn and the user's next, and
+    what it has behind {user} follows that; a template that has them otherwise leaves only blank lines there.
     """
     (_, system), (_, user), *rest = turns
-    between, after = re.search(r"(?s)\{system\}(.*)\{user\}(.*)$", template), template.rpartition("{user}")[2]
-    opening = between[1] if between else "\n\n"
-    text = re.sub(r"\{(system|user)\}", lambda match: system if match[1] == "system" else user, template)
-    return text + "".join(content if role == "assistant" else opening + content + after for role, content in rest)
+    pieces = re.split(r"\{(system|user)\}", template)
+    text = "".join({"system": system, "user": user}[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+    opening, closing = (pieces[2], pieces[4]) if pieces[1::2] == ["system", "user"] else ("\n\n", "\n\n")
+    return text + "".join(content if role == "assistant" else opening + content + closing for role, content in rest)

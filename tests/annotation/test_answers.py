@@ -1,11 +1,12 @@
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oni_jax.annotation.answers import LABEL_WORDS, read_choice, read_label
+from oni_jax.annotation.answers import LABEL_WORDS, TIE, read_choice, read_label, read_preference
 from oni_jax.annotation.probabilities import read_probabilities
 
 
@@ -42,6 +43,67 @@ from oni_jax.annotation.probabilities import read_probabilities
 )
 def test_label(text, label):
     assert read_label(text) == label
+
+
+@pytest.mark.parametrize(
+    "text, label",
+    [
+        ('("best_description": 1)', 0),
+        ('("best_description": 2)', 1),
+        ('("best_description": None)', TIE),
+        ("<analysis>The second.</analysis>\n(“best_description”: 2)", 1),
+        ('{"best_description": null}', TIE),
+        ('{\\"best_description\\": \\"2\\"}', 1),
+        ('("best_description": "None")', TIE),
+        ("(best_description:1)", 0),
+        ("**best_description** : **2**.", 1),
+        ("`best\\_description` = `1`", 0),
+        ("Best description: 2", 1),
+        ("BEST_DESCRIPTION: none", TIE),
+        ('("best_description":\n 1)', 0),
+        ('("best_description": description 2)', 1),
+        ('("best_description": 1), as it\'s 2 times better', 0),
+        ('("best_description": 1)</answer>', 0),
+        ('First ("best_description": 1). No: ("best_description": 2)', 1),  # the last decides
+        ('("best_description": 2), not ("best_description": 1)', 1),
+        ('That is not ("best_description": 1)', None),
+        ('("best_description": 1) or ("best_description": 2)', None),
+        ('("best_description": 1), ("best_description": 2) or ("best_description": None)', None),
+        ('("best_description": 1 or 2)', None),
+        ("best_description: 1/2", None),
+        ('("best_description": 0)', None),
+        ('("best_description": 3)', None),
+        ('("best_description": 12)', None),
+        ('("best_description": 1.5)', None),
+        ('("best_description": 1) ... ("best_description": both)', None),
+        ('("best_description": )', None),
+        ('("best_message": 1)', None),
+        ('("second_best_description": 1)', None),
+        ("The first is better: 1", None),
+        ("1", 0),
+        ('"2"', 1),
+        (" None.", TIE),
+        ("0", None),
+        ("FOO", None),
+        ("", None),
+    ],
+)
+def test_preference(text, label):
+    assert read_preference(text) == label
+
+
+def test_preference_of_a_key_of_its_own():
+    answer = '("best_message": 2)'
+    assert read_preference(answer, "best_message") == 1
+    assert read_choice({"text": answer}, "ranking", "best_message") == (answer, 1, 1.0)
+    assert read_preference('("best_description": 1)', "best_message") is None
+
+
+@pytest.mark.parametrize("text", ["best_description" + ":" * 100_000, "best_description: or " * 5000, "or /|" * 20_000])
+def test_preference_of_a_hostile_text_takes_no_time(text):
+    start = time.perf_counter()
+    assert read_preference(text) is None
+    assert time.perf_counter() - start < 1.0
 
 
 def chat(*places):
@@ -99,6 +161,17 @@ def test_choices_of_both_endpoints():
     assert read_choice({"text": "FOO", "logprobs": logprobs}).probability == pytest.approx(0.8)
 
 
+def test_probability_of_a_preference_is_the_labels():
+    tops = [("2", LOG(0.6)), ("1", LOG(0.2)), ("None", LOG(0.1)), ("The", LOG(0.1))]
+    assert read_choice({"text": "2", "logprobs": chat(("2", tops))}, "ranking") == ("2", 1, pytest.approx(6 / 9))
+    tie = legacy(["None"], [LOG(0.5)], [{"1": LOG(0.25), "2": LOG(0.25)}])
+    assert read_choice({"text": "None", "logprobs": tie}, "ranking") == ("None", TIE, pytest.approx(0.5))
+    assert read_choice({"text": "1"}, "ranking") == ("1", 0, 1.0)  # no word of the server's
+    # "2" as a word of the reasons is no label
+    reasons = '2 coins. ("best_description": 1)'
+    assert read_choice({"text": reasons, "logprobs": chat(("2", tops))}, "ranking") == (reasons, 0, 1.0)
+
+
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["FOO", "B"])
 KEYS = st.sampled_from(
     ["text", "message", "content", "logprobs", "tokens", "token_logprobs", "top_logprobs", "top_probs", "prob", "token"]
@@ -113,11 +186,19 @@ def test_never_raises(choice):
     reply = read_choice(choice)
     assert reply.label in (0, 1, None) and 0.0 <= reply.probability <= 1.0
     read_choice({"text": "FOO", "logprobs": choice})
+    for text in ("1", "2", "None"):
+        reply = read_choice({"text": text, "logprobs": choice}, "ranking")
+        assert reply.label in (0, 1, 2) and 0.0 <= reply.probability <= 1.0
 
 
 @given(st.text() | st.text(alphabet="<label>/FOBARnot' "))
 def test_any_text(text):
     assert read_label(text) in (0, 1, None)
+
+
+@given(st.text() | st.text(alphabet='best_description:="() 120Noner'))
+def test_any_preference(text):
+    assert read_preference(text) in (0, 1, TIE, None)
 
 
 def test_huge_numbers():

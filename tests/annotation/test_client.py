@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 
 from oni_jax.annotation.address import check_server, server_url
-from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.answers import LABEL_WORDS
+from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig, UserError
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
@@ -19,15 +20,23 @@ MESSAGES = [b"You kill the newt!", b"It's a wall.", b"Never mind."]
 
 def ask(script, config=LISTS, messages=MESSAGES, times=1) -> Any:
     """What a client gets from a scripted server; its exception instead of replies where it raises one."""
+    return ask_about(script, config, [(message,) for message in messages], times=times)
+
+
+def ask_about(script, config, items, kind="classification", times=1, first_answer=None) -> Any:
+    """The same for items, or for the first of them with an answer that could not be read."""
 
     async def body():
         async with fake_server(script) as server:
             full = dataclasses.replace(config, llm_server_addr=server.address)
-            async with Client(full, load_prompt(full)) as client:
+            async with Client(full, load_prompt(full, kind)) as client:
                 results = []
                 for _ in range(times):
                     try:
-                        results.append(await client.ask([(message,) for message in messages]))
+                        if first_answer is None:
+                            results.append(await client.ask(items))
+                        else:
+                            results.append(await client.ask_again(items[0], first_answer))
                     except RequestError as error:
                         results.append(error)
                 return results if times > 1 else results[0], server, client
@@ -243,6 +252,81 @@ def test_label_answers_are_short_and_have_probabilities():
     replies, server, _ = ask(script, LABELS)
     assert [(reply.label, reply.probability) for reply in replies] == [(1, 0.5)] * 3
     assert server.requests[0].body["max_tokens"] < 10
+
+
+PAIRS = [(b"You kill the newt!", b"It's a wall."), (b"Never mind.", b"You kill the newt!"), (b"", b"Never mind.")]
+
+
+def test_pairs_in_a_list():
+    def script(request):
+        assert [prompt.index("newt") < prompt.index("wall") for prompt in request.body["prompt"][:1]] == [True]
+        words = ('("best_description": 1)', '<x> ("best_description": 2)', '("best_description": None)')
+        return texts(*words)
+
+    replies, _, _ = ask_about(script, LISTS, PAIRS, "ranking")
+    assert [(reply.label, reply.probability) for reply in replies] == [(0, 1.0), (1, 1.0), (2, 1.0)]
+
+
+def test_the_reworded_prompts_own_key_is_read():
+    """As published its every answer is a tie."""
+    answer = '("best_message": 2)'
+    for version, label in (("reworded", 1), ("default", None)):
+        config = dataclasses.replace(LISTS, prompt_version=version)
+        replies, server, _ = ask_about(lambda request: texts(answer), config, PAIRS[:1], "ranking")
+        assert replies[0].label == label and (answer in server.requests[0].body["prompt"]) == (version == "reworded")
+
+
+@pytest.mark.parametrize(
+    "constraint, fields",
+    [
+        ("vllm", {"structured_outputs": {"choice": ["1", "2", "None"]}}),
+        ("sglang", {"regex": "(1|2|None)"}),
+        ("llamacpp", {"grammar": 'root ::= "1" | "2" | "None"', "post_sampling_probs": True}),
+    ],
+)
+def test_constraint_to_the_labels_of_a_pair(constraint, fields):
+    def script(request):
+        tops = {"1": -2.0, "2": -0.5, "None": -2.0}
+        return choices([{"text": "2", "logprobs": {"tokens": ["2"], "token_logprobs": [-0.5], "top_logprobs": [tops]}}])
+
+    config = dataclasses.replace(LABELS, llm_constraint=constraint)
+    replies, server, _ = ask_about(script, config, PAIRS[:1], "ranking")
+    assert replies[0].label == 1 and replies[0].probability == pytest.approx(0.691, abs=1e-3)
+    assert fields.items() <= server.requests[0].body.items()
+    schema = CONSTRAINTS["json_schema"](LABEL_WORDS["ranking"])["response_format"]["json_schema"]["schema"]
+    assert schema["enum"] == ["1", "2", "None"]
+
+
+def test_asking_again_in_a_chat():
+    def script(request):
+        return choices([{"index": 0, "message": {"content": '("best_description": 1)'}}])
+
+    reply, server, _ = ask_about(script, AnnotationConfig(), PAIRS, "ranking", first_answer="<hm> {user}")
+    assert reply.label == 0
+    prompt = load_prompt(AnnotationConfig(), "ranking")
+    turns = [(turn["role"], turn["content"]) for turn in server.requests[0].body["messages"]]
+    assert turns == [
+        ("system", prompt.system),
+        ("user", prompt.user(PAIRS[0])),
+        ("assistant", "<hm> {user}"),
+        ("user", prompt.again),
+    ]
+
+
+@pytest.mark.parametrize("template", ["llama3", "none"])
+def test_asking_again_in_completions(template):
+    config = dataclasses.replace(LISTS, llm_chat_template=template)
+    reply, server, _ = ask_about(lambda r: texts("<label>BAR</label>"), config, [(b"Hm.",)], first_answer="Hm.")
+    assert reply.label == 0
+    prompt = load_prompt(config)
+    text = server.requests[0].body["prompt"]
+    places = [text.index(part) for part in (prompt.system, prompt.user((b"Hm.",)), prompt.again)]
+    assert places == sorted(places) and text.count("assistant<|end_header_id|>") == (2 if template == "llama3" else 0)
+
+
+def test_asking_again_may_fail():
+    error, _, _ = ask_about(lambda r: refusal(400), LISTS, PAIRS, "ranking", first_answer="")
+    assert isinstance(error, RequestError) and error.name == "http_400"
 
 
 def free_port():

@@ -94,6 +94,30 @@ def test_labels_and_resume(judge, store, start, api, answer):
     assert again.stats()["labels_asked"] == 1
 
 
+@pytest.mark.parametrize(
+    "api, answer, version",
+    [("completions", "reasoned", "reworded"), ("chat", "reasoned", "default")]
+    + [("completions", "label", "default"), ("chat", "label", "reworded")],
+)
+def test_pairs(judge, store, api, answer, version):
+    """Ranked in their order, kept apart from labels of messages, and not asked again by a later run."""
+    config = AnnotationConfig(llm_server_addr=judge.address, llm_api=api, llm_answer=answer, prompt_version=version)
+    pairs = [(ITEMS[i][0], ITEMS[-1 - i][0] + b"\xe9") for i in range(30)]
+    pairs += [pair[::-1] for pair in pairs[:15]] + [(b"", b"It's a wall.")]
+    expected = dict(zip(pairs, [0] * 30 + [1] * 15 + [2]))
+    for num_asked in (len(pairs), 0):
+        service = AnnotationService(config, store, "ranking")
+        service.submit(pairs)
+        annotations = collect(service, len(pairs))
+        service.close()
+        assert {annotation.item: annotation.label for annotation in annotations} == expected
+        assert {round(annotation.probability, 2) for annotation in annotations} == {
+            1.0 if answer == "reasoned" else 0.95
+        }
+        assert service.stats()["labels_asked"] == num_asked
+    assert store.count(config.llm_model, load_prompt(config).digest) == 0
+
+
 def test_closing_waits_for_what_is_paid_for(store, start):
     judge = EmbeddedJudge(JudgeOptions(latency_secs=0.5))
     service = start(judge.address, llm_api="completions")

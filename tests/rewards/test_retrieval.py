@@ -5,7 +5,7 @@ from typing import cast
 import numpy as np
 
 from oni_jax.rewards.retrieval import RetrievalReward
-from oni_jax.types import Annotation, CaptionBatch, Trajectory
+from oni_jax.types import UNKNOWN, Annotation, CaptionBatch, Trajectory
 
 CAPTIONS = CaptionBatch([b"You kill the newt!", b"", b"It is dark."], np.array([[0, 1], [2, 0], [1, 1]], np.int32))
 
@@ -24,4 +24,5 @@ def test_only_the_unlabelled_are_asked_for_and_never_the_empty():
     reward = RetrievalReward()
     assert reward.requests(CAPTIONS) == [(b"You kill the newt!",), (b"It is dark.",)]
     reward.ingest([Annotation((b"You kill the newt!",), 1, 1.0)])
+    reward.ingest([Annotation((b"It is dark.",), UNKNOWN, 0.0)])  # no label: it may be asked for again
     assert reward.requests(CAPTIONS) == [(b"It is dark.",)]
