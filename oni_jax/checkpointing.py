@@ -124,6 +124,27 @@ class Checkpoints:
         print(f"warning: a checkpoint in {self._directory} can't be written ({_reason(error)})", flush=True)
 
 
+def restore_params(directory: str, like: PyTree) -> tuple[int, PyTree]:
+    """The environment steps and the policy's parameters of the newest checkpoint, in the structure of `like`.
+
+    Raises:
+        UserError: there is none that can be read into `like`.
+    """
+    steps = sorted(int(name) for name in os.listdir(directory) if name.isdigit()) if os.path.isdir(directory) else []
+    if not steps:
+        raise UserError(f"{directory}: holds no checkpoint")
+    path = os.path.join(os.path.abspath(directory), str(steps[-1]), "state")
+    tree = {"params": jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    try:
+        args = ocp.args.PyTreeRestore(
+            tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
+        )
+        return steps[-1], ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(path, args=args)["params"]
+    except Exception as error:  # orbax and tensorstore raise many types for damaged files
+        raise UserError(f"checkpoint {path} can't be read ({_reason(error)})") from None
+
+
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
     """{path: shape} of every leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)

@@ -10,21 +10,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from oni_jax.config import NetworkConfig, UserError
+from oni_jax.preferences.config import ENCODER_SETTINGS
 from oni_jax.types import PyTree
 
 KIND = "reward model of ranked sub-episodes"
 QUANTILES = tuple(round(0.05 * i, 2) for i in range(1, 20))
-# What of NetworkConfig shapes the model.
-ENCODER_SETTINGS = (
-    "encoder_embedding_dim",
-    "encoder_hidden_dim",
-    "encoder_crop_dim",
-    "encoder_num_layers",
-    "encoder_msg_model",
-    "use_crop",
-    "use_glyphs",
-    "use_blstats",
-)
 
 
 class RewardModel(NamedTuple):

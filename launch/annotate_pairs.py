@@ -1,0 +1,23 @@
+"""Labels a data set's pairs, which of two sub-episodes is better, by an LLM or a rule (or goes on where it stopped)."""
+
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.preferences.config import AnnotatePairs, check_annotate
+from oni_jax.runtime import StopRequest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("annotate_pairs", argv, AnnotatePairs(), check_annotate, _run)
+
+
+def _run(config: AnnotatePairs, stop: StopRequest) -> int:
+    from oni_jax.preferences.annotators import annotate_pairs
+
+    return annotate_pairs(config, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Plays games and draws pairs of sub-episodes from them, into a data set."""
+
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.preferences.config import CollectPairs, check_collect
+from oni_jax.runtime import StopRequest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("collect_pairs", argv, CollectPairs(), check_collect, _run)
+
+
+def _run(config: CollectPairs, stop: StopRequest) -> int:
+    from oni_jax.preferences.collection import collect_pairs
+
+    return collect_pairs(config, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

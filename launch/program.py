@@ -1,0 +1,45 @@
+"""What the programs beside the training have in common: command line, help, requests to stop, exit codes."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from launch import flags
+from oni_jax.config import Program, UserError
+from oni_jax.runtime import StopRequest
+
+
+def run_program(
+    name: str,
+    argv: Sequence[str] | None,
+    defaults: Program,
+    check: Callable[[Program], None],
+    run: Callable[[Program, StopRequest], int],
+) -> int:
+    """Runs a program with a command line (that of the process when None).
+
+    Args:
+        name: the module's, for the help.
+        argv: words without the program's name.
+        defaults: says which settings there are.
+        check: raises UserError for what can be told from the values alone.
+        run: the program; gives the exit code.
+
+    Returns:
+        The exit code: 2 bad input (one line on stderr), 130 interrupted twice, else what `run` gives.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    if flags.wants_help(words):
+        print(flags.help_text(f"python -m launch.{name}", defaults))
+        return 0
+    stop = StopRequest()
+    try:
+        with stop.installed():
+            config = flags.parse(words, defaults)
+            check(config)
+            return run(config, stop)
+    except UserError as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted twice: left at once", file=sys.stderr)
+        return 130

@@ -1,0 +1,190 @@
+"""Plays games, and draws sub-episodes from them uniformly, without replacement, while they are played."""
+
+import dataclasses
+import os
+import shutil
+import tempfile
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.nethack import NetHackVectorEnv
+from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.envs.tasks import nethack
+from oni_jax.preferences.config import CollectionConfig, CollectPairs
+from oni_jax.preferences.dataset import create_dataset
+from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player, run_config
+from oni_jax.runtime import Every, StopRequest
+
+STEPS_A_SUBEPISODE, STEPS_A_GAME = 10, 500
+PROGRESS_SECS = 5.0
+# Where the game stood at a sub-episode's last step: key of info/ -> place in NLE's statistics.
+INFO_BLSTATS = {
+    "score": nethack.NLE_BL_SCORE,
+    "turns": nethack.NLE_BL_TIME,
+    "experience_level": nethack.NLE_BL_XP,
+    "depth": nethack.NLE_BL_DEPTH,
+    "gold": nethack.NLE_BL_GOLD,
+    "hit_points": nethack.NLE_BL_HP,
+}
+
+
+def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
+    """Writes a data set of pairs. Returns the exit code: 0, or 130 when it was interrupted and nothing was written.
+
+    Raises:
+        UserError: the directory is in use, the task is not NetHack's, or there is no checkpoint.
+    """
+    collection = config.collection
+    directory = os.path.abspath(collection.directory)
+    _check_directory(directory)
+    env, player = _build(config)
+    partial = tempfile.mkdtemp(prefix=f"{os.path.basename(directory)}.", suffix=".partial", dir=_parent(directory))
+    try:
+        finished = _play(env, player, collection, partial, stop)
+        if finished:
+            os.chmod(partial, 0o755)
+            os.rename(partial, directory)
+            print(f"{directory}: {collection.num_pairs:,} pairs", flush=True)
+    except OSError as error:
+        raise UserError(f"{directory}: can't be written ({error.strerror})") from None
+    finally:
+        env.close()
+        shutil.rmtree(partial, ignore_errors=True)
+    if not finished:
+        print(f"{stop.reason}: {directory} was not written", flush=True)
+    return 0 if finished else 130
+
+
+def _check_directory(directory: str) -> None:
+    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
+        raise UserError(f"--directory {directory}: holds something already; choose another, or empty it")
+
+
+def _parent(directory: str) -> str:
+    parent = os.path.dirname(directory)
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--directory {directory}: {parent} can't be made ({error.strerror})") from None
+    if not os.access(parent, os.W_OK):
+        raise UserError(f"--directory {directory}: {parent} can't be written")
+    return parent
+
+
+def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
+    collection, env_config = config.collection, config.env
+    rng = np.random.default_rng(collection.seed)
+    folder = os.path.join(collection.train_dir, collection.experiment)
+    run = run_config(folder) if collection.policy == "checkpoint" else None
+    with_glyphs = False
+    if run:
+        env_config = dataclasses.replace(env_config, view=run.env.view)
+        with_glyphs = run.network.use_glyphs or run.network.use_crop
+        if env_spec(run.env).num_actions != env_spec(env_config).num_actions:
+            raise UserError(
+                f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
+                "name that, or one like it"
+            )
+    env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, with_glyphs)
+    if not isinstance(env, NetHackVectorEnv):
+        env.close()
+        raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks alone")
+    if run:
+        return env, checkpoint_player(folder, run, env.spec, collection.num_envs, collection.seed)
+    if collection.policy == "random":
+        return env, random_player(collection.num_envs, env.spec.num_actions, rng)
+    return env, ScriptedPlayer(env, rng)
+
+
+class SubepisodeSampler:
+    """Keeps a uniform sample of all sub-episodes that `add` has met, in the files themselves (reservoir sampling).
+
+    Args:
+        directory: an empty one.
+        sources: key of data/ -> [N, ...], which each step overwrites.
+        num_pairs: P.
+        length: L.
+        rng: draws.
+    """
+
+    def __init__(
+        self, directory: str, sources: dict[str, np.ndarray], num_pairs: int, length: int, rng: np.random.Generator
+    ):
+        self._sources, self._length, self._rng = sources, length, rng
+        # The last L steps of each game, the newest last
+        self._recent = {key: np.zeros((length, *array.shape), array.dtype) for key, array in sources.items()}
+        arrays = {
+            f"data/{key}": ((num_pairs, 2, length, *array.shape[1:]), array.dtype.str) for key, array in sources.items()
+        }
+        arrays |= {f"info/{key}": ((num_pairs, 2), "<i8") for key in INFO_BLSTATS}
+        self._arrays = create_dataset(directory, arrays)
+        self._num_slots = 2 * num_pairs
+        self._places = rng.permutation(self._num_slots)  # neighbours in time are no pair
+        self.num_seen = 0
+        self._ages = np.zeros(len(next(iter(sources.values()))), np.int64)  # observations of the running episodes
+
+    @property
+    def full(self) -> bool:
+        return self.num_seen >= self._num_slots
+
+    def add(self, is_first: np.ndarray) -> None:
+        """Takes in a step of every game; is_first [N]."""
+        for key, array in self._sources.items():
+            recent = self._recent[key]
+            recent[:-1] = recent[1:]
+            recent[-1] = array
+        self._ages = np.where(is_first, 1, self._ages + 1)
+        games = np.flatnonzero(self._ages >= self._length)
+        numbers = self.num_seen + np.arange(len(games))
+        slots = np.where(numbers < self._num_slots, numbers, self._rng.integers(0, numbers + 1))
+        self.num_seen += len(games)
+        for game, slot in zip(games.tolist(), slots.tolist()):
+            if slot < self._num_slots:
+                self._keep(game, *divmod(int(self._places[slot]), 2))
+
+    def _keep(self, game: int, pair: int, side: int) -> None:
+        for key, recent in self._recent.items():
+            self._arrays[f"data/{key}"][pair, side] = recent[:, game]
+        last = self._recent["blstats"][-1, game]
+        for key, index in INFO_BLSTATS.items():
+            self._arrays[f"info/{key}"][pair, side] = last[index]
+
+
+def _play(
+    env: NetHackVectorEnv, player: Player, collection: CollectionConfig, directory: str, stop: StopRequest
+) -> bool:
+    """Plays and draws; False when a request to stop came first."""
+    num_envs = env.num_envs
+    num_steps = collection.num_env_steps or max(STEPS_A_SUBEPISODE * 2 * collection.num_pairs, STEPS_A_GAME * num_envs)
+    out = StepOutput(
+        np.zeros(num_envs, record_dtype(env.spec)),
+        np.zeros(num_envs, record_dtype(env.spec)),
+        np.zeros((num_envs, len(env.spec.episode_stats)), np.float32),
+    )
+    rewards = np.zeros(num_envs, np.float32)
+    arrays = env.arrays
+    sources = {"message": arrays.message, "blstats": arrays.blstats, "rewards": rewards, **arrays.screen}
+    if collection.record_glyphs:
+        sources["glyphs"] = arrays.glyphs
+    rng = np.random.default_rng([collection.seed, 1])
+    sampler = SubepisodeSampler(directory, sources, collection.num_pairs, collection.subepisode_length, rng)
+    due, step, episodes = Every(PROGRESS_SECS), 0, num_envs
+    env.reset(out)
+    while not stop:
+        # An observation's reward is what the action before it brought; an episode's first has none.
+        is_first = out.records["is_first"]
+        rewards[:] = np.where(is_first, 0.0, out.records["reward"])
+        sampler.add(is_first)
+        step += num_envs
+        if step >= num_steps and sampler.full:
+            print(
+                f"{step:,} steps of {episodes:,} episodes, {sampler.num_seen:,} sub-episodes to draw from", flush=True
+            )
+            return True
+        if due():
+            print(f"{step:,} of {num_steps:,} steps", flush=True)
+        env.step(player(out), out)
+        episodes += int(out.records["is_first"].sum())
+    return False

@@ -1,0 +1,153 @@
+"""Settings of the three offline programs: collect pairs, annotate them, train a reward on them."""
+
+import dataclasses
+from typing import Any
+
+from oni_jax.config import AnnotationConfig, EnvConfig, NetworkConfig, UserError, check_values, setting
+
+_COUNT = "[1, inf)"
+_SEED = "[0, 2147483648)"
+
+# What of NetworkConfig shapes a reward model.
+ENCODER_SETTINGS = (
+    "encoder_embedding_dim",
+    "encoder_hidden_dim",
+    "encoder_crop_dim",
+    "encoder_num_layers",
+    "encoder_msg_model",
+    "use_crop",
+    "use_glyphs",
+    "use_blstats",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectionConfig:
+    """The pairs, and who plays."""
+
+    directory: str = setting("motif_dataset", "Folder of the data set; must be empty, or not there yet.")
+    num_pairs: int = setting(2000, "Pairs of sub-episodes drawn.", within=_COUNT)
+    subepisode_length: int = setting(1, "Steps of a sub-episode (L).", within=_COUNT)
+    policy: str = setting(
+        "scripted",
+        "Who plays: random keys, a simple rule (fights, picks up gold, takes stairs), or a training run's checkpoint.",
+        choices=("random", "scripted", "checkpoint"),
+    )
+    train_dir: str = setting("./train_dir", "checkpoint: folder of experiments.")
+    experiment: str = setting("default_experiment", "checkpoint: the run whose newest checkpoint plays.")
+    num_envs: int = setting(20, "Games played side by side.", within=_COUNT)
+    num_env_steps: int = setting(
+        0, "Steps played, of which the sub-episodes are drawn; 0: ten a sub-episode, 500 a game at least."
+    )
+    record_glyphs: bool = setting(False, "Also keeps the map's glyphs, for reward encoders that see them.")
+    seed: int = setting(1, "Seed of games, play and drawing.", within=_SEED)
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectPairs:
+    """The program launch.collect_pairs."""
+
+    collection: CollectionConfig = CollectionConfig()
+    env: EnvConfig = EnvConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class PreferenceConfig:
+    """The data set, and how its pairs are labelled."""
+
+    directory: str = setting("motif_dataset", "Folder of the data set.")
+    annotator: str = setting(
+        "llm",
+        "Who says which is better: the LLM, the game's score, the environment's return, or chance.",
+        choices=("llm", "score", "return", "random"),
+    )
+    n_annotation_chunks: int = setting(1, "Parts that the pairs are split into, for runs side by side.", within=_COUNT)
+    chunk_number: int = setting(0, "The part that this run labels, from 0.")
+    ignore_existing: bool = setting(False, "Labels this part's pairs anew, those that have labels too.")
+    custom_annotator_string: str = setting("", "Name of the preference file; empty: one that tells the settings.")
+    flushing_freq: int = setting(1, "Labels after which the file is committed to the disk.", within=_COUNT)
+    use_messages: bool = setting(True, "llm: descriptions hold the game's messages.")
+    use_blstats: bool = setting(False, "llm: descriptions hold the statistics at their end, in words.")
+    seed: int = setting(1, "random: seed of the labels.", within=_SEED)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatePairs:
+    """The program launch.annotate_pairs."""
+
+    preference: PreferenceConfig = PreferenceConfig()
+    annotation: AnnotationConfig = AnnotationConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardTrainingConfig:
+    """The data set, and how a reward is learnt from its labels."""
+
+    dataset_dir: str = setting("motif_dataset", "Folder of the data set.")
+    annotator: str = setting("score", "Whose labels are learnt: the name of a file in preference/, without .npy.")
+    batch_size: int = setting(1024, "Pairs in a gradient step.", within=_COUNT)
+    reward_lr: float = setting(1e-4, "Adam's step size.", within="(0, inf)")
+    num_epochs: int = setting(5, "Passes over the training split.", within=_COUNT)
+    num_workers: int = setting(0, "Accepted, and without effect: pairs are read where they are learnt from.")
+    train_dir: str = setting("./train_dir", "Folder of experiments.")
+    experiment: str = setting("default_experiment", "Name of the folder that the reward model is saved in.")
+    seed: int = setting(1, "Seed of the split, the order and the initial weights.", within=_SEED)
+    reward_encoder: str = setting(
+        "nle_torchbeast_encoder", "Observation encoder of the reward model.", choices=("nle_torchbeast_encoder",)
+    )
+
+
+_NETWORK_FIELDS = {field.name: field for field in dataclasses.fields(NetworkConfig)}
+# Of NetworkConfig, what the reward model has.
+RewardNetworkConfig = dataclasses.make_dataclass(
+    "RewardNetworkConfig",
+    [
+        (name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
+        for name in ENCODER_SETTINGS
+        for field in (_NETWORK_FIELDS[name],)
+    ],
+    namespace={"__doc__": "The reward model's encoder."},
+    frozen=True,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainReward:
+    """The program launch.train_reward."""
+
+    training: RewardTrainingConfig = RewardTrainingConfig()
+    network: Any = RewardNetworkConfig()
+
+    def encoder(self) -> NetworkConfig:
+        return NetworkConfig(**dataclasses.asdict(self.network))
+
+
+def check_collect(config: CollectPairs) -> None:
+    """Raises UserError: the first value that can't be."""
+    check_values(config)
+
+
+def check_annotate(config: AnnotatePairs) -> None:
+    """Raises UserError: the first value that can't be."""
+    check_values(config)
+    preference = config.preference
+    if preference.chunk_number >= preference.n_annotation_chunks:
+        raise UserError(
+            f"--chunk_number {preference.chunk_number}: chunks are numbered from 0 to --n_annotation_chunks - 1, "
+            f"which is {preference.n_annotation_chunks - 1}"
+        )
+    if preference.annotator == "llm" and not (preference.use_messages or preference.use_blstats):
+        raise UserError("--use_messages and --use_blstats are both off: descriptions would be empty")
+    name = preference.custom_annotator_string
+    if "/" in name or name in (".", ".."):
+        raise UserError(f"--custom_annotator_string {name}: must be a file's name, without a folder")
+
+
+def check_train_reward(config: TrainReward) -> None:
+    """Raises UserError: the first value that can't be."""
+    check_values(config)
+    network = config.encoder()
+    if network.use_crop and not network.use_blstats:
+        raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
+    if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
+        raise UserError("the reward model sees nothing: give it a message model, --use_blstats or --use_glyphs")

@@ -1,0 +1,144 @@
+"""A directory of pairs of sub-episodes, in the published form, read through memory mapping.
+
+    data/<key>.npy              [P, 2, L, ...]  what was observed in each of the L steps of both sub-episodes
+    info/<key>.npy              [P, 2]          where the game stood at a sub-episode's last step
+    preference/<annotator>.npy  [P]             0 first better, 1 second better, 2 tie, 3 unknown, or not done yet
+
+P pairs, L steps. Any integer or float type will do where the values fit; keys that nobody asks for are left alone.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.types import UNKNOWN
+
+DATA, INFO, PREFERENCE = "data", "info", "preference"
+FIRST, SECOND, TIE = 0, 1, 2
+MIN_BLSTATS = 22  # statistics up to the hunger
+
+
+class PairDataset:
+    """The arrays of a directory.
+
+    Args:
+        directory: the data set's.
+        keys: arrays that are wanted, such as "data/message" or "info/score".
+
+    Raises:
+        UserError: one of them is missing, of another shape or type, or not as long as the others; names the file.
+    """
+
+    def __init__(self, directory: str, keys: Sequence[str]):
+        if not os.path.isdir(directory):
+            raise UserError(f"{directory}: no such data set directory")
+        self.directory = directory
+        self._arrays = {key: open_array(self.path(key)) for key in keys}
+        first = self._arrays[keys[0]]
+        self.num_pairs = len(first)
+        for key, array in self._arrays.items():
+            self._check_shape(key, array)
+        lengths = {key: array.shape[2] for key, array in self._arrays.items() if key.startswith(DATA)}
+        self.num_steps = next(iter(lengths.values()), 1)
+        for key, length in lengths.items():
+            if length != self.num_steps:
+                other = self.path(next(iter(lengths)))
+                raise UserError(f"{self.path(key)}: {length} steps a sub-episode, but {self.num_steps} in {other}")
+
+    def path(self, key: str) -> str:
+        return os.path.join(self.directory, f"{key}.npy")
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        """The memory-mapped array, as it is."""
+        return self._arrays[key]
+
+    def _check_shape(self, key: str, array: np.ndarray) -> None:
+        path, shape = self.path(key), array.shape
+        if key.startswith(PREFERENCE):
+            wanted, form = array.ndim == 1, "(pairs,)"
+        elif key.startswith(INFO):
+            wanted, form = array.ndim == 2 and shape[1] == 2, "(pairs, 2)"
+        else:
+            wanted, form = array.ndim >= 3 and shape[1] == 2 and shape[2] > 0, "(pairs, 2, steps, ...)"
+        if not wanted:
+            raise UserError(f"{path}: its shape is {shape}, where {form} is needed")
+        if shape[0] != self.num_pairs:
+            other = self.path(next(iter(self._arrays)))
+            raise UserError(f"{path}: {shape[0]} pairs, but {self.num_pairs} in {other}")
+        if shape[0] == 0:
+            raise UserError(f"{path}: holds no pairs")
+
+    def messages(self, rows: slice | np.ndarray) -> np.ndarray:
+        """[n, 2, L, M] uint8, zero padded. Raises UserError where data/message holds something else."""
+        messages = self._arrays[f"{DATA}/message"]
+        if messages.ndim != 4:
+            raise UserError(
+                f"{self.path(f'{DATA}/message')}: its shape is {messages.shape}, not (pairs, 2, steps, bytes)"
+            )
+        return self._as_bytes(f"{DATA}/message", messages[rows])
+
+    def blstats(self, rows: slice | np.ndarray) -> np.ndarray:
+        """[n, 2, L, D] int64: NLE's statistics. Raises UserError where data/blstats holds something else."""
+        path, blstats = self.path(f"{DATA}/blstats"), self._arrays[f"{DATA}/blstats"]
+        if blstats.ndim != 4 or blstats.shape[3] < MIN_BLSTATS:
+            raise UserError(f"{path}: its shape is {blstats.shape}, not (pairs, 2, steps, {MIN_BLSTATS} or more)")
+        values = np.asarray(blstats[rows])
+        if not np.all(np.isfinite(values)):
+            raise UserError(f"{path}: holds values that are no numbers")
+        return values.astype(np.int64)
+
+    def numbers(self, key: str) -> np.ndarray:
+        """All of an array as float64, such as "info/score". Raises UserError for values that are no numbers."""
+        values = np.asarray(self._arrays[key], np.float64)
+        if np.isnan(values).any():
+            raise UserError(f"{self.path(key)}: holds values that are no numbers")
+        return values
+
+    def preferences(self, annotator: str) -> np.ndarray:
+        """[P] int8 in {0, 1, 2, 3}. Raises UserError for other labels."""
+        key = f"{PREFERENCE}/{annotator}"
+        return as_labels(self.path(key), self._arrays[key])
+
+    def _as_bytes(self, key: str, values: np.ndarray) -> np.ndarray:
+        if values.dtype == np.uint8:
+            return np.asarray(values)
+        converted = values.astype(np.uint8)
+        if not np.array_equal(converted, values):
+            raise UserError(f"{self.path(key)}: holds values outside 0-255, which are no bytes")
+        return converted
+
+
+def as_labels(path: str, values: np.ndarray) -> np.ndarray:
+    """[P] int8 in {0, 1, 2, 3} from an array of any type. Raises UserError for other labels, naming `path`."""
+    labels = np.asarray(values).astype(np.int8)
+    wrong = np.flatnonzero((labels != values) | (labels < FIRST) | (labels > UNKNOWN))
+    if len(wrong):
+        raise UserError(f"{path}: pair {wrong[0]} has the label {values[wrong[0]]}; labels are 0, 1, 2 and 3")
+    return labels
+
+
+def open_array(path: str, writable: bool = False) -> np.ndarray:
+    """A .npy file of numbers, memory mapped. Raises UserError: missing, damaged, or of another type."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="r+" if writable else "r")  # which takes no pickled objects
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file, which a data set must have") from None
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise UserError(
+            f"{path}: can't be read as a .npy file of numbers: {' '.join(str(error).split())[:200]}"
+        ) from None
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{path}: holds no numbers (its type is {array.dtype})")
+    return array
+
+
+def create_dataset(directory: str, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
+    """New files of zeros, memory mapped for writing: {"data/message": ((P, 2, L, 256), "uint8")}."""
+    created = {}
+    for key, (shape, dtype) in arrays.items():
+        path = os.path.join(directory, f"{key}.npy")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        created[key] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    return created

@@ -1,0 +1,28 @@
+"""A sub-episode in words: its messages, a line each, and the statistics at its end."""
+
+import itertools
+
+import numpy as np
+
+from oni_jax.envs.tasks import nethack
+
+HUNGER = ("satiated", "not hungry", "hungry", "weak with hunger", "fainting", "fainted", "starved")
+
+
+def describe_messages(messages: np.ndarray) -> bytes:
+    """[L, M] uint8 -> a line a message; equal ones in a row are "message (xN)", empty ones are dropped."""
+    texts = (row.tobytes().replace(b"\0", b"") for row in messages)
+    groups = ((text, len(list(group))) for text, group in itertools.groupby(text for text in texts if text))
+    return b"\n".join(text if count == 1 else b"%s (x%d)" % (text, count) for text, count in groups)
+
+
+def describe_blstats(blstats: np.ndarray) -> bytes:
+    """[L, D] statistics -> the last step's, in words."""
+    last = blstats[-1]
+    state = int(last[nethack.NLE_BL_HUNGER])
+    hunger = HUNGER[state] if 0 <= state < len(HUNGER) else f"hunger state {state}"
+    return (
+        f"Depth {last[nethack.NLE_BL_DEPTH]}, gold {last[nethack.NLE_BL_GOLD]}, "
+        f"HP {last[nethack.NLE_BL_HP]} of at most {last[nethack.NLE_BL_HPMAX]}, "
+        f"experience level {last[nethack.NLE_BL_XP]}, {hunger}."
+    ).encode()

@@ -1,0 +1,143 @@
+"""Who plays while pairs are collected: chance, a simple rule, or a trained policy."""
+
+import functools
+import os
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.checkpointing import restore_params
+from oni_jax.config import Config, UserError, config_from_json
+from oni_jax.envs.base import StepOutput
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs.nethack import NetHackVectorEnv
+from oni_jax.envs.tasks import BASE_KEYS, nethack
+from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
+from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.ops.records import as_bytes
+from oni_jax.types import EnvSpec
+
+Player = Callable[[StepOutput], np.ndarray]
+"""What was observed -> actions [N] int32."""
+
+DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1))  # (dx, dy)
+STEPS = dict(zip(DIRECTIONS, map(int, nethack.CompassDirection)))
+RUNS = dict(zip(DIRECTIONS, map(int, nethack.CompassDirectionLonger)))
+DOWN, SEARCH = int(nethack.MiscDirection.DOWN), int(nethack.Command.SEARCH)
+CMAP = nethack.GLYPH_CMAP_OFF
+WALLS = frozenset([*range(CMAP, CMAP + 12), CMAP + 17, CMAP + 18])  # rock, walls, bars, trees
+CLOSED_DOORS = frozenset((CMAP + 15, CMAP + 16))
+WAYS_DOWN = (CMAP + 24, CMAP + 26)  # staircase, ladder
+GOLD_GLYPH = nethack.GLYPH_OBJ_OFF + next(
+    i for i in range(nethack.NUM_OBJECTS) if nethack.OBJ_NAME(nethack.objclass(i)) == "gold piece"
+)
+BLOCKED = (b"You can't move", b"This door", b"You try to move", b"It's")
+TURN_SHARE, SEARCH_SHARE = 0.1, 0.05  # of the scripted steps without an aim
+WANDER_SHARE = 0.3  # of the scripted steps with an aim: something may be in the way
+PEACEFUL_STEPS = 10  # for which nothing is hit after the game asked whether to
+
+
+def random_player(num_envs: int, num_actions: int, rng: np.random.Generator) -> Player:
+    return lambda out: rng.integers(num_actions, size=num_envs, dtype=np.int32)
+
+
+class ScriptedPlayer:
+    """Hits what stands beside it, walks towards gold and stairs that it sees, descends, and else runs about."""
+
+    def __init__(self, env: NetHackVectorEnv, rng: np.random.Generator):
+        self._arrays, self._rng = env.arrays, rng
+        self._stairs: list[tuple[int, ...]] = [()] * env.num_envs  # depth, x, y where last seen
+        self._heading = [DIRECTIONS[0]] * env.num_envs
+        self._peaceful = [0] * env.num_envs  # steps left
+
+    def __call__(self, out: StepOutput) -> np.ndarray:
+        del out
+        return np.array([BASE_KEYS.index(self._key(i)) for i in range(len(self._stairs))], np.int32)
+
+    def _key(self, i: int) -> int:
+        blstats, glyphs = self._arrays.blstats[i], self._arrays.glyphs[i]
+        x, y, depth = (int(blstats[k]) for k in (nethack.NLE_BL_X, nethack.NLE_BL_Y, nethack.NLE_BL_DEPTH))
+        message = self._arrays.message[i].tobytes()
+        if message.startswith(b"Really attack"):
+            self._peaceful[i] = PEACEFUL_STEPS
+            return SEARCH  # which is no "yes"
+        self._peaceful[i] = max(0, self._peaceful[i] - 1)
+        beside = {
+            (dx, dy): int(glyphs[y + dy, x + dx])
+            for dx, dy in DIRECTIONS
+            if 0 <= y + dy < glyphs.shape[0] and 0 <= x + dx < glyphs.shape[1]
+        }
+        enemies = [way for way, g in beside.items() if nethack.glyph_is_monster(g) and not nethack.glyph_is_pet(g)]
+        if enemies and not self._peaceful[i]:
+            return STEPS[enemies[0]]
+        self._look_for_stairs(i, glyphs, depth)
+        if self._stairs[i] == (depth, x, y):
+            return DOWN
+        ways = [way for way, glyph in beside.items() if glyph not in WALLS and way not in enemies]
+        aim = self._aim(i, glyphs, depth, x, y)
+        if aim in ways and self._rng.random() >= WANDER_SHARE:
+            return STEPS[aim]
+        return self._wander(i, beside, ways, turn=message.startswith(BLOCKED) or self._rng.random() < TURN_SHARE)
+
+    def _look_for_stairs(self, i: int, glyphs: np.ndarray, depth: int) -> None:
+        stairs = np.argwhere(np.isin(glyphs, WAYS_DOWN))
+        if len(stairs):
+            self._stairs[i] = (depth, int(stairs[0, 1]), int(stairs[0, 0]))
+
+    def _aim(self, i: int, glyphs: np.ndarray, depth: int, x: int, y: int) -> tuple[int, int] | None:
+        """The way to gold, else to stairs."""
+        gold = np.argwhere(glyphs == GOLD_GLYPH)
+        if len(gold):
+            row, column = gold[np.abs(gold - (y, x)).max(1).argmin()].tolist()
+        elif self._stairs[i][:1] == (depth,):
+            _, column, row = self._stairs[i]
+        else:
+            return None
+        return int(np.sign(column - x)), int(np.sign(row - y))
+
+    def _wander(self, i: int, beside: dict[tuple[int, int], int], ways: list[tuple[int, int]], turn: bool) -> int:
+        """On in the same direction until that leads nowhere."""
+        if not ways or self._rng.random() < SEARCH_SHARE:
+            return SEARCH
+        if turn or self._heading[i] not in ways:
+            self._heading[i] = ways[self._rng.integers(len(ways))]
+        way = self._heading[i]
+        return STEPS[way] if beside[way] in CLOSED_DOORS else RUNS[way]
+
+
+def run_config(folder: str) -> Config:
+    """The settings of a training run. Raises UserError when the folder holds none."""
+    path = os.path.join(folder, "config.json")
+    try:
+        with open(path) as file:
+            return config_from_json(file.read())
+    except OSError as error:
+        raise UserError(f"--experiment: {path} can't be read ({error.strerror}); name a training run") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> Player:
+    """The policy of a run's newest checkpoint, drawing its actions. Raises UserError when there is none."""
+    policy = make_policy(run.network, spec, glyph_table())
+    key = jax.random.key(seed)
+    shapes = jax.eval_shape(functools.partial(init_params, policy, spec), key)
+    env_steps, params = restore_params(os.path.join(folder, "checkpoints"), shapes)
+    print(f"the policy after {env_steps:,} environment steps plays", flush=True)
+    params = jax.jit(functools.partial(with_tables, policy))(params)
+    initial = policy.initial_state(num_envs)
+    states, calls = CoreStates(initial, initial), Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
+    step = None
+    num_calls = 0
+
+    def play(out: StepOutput) -> np.ndarray:
+        nonlocal states, step, num_calls
+        step = step or jit_policy_step(make_policy_step_fn(policy.apply, spec, out.records.dtype, num_envs))
+        packed = jnp.asarray(as_bytes(out.records.copy()))
+        output, states = step(params, key, np.uint32(num_calls), states, packed, calls)
+        num_calls += 1
+        return np.asarray(output)[:, 0].copy().view(np.int32)
+
+    return play

@@ -1,0 +1,102 @@
+"""A preference file that several processes fill, each its own rows.
+
+Label 3 means both "not done yet" and "the annotator could not say". So that the latter are not asked for ever, a file
+beside the labels, `<annotator>.unreadable`, holds a byte a pair: 1 where the annotator was asked and gave no readable
+answer. Without it every 3 is one that is not done. The same bytes carry the locks: a row is one process's at a time.
+"""
+
+import fcntl
+import mmap
+import os
+import tempfile
+from typing import cast
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.preferences.dataset import as_labels, open_array
+from oni_jax.types import UNKNOWN
+
+
+class PreferenceFile:
+    """Rows `rows` of preference/<annotator>.npy, made if it isn't there. Used as a context manager.
+
+    Raises:
+        UserError: it is no preference file of so many pairs, can't be written, or another process labels these rows.
+    """
+
+    def __init__(self, directory: str, annotator: str, num_pairs: int, rows: range):
+        folder = os.path.join(directory, "preference")
+        self.path = os.path.join(folder, f"{annotator}.npy")
+        self._rows = rows
+        try:
+            os.makedirs(folder, exist_ok=True)
+            if not os.path.exists(self.path):
+                _create(self.path, num_pairs)
+            self._labels = cast(np.memmap, open_array(self.path, writable=True))
+            self._file = open(os.path.join(folder, f"{annotator}.unreadable"), "ab+")
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be written ({error.strerror})") from None
+        if self._labels.shape != (num_pairs,):
+            raise UserError(f"{self.path}: its shape is {self._labels.shape}, but there are {num_pairs} pairs")
+        as_labels(self.path, self._labels)
+        self._map_unreadable(num_pairs)
+
+    def _map_unreadable(self, num_pairs: int) -> None:
+        path, rows = self._file.name, self._rows
+        if os.path.getsize(path) not in (0, num_pairs):
+            raise UserError(f"{path}: is of {os.path.getsize(path)} pairs, not {num_pairs}; remove it")
+        os.truncate(path, num_pairs)
+        if rows:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(rows), rows.start)
+            except OSError:
+                raise UserError(f"{self.path}: another process labels some of pairs {rows[0]}-{rows[-1]}") from None
+        self._map = mmap.mmap(self._file.fileno(), num_pairs)
+        self._unreadable = np.frombuffer(self._map, np.uint8)
+
+    def __enter__(self) -> "PreferenceFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+        del self._unreadable
+        self._map.close()
+        self._file.close()
+
+    def forget(self) -> None:
+        """Takes the labels of these rows away."""
+        rows = slice(self._rows.start, self._rows.stop)
+        self._labels[rows] = UNKNOWN
+        self._unreadable[rows] = 0
+
+    def unfinished(self) -> np.ndarray:
+        """Those of the rows that are not done yet."""
+        rows = slice(self._rows.start, self._rows.stop)
+        return np.flatnonzero((self._labels[rows] == UNKNOWN) & (self._unreadable[rows] == 0)) + self._rows.start
+
+    def write(self, rows: np.ndarray, labels: np.ndarray | int) -> None:
+        """Labels [n] of rows [n]. A killed process loses none of them, a killed machine those since `flush`."""
+        self._labels[rows] = labels
+        self._unreadable[rows] = np.asarray(labels) == UNKNOWN
+
+    def flush(self) -> None:
+        """Commits what was written to the disk."""
+        self._labels.flush()
+        self._map.flush()
+
+
+def chunk_rows(num_pairs: int, num_chunks: int, chunk: int) -> range:
+    """The rows of one of `num_chunks` parts, which differ by one row at most."""
+    return range(num_pairs * chunk // num_chunks, num_pairs * (chunk + 1) // num_chunks)
+
+
+def _create(path: str, num_pairs: int) -> None:
+    """A file of "not done yet"; of several processes that make it at once, the first one's stays."""
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
+        partial = os.path.join(folder, "labels.npy")
+        np.save(partial, np.full(num_pairs, UNKNOWN, np.int8))
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            pass

@@ -1,0 +1,118 @@
+"""The published directory format: what loads, and what is refused in one line that names the file."""
+
+import numpy as np
+import pytest
+
+from oni_jax.config import UserError
+from oni_jax.preferences.dataset import PairDataset, create_dataset
+from tests.preferences.pairs import padded, random_dataset, write_dataset
+
+KEYS = ["data/message", "data/blstats", "info/score"]
+
+
+def refusal(directory, keys, read=lambda dataset: None) -> str:
+    with pytest.raises(UserError) as error:
+        read(PairDataset(str(directory), keys))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_what_is_created_is_read_back(tmp_path):
+    created = create_dataset(str(tmp_path), {"data/message": ((3, 2, 4, 256), "uint8"), "info/score": ((3, 2), "<i8")})
+    created["data/message"][1, 0, 2, :2] = 65, 66
+    created["info/score"][2] = 5, 7
+    dataset = PairDataset(str(tmp_path), ["data/message", "info/score"])
+    assert (dataset.num_pairs, dataset.num_steps) == (3, 4)
+    assert dataset.messages(np.array([1]))[0, 0, 2].tobytes().rstrip(b"\0") == b"AB"
+    np.testing.assert_array_equal(dataset.numbers("info/score"), [[0, 0], [0, 0], [5, 7]])
+    assert isinstance(dataset["data/message"], np.memmap)
+
+
+def test_odd_types_and_extra_keys_load(tmp_path):
+    messages = padded([[[b"one"], [b"two\xe9"]], [[b""], [b"three"]]])
+    write_dataset(
+        tmp_path,
+        {
+            "data/message": messages.astype(np.int64),
+            "data/blstats": np.ones((2, 2, 1, 25), np.float32),
+            "data/rewards": np.ones((2, 2, 1), np.float64),
+            "data/tty_cursor": np.zeros((2, 2, 1, 2), np.int8),
+            "info/score": np.ones((2, 2), np.float64),
+            "info/character": np.array([["mon", "mon"]] * 2),
+            "preference/somebody": np.array([3, 1], np.int64),
+        },
+    )
+    dataset = PairDataset(str(tmp_path), [*KEYS, "data/rewards", "preference/somebody"])
+    np.testing.assert_array_equal(dataset.messages(slice(None)), messages)
+    assert dataset.blstats(slice(0, 1)).dtype == np.int64
+    labels = dataset.preferences("somebody")
+    assert labels.dtype == np.int8 and labels.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize(
+    "key, array, words",
+    [
+        ("data/message", None, "no such file"),
+        ("info/score", None, "no such file"),
+        ("info/score", np.zeros((19, 2)), "19 pairs, but 20"),
+        ("info/score", np.zeros(20), "(pairs, 2)"),
+        ("info/score", np.array([[None, None]] * 20), "can't be read"),
+        ("info/score", np.array([["a", "b"]] * 20), "holds no numbers"),
+        ("data/blstats", np.zeros((20, 2, 3, 27)), "3 steps a sub-episode, but 2"),
+        ("data/blstats", np.zeros((20, 3, 2, 27)), "(pairs, 2, steps"),
+        ("data/message", np.zeros((0, 2, 2, 256), np.uint8), "holds no pairs"),
+    ],
+)
+def test_refused_when_opened(tmp_path, key, array, words):
+    random_dataset(tmp_path)
+    (tmp_path / f"{key}.npy").unlink()
+    if array is not None:
+        np.save(tmp_path / f"{key}.npy", array)
+    text = refusal(tmp_path, KEYS)
+    assert words in text and f"{tmp_path}/{key}.npy" in text
+
+
+@pytest.mark.parametrize("contents", [b"", b"PK\x03\x04", b"no array", b"\x93NUMPY\x01\x00v\x00{'descr'"])
+def test_a_damaged_file_is_refused(tmp_path, contents):
+    random_dataset(tmp_path)
+    (tmp_path / "info" / "score.npy").write_bytes(contents)
+    assert "info/score.npy" in refusal(tmp_path, KEYS)
+
+
+def test_a_file_cut_short_is_refused(tmp_path):
+    path = random_dataset(tmp_path) / "data" / "message.npy"
+    path.write_bytes(path.read_bytes()[:1000])
+    assert str(path) in refusal(tmp_path, KEYS)
+
+
+@pytest.mark.parametrize(
+    "key, array, words",
+    [
+        ("data/message", np.full((20, 2, 2, 256), 256), "no bytes"),
+        ("data/message", np.full((20, 2, 2, 256), 0.5), "no bytes"),
+        ("data/message", np.zeros((20, 2, 2), np.uint8), "not (pairs, 2, steps, bytes)"),
+        ("data/blstats", np.zeros((20, 2, 2, 10)), "22 or more"),
+        ("data/blstats", np.full((20, 2, 2, 27), np.nan), "no numbers"),
+        ("info/score", np.full((20, 2), np.nan), "no numbers"),
+        ("preference/a", np.full(20, 4), "the label 4"),
+        ("preference/a", np.full(20, -1), "the label -1"),
+        ("preference/a", np.full(20, 256), "the label 256"),
+        ("preference/a", np.full(20, 0.5), "the label 0.5"),
+    ],
+)
+def test_refused_when_read(tmp_path, key, array, words):
+    random_dataset(tmp_path)
+    write_dataset(tmp_path, {"preference/a": np.zeros(20, np.int8), key: array})
+
+    def read(dataset):
+        dataset.messages(slice(None))
+        dataset.blstats(slice(None))
+        dataset.numbers("info/score")
+        dataset.preferences("a")
+
+    text = refusal(tmp_path, [*KEYS, "preference/a"], read)
+    assert words in text and f"{tmp_path}/{key}.npy" in text
+
+
+def test_no_directory(tmp_path):
+    assert str(tmp_path / "x") in refusal(tmp_path / "x", KEYS)
