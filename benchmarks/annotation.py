@@ -25,6 +25,7 @@ from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig
 from oni_jax.rewards.label_store import LabelStore
+from oni_jax.types import UNKNOWN
 
 _ANSWER_SECS = flags.DEFINE_float("answer_secs", 2.0, "The judge's answer time in `with_answer_time`.")
 _PACE_SECS = flags.DEFINE_float("pace_secs", 10.0, "Seconds of `at_pace`.")
@@ -68,7 +69,7 @@ class Asking:
 
     def wait(self, secs: float) -> None:
         """Takes in what has come, and sleeps."""
-        self._num_labelled += len(self._service.poll())
+        self._num_labelled += sum(annotation.label != UNKNOWN for annotation in self._service.poll())
         time.sleep(secs)
 
     def cpu_secs(self) -> float:

@@ -23,6 +23,7 @@ DEFAULT_ANSWER_KEY = "best_description"
 DEFAULT_AGAIN = "That can't be read as an answer. Answer once more, in exactly the form asked for."
 MAX_FILE_BYTES = 1 << 20
 MAX_GOAL_CHARS = 2000
+MAX_FIRST_ANSWER_CHARS = 4000
 
 Turn = tuple[str, str]  # who speaks (system, user, assistant), and what they say
 
@@ -61,12 +62,13 @@ class Prompt:
         # Not replaced in the whole text: the goal, a message's neighbour, may have a place's name in it.
         return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))
 
-    def turns(self, item: tuple[bytes, ...], first_answer: str | None = None) -> tuple[Turn, ...]:
+    def turns(self, item: tuple[bytes, ...], first_answer: str = "") -> tuple[Turn, ...]:
         """The conversation that asks about an item; with an answer that could not be read, the one that asks again."""
         opening = (("system", self.system), ("user", self.user(item)))
-        if first_answer is None:
+        if not first_answer.strip():  # some servers refuse a turn without words
             return opening
-        return (*opening, ("assistant", first_answer), ("user", self.again))
+        # The end of a long one: all of it, and room for another, would be more than many models can take in.
+        return (*opening, ("assistant", first_answer[-MAX_FIRST_ANSWER_CHARS:]), ("user", self.again))
 
 
 def escape(message: bytes) -> str:

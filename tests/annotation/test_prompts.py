@@ -211,6 +211,16 @@ def test_ranking_prompt_file_of_ones_own(tmp_path):
         assert "\n" not in str(error.value)
 
 
+def test_conversation_that_asks_again():
+    prompt = load_prompt(AnnotationConfig())
+    opening = prompt.turns((b"Hm.",))
+    assert opening == (("system", prompt.system), ("user", prompt.user((b"Hm.",))))
+    assert prompt.turns((b"Hm.",), "Well.") == (*opening, ("assistant", "Well."), ("user", prompt.again))
+    assert prompt.turns((b"Hm.",), " \n") == opening
+    assert prompt.turns((b"Hm.",), "x" * 9999 + "end")[2][1].endswith("xend")
+    assert len(prompt.turns((b"Hm.",), "x" * 9999)[2][1]) == 4000
+
+
 def turns(system, user):
     return (("system", system), ("user", user))
 

@@ -176,14 +176,15 @@ def test_calls_do_not_wait_for_a_stopped_process(judge, start):
     collect(service, 0)
     wait_for(service, lambda stats: stats["state"] == "ok")
     os.kill(service._process.pid, signal.SIGSTOP)
-    slowest = 0.0
+    slowest, annotations = 0.0, []
     for k in range(200):
         begin = time.perf_counter()
         service.submit([(b"%d %d " % (k, i) + b"x" * 200,) for i in range(100)])
-        service.poll()
+        annotations += service.poll()
         slowest = max(slowest, time.perf_counter() - begin)
     assert slowest < 0.2
     stats = service.stats()
+    assert [annotation.label for annotation in annotations].count(UNKNOWN) == stats["dropped"]  # each is told
     assert float(stats["dropped"]) >= 200 * 100 - 2000 - 1000 and float(stats["backlog"]) <= 2000
     os.kill(service._process.pid, signal.SIGCONT)
 
