@@ -41,17 +41,19 @@ CONV_2D_TRANSPOSED = (3, 2, 1, 0)  # their kernels over glyphs run over (x, y), 
 
 
 def import_params(weights: Weights) -> PyTree:
-    """Our parameters {"params": ...} of a published policy or ranking model.
+    """Our parameters {"params": ...} of a published policy, ranking model or message classifier.
 
     Raises UserError where an array is missing or not known.
     """
     params: dict = {}
-    for link in _links(weights):
-        _insert(params, link.path, link.ours(weights[link.name]))
-    for i in range(_num_gru_layers(weights)):
-        merged, new = _merge_gru_biases(weights[f"core.core.bias_ih_l{i}"], weights[f"core.core.bias_hh_l{i}"])
-        _insert(params, ("core", f"layer_{i}", "input_bias"), merged)
-        _insert(params, ("core", f"layer_{i}", "hidden_new_bias"), new)
+    try:
+        for link in _links(weights):
+            _insert(params, link.path, link.ours(weights[link.name]))
+        for i in range(_num_core_layers(weights)):
+            for name, bias in _merged_biases(weights, i).items():
+                _insert(params, ("core", f"layer_{i}", name), bias)
+    except (KeyError, IndexError, ValueError) as error:  # an array is missing, or of a shape that no network has
+        raise UserError(f"not the weights of a published policy, ranking model or classifier: {error!r}.") from None
     return {"params": jax.tree.map(jnp.asarray, params)}
 
 
@@ -66,11 +68,11 @@ def export_gradients(gradients: PyTree, weights: Weights) -> dict[str, np.ndarra
         for key in link.path:
             array = array[key]
         exported[link.name] = link.published(np.asarray(array))
-    for i in range(_num_gru_layers(weights)):
+    for i in range(_num_core_layers(weights)):
         layer = gradients["params"]["core"][f"layer_{i}"]
-        merged, new = np.asarray(layer["input_bias"]), np.asarray(layer["hidden_new_bias"])
+        merged, new = np.asarray(layer["input_bias"]), np.asarray(layer.get("hidden_new_bias", ()))
         exported[f"core.core.bias_ih_l{i}"] = merged
-        exported[f"core.core.bias_hh_l{i}"] = np.concatenate([merged[: -new.size], new])
+        exported[f"core.core.bias_hh_l{i}"] = np.concatenate([merged[: merged.size - new.size], new])
     return exported
 
 
@@ -80,21 +82,23 @@ def _insert(tree: dict, path: Path, array: np.ndarray) -> None:
     tree[path[-1]] = array
 
 
-def _merge_gru_biases(input_bias: np.ndarray, hidden_bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    size = hidden_bias.size // 3
-    return input_bias + np.append(hidden_bias[: 2 * size], np.zeros(size, hidden_bias.dtype)), hidden_bias[2 * size :]
+def _merged_biases(weights: Weights, layer: int) -> dict[str, np.ndarray]:
+    """Our biases of a recurrent layer: theirs added up where that computes the same."""
+    input_bias, hidden_bias = (weights[f"core.core.bias_{kind}_l{layer}"] for kind in ("ih", "hh"))
+    size = weights[f"core.core.weight_hh_l{layer}"].shape[1]
+    if hidden_bias.size == 4 * size:  # an LSTM
+        return {"input_bias": input_bias + hidden_bias}
+    merged = input_bias + np.append(hidden_bias[: 2 * size], np.zeros(size, hidden_bias.dtype))
+    return {"input_bias": merged, "hidden_new_bias": hidden_bias[2 * size :]}
 
 
-def _num_gru_layers(weights: Weights) -> int:
+def _num_core_layers(weights: Weights) -> int:
     return sum(bool(re.fullmatch(r"core\.core\.bias_ih_l\d+", name)) for name in weights)
 
 
 def _links(weights: Weights) -> list[Link]:
-    """A link for every array of `weights` but the GRU's biases."""
-    try:
-        links = list(_all_links(weights))
-    except (KeyError, IndexError, ValueError) as error:
-        raise UserError(f"not the weights of a published policy or ranking model: {error!r}.") from None
+    """A link for every array of `weights` but the recurrent core's biases."""
+    links = list(_all_links(weights))
     unknown = weights.keys() - {link.name for link in links}
     unknown = {name for name in unknown if not name.startswith("core.core.bias_")}
     if unknown:
@@ -103,17 +107,24 @@ def _links(weights: Weights) -> list[Link]:
 
 
 def _all_links(weights: Weights) -> Iterator[Link]:
-    if any(name.startswith("encoder.basic_encoder.") for name in weights):
+    if is_classifier(weights):
+        yield from _classifier_links(weights)
+    elif any(name.startswith("encoder.basic_encoder.") for name in weights):
         yield from _rgbcrop_links(weights)
     else:
         yield from _torchbeast_links(weights)
-    for i in range(_num_gru_layers(weights)):
+    for i in range(_num_core_layers(weights)):
         yield Link(f"core.core.weight_ih_l{i}", ("core", f"layer_{i}", "input_kernel"), DENSE)
         yield Link(f"core.core.weight_hh_l{i}", ("core", f"layer_{i}", "hidden_kernel"), DENSE)
     heads = {"critic_linear": "value", "action_parameterization.distribution_linear": "logits", "reward_fn.1": "reward"}
     for published, ours in heads.items():
         if f"{published}.weight" in weights:
             yield from _layer(published, (ours,), DENSE)
+
+
+def is_classifier(weights: Weights) -> bool:
+    """Whether these are the weights of a message classifier."""
+    return "net.0.weight" in weights
 
 
 def _layer(name: str, path: Path, axes: tuple[int, ...], rows: np.ndarray | None = None) -> Iterator[Link]:
@@ -162,7 +173,7 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     inputs = weights["encoder.fc.0.weight"].shape[1]
     glyph_convs = _numbered(weights, "encoder.extract_representation", 4)
     crop_convs = _numbered(weights, "encoder.extract_crop_representation", 4)
-    message = list(_message_links(weights))
+    message = list(_message_links(weights, "encoder.", ("encoder", "message")))
     message_size = len(weights[message[-1].name]) if message else 0
     glyph_block = np.arange(0)
     if glyph_convs:
@@ -193,16 +204,23 @@ def _consecutive(blocks: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([start + block for start, block in zip(starts, blocks, strict=False)])
 
 
-def _message_links(weights: Weights) -> Iterator[Link]:
-    if "encoder.char_lt.weight" not in weights:
+def _message_links(weights: Weights, prefix: str, path: Path) -> Iterator[Link]:
+    if f"{prefix}char_lt.weight" not in weights:
         return
-    path = ("encoder", "message")
-    yield Link("encoder.char_lt.weight", (*path, "embedding"), (0, 1))
-    convs = ["encoder.conv1", *_numbered(weights, "encoder.conv2_6_fc", 3)]
+    yield Link(f"{prefix}char_lt.weight", (*path, "embedding"), (0, 1))
+    convs = [f"{prefix}conv1", *_numbered(weights, f"{prefix}conv2_6_fc", 3)]
     for i, name in enumerate(convs):
         yield from _layer(name, (*path, f"conv_{i}"), CONV_1D)
-    denses = _numbered(weights, "encoder.conv2_6_fc", 2)
+    denses = _numbered(weights, f"{prefix}conv2_6_fc", 2)
     channels = len(weights[f"{convs[-1]}.weight"])
     rows = _channels_last(channels, weights[f"{denses[0]}.weight"].shape[1] // channels)
     for i, name in enumerate(denses):
         yield from _layer(name, (*path, f"dense_{i}"), DENSE, rows if i == 0 else None)
+
+
+def _classifier_links(weights: Weights) -> Iterator[Link]:
+    yield from _message_links(weights, "", ("message",))
+    *hidden, logits = _numbered(weights, "net", 2)
+    for i, name in enumerate(hidden):
+        yield from _layer(name, (f"dense_{i}",), DENSE)
+    yield from _layer(logits, ("logits",), DENSE)
