@@ -42,7 +42,7 @@ class Update:
     def __init__(self, config: Config):
         spec = env_spec(config.env)
         policy = make_policy(config.network, spec, glyph_table())
-        batch, reward = sample_batch(config, spec, policy), make_reward(config)
+        batch, reward = sample_batch(config, spec, policy), make_reward(config, spec)
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
         self.packed = pack(batch, reward.prepare(batch.captions), 0)
@@ -57,7 +57,7 @@ class Update:
         """Returns the last update's loss when all are done."""
         metrics: Mapping[str, Any] = {}
         for _ in range(num_updates):
-            self.state, metrics, _ = self._update(self.state, self.packed)
+            self.state, metrics = self._update(self.state, self.packed)
         return float(jax.block_until_ready((self.state, metrics))[1]["loss"])
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:

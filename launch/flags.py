@@ -55,25 +55,17 @@ def check(config: Config) -> None:
     from oni_jax.annotation.address import api_key_header, server_url
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
     from oni_jax.envs.registry import env_spec
-    from oni_jax.rewards.base import Reward
-    from oni_jax.rewards.registry import REWARD_TYPES, make_reward
+    from oni_jax.rewards.registry import check_reward, reward_type
 
     check_config(config)
-    name, coeff = config.reward.llm_reward_type, config.reward.llm_reward_coeff
-    if not name:
-        raise UserError(f"--llm_reward_type must be given: one of {', '.join(REWARD_TYPES)}")
-    reward = make_reward(config)
-    always_zero = type(reward) is Reward
-    if always_zero and coeff > 0:
-        raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff 0, not {coeff}")
-    if not always_zero and coeff == 0:
-        raise UserError(f"--llm_reward_type {name}: needs --llm_reward_coeff above 0")
+    check_reward(config)
     env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
-    if reward.asks_llm:
+    kind = reward_type(config).prompt_kind
+    if kind:
         api_key_header(config.annotation)
         if config.annotation.llm_server_addr:
             server_url(config.annotation.llm_server_addr)
-        load_prompt(config.annotation)
+        load_prompt(config.annotation, kind)
         load_chat_template(config.annotation.llm_chat_template)
 
 

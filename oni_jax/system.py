@@ -15,6 +15,7 @@ import numpy as np
 from oni_jax.actors.group import MakeEnv
 from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool, num_workers
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
+from oni_jax.annotation.prompts import goal_text
 from oni_jax.annotation.service import AnnotationService, check_server
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -31,7 +32,7 @@ from oni_jax.learner.loss import make_loss_fn
 from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.registry import make_reward
+from oni_jax.rewards.registry import make_reward, reward_type
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress, Training
 from oni_jax.types import EnvSpec, PyTree
@@ -76,8 +77,9 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     with_glyphs = config.network.use_glyphs or config.network.use_crop
     spec = env_spec(config.env, with_glyphs=with_glyphs)
     policy = make_policy(config.network, spec, glyph_table())
-    reward = make_reward(config)
-    annotator = stack.enter_context(_annotation(config, folder)) if reward.asks_llm else NoAnnotator()
+    kind = reward_type(config).prompt_kind
+    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    annotator = stack.enter_context(_annotation(config, folder, kind)) if kind else NoAnnotator()
     learner_config = config.learner
     optimizer = make_optimizer(learner_config)
     key = initial_key(config.run.seed)
@@ -105,7 +107,8 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     pool.start()
     to_act_with = jax.jit(functools.partial(with_tables, policy))
     parameters = ParameterStore(progress.updates, to_act_with(state.params))
-    server = InferenceServer(policy, exchange, pool, parameters, jax.random.fold_in(state.key, 2))
+    acting_key = jax.random.fold_in(jax.random.fold_in(state.key, 2), progress.updates)
+    server = InferenceServer(policy, exchange, pool, parameters, acting_key)
     loss_fn = make_loss_fn(policy.apply, learner_config, config.reward)
     intrinsic_at = config.reward.intrinsic_reward_at
     unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
@@ -136,7 +139,7 @@ def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> 
 
 
 @contextmanager
-def _annotation(config: Config, folder: str) -> Iterator[Annotator]:
+def _annotation(config: Config, folder: str, kind: str) -> Iterator[Annotator]:
     """The annotation service, and the judge in front of it when no server was named."""
     annotation = config.annotation
     with ExitStack() as stack:
@@ -150,6 +153,6 @@ def _annotation(config: Config, folder: str) -> Iterator[Annotator]:
             )
         check_server(annotation)
         path = annotation.label_store or os.path.join(folder, "labels.sqlite")
-        service = AnnotationService(annotation, LabelStore(path))
+        service = AnnotationService(annotation, LabelStore(path), kind)
         stack.callback(service.close)
         yield service

@@ -36,6 +36,7 @@ class CaptionBatch(NamedTuple):
 
     messages: Sequence[bytes]  # U distinct captions, zeros dropped; may hold b""
     index: Array  # [T, B] int32, into messages
+    observations: Mapping[str, Array] = {}  # those that the captions are of, each [T, B, ...]
 
 
 class Trajectory(NamedTuple):

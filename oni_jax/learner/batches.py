@@ -97,15 +97,18 @@ class BatchAssembler:
 
     def _captions(self) -> CaptionBatch:
         if self._intrinsic_at == "obs":
-            ids = self._records["caption_id"][:-1]
-        else:
-            ids = self._records["outcome_caption_id"][1:]
+            records = self._records[:-1]
+            ids = records["caption_id"]
+        else:  # where an episode ended, the caption is the final observation's, and the observation the new episode's
+            records = self._records[1:]
+            ids = records["outcome_caption_id"]
         distinct, first, index = np.unique(ids, return_index=True, return_inverse=True)
         order = np.argsort(first)  # time-major, so that later captions come later
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         messages = [self._exchange.captions[caption_id] for caption_id in distinct[order].tolist()]
-        return CaptionBatch(messages, rank[index].reshape(ids.shape).astype(np.int32))
+        observations = {name: records[name] for name in self._ring.spec.observations}
+        return CaptionBatch(messages, rank[index].reshape(ids.shape).astype(np.int32), observations)
 
 
 def pack(batch: HostBatch, features: Mapping[str, np.ndarray], version: int) -> PackedBatch:

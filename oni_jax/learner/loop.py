@@ -65,27 +65,41 @@ class Learner:
         self._reward, self._assembler, self._annotator = reward, assembler, annotator
         self._publish = publish
         self.state, self.version = state, version
+        # A CPU never idles: what the learner leaves of it, the games take.
+        self._device_idles = jax.default_backend() != "cpu"
         self.trajectory_wait = WaitClock()
         self._next: PackedBatch | None = None
 
     def step(self) -> Metrics | None:
         """Updates once and publishes. None when no batch was complete within BATCH_WAIT_SECS."""
         if self._next is None:
-            with self.trajectory_wait.waiting():
-                self._next = self._take_batch(BATCH_WAIT_SECS)
+            self._next = self._wait_for_batch()
             if self._next is None:
                 self._reward.ingest(self._annotator.poll())
                 return None
         # Kept at once: the old state is gone, and what follows may raise.
-        self.state, metrics, reward_key = self._update(self.state, self._next)
+        self.state, metrics = self._update(self.state, self._next)
         self._next = self._take_batch(0.0)  # while the device computes
-        reward_state, reward_metrics = self._reward.train_step(self.state.reward_state, reward_key)
+        self._train_reward()
         # Waited for before it is published: inference on parameters still being computed would wait as long.
-        self.state = jax.block_until_ready(self.state._replace(reward_state=reward_state))
+        self.state = jax.block_until_ready(self.state)
         self.version += 1
         self._publish(self.version, self.state.params)
-        fetched = jax.device_get({"loss": metrics, "reward": reward_metrics})
+        fetched = jax.device_get({"loss": metrics, "reward": dict(self._reward.metrics())})
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
+
+    def _train_reward(self) -> None:
+        self.state = self.state._replace(reward_state=self._reward.train_step(self.state.reward_state))
+
+    def _wait_for_batch(self) -> PackedBatch | None:
+        """The next batch; an accelerator that would idle meanwhile makes the reward's gradient steps that are due."""
+        while self._device_idles and self._reward.steps_due():
+            if (batch := self._take_batch(0.0)) is not None:
+                return batch
+            self._train_reward()
+            jax.block_until_ready(self.state.reward_state)
+        with self.trajectory_wait.waiting():
+            return self._take_batch(BATCH_WAIT_SECS)
 
     def _take_batch(self, timeout_secs: float) -> PackedBatch | None:
         """The next batch with its look-ups; what it holds that is new goes to the annotator."""

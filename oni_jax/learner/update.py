@@ -20,7 +20,7 @@ class TrainState(NamedTuple):
     params: PyTree
     opt_state: PyTree
     reward_state: PyTree
-    key: Array  # [2] uint32; randomness still to be used
+    key: Array  # [2] uint32; from which, with numbers of updates, all randomness comes
 
 
 Metrics = Mapping[str, Array]  # float32 scalars
@@ -55,23 +55,20 @@ def make_update_fn(
     return update
 
 
-def jit_update(update: Update) -> Callable[[TrainState, PackedBatch], tuple[TrainState, Metrics, Array]]:
-    """`update`, compiled, which also splits off a key that is returned last.
-
-    It overwrites the state that it is given, which can't be used again, but for the parameters: the published ones
-    are acting while the next are computed.
+def jit_update(update: Update) -> Update:
+    """`update`, compiled. It overwrites the state that it is given, which can't be used again, but for the parameters:
+    the published ones are acting while the next are computed.
     """
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def donating(rest: TrainState, params: PyTree, batch: PackedBatch) -> tuple[TrainState, PyTree, Metrics, Array]:
+    def donating(rest: TrainState, params: PyTree, batch: PackedBatch) -> tuple[TrainState, PyTree, Metrics]:
         state, metrics = update(rest._replace(params=params), batch)
-        key, split_off = jax.random.split(state.key)
         # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
         # shapes are those of Adam's moments.
-        return state._replace(params=(), key=key), state.params, metrics, split_off
+        return state._replace(params=()), state.params, metrics
 
-    def step(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics, Array]:
-        rest, params, metrics, split_off = donating(state._replace(params=()), state.params, batch)
-        return rest._replace(params=params), metrics, split_off
+    def step(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
+        rest, params, metrics = donating(state._replace(params=()), state.params, batch)
+        return rest._replace(params=params), metrics
 
     return step

@@ -1,6 +1,6 @@
 """The encoder of glyphs, statistics and message, with which the ranking reward models see the game."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import chex
 import jax
@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks
 from oni_jax.networks.messages import MessageNetwork
-from oni_jax.networks.precision import Dense, add_bias
+from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
 from oni_jax.types import Array
 
 NUM_GLYPHS = 5976  # NLE's MAX_GLYPH
@@ -92,7 +93,7 @@ class TorchbeastEncoder(nn.Module):
         return GlyphConvs(self.num_layers, stride, self.kernel_init, self.dtype, name=name)
 
     @nn.compact
-    def __call__(self, observations: dict[str, Array]) -> Array:
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations [N, ...] -> [N, hidden_dim]."""
         parts = []
         if self.use_blstats:
@@ -115,13 +116,40 @@ class TorchbeastEncoder(nn.Module):
 
 
 class RankingNetwork(nn.Module):
-    """A scalar reward: an encoder, ReLU, one dense unit."""
+    """A scalar reward: an encoder, ReLU, one dense unit. In true float32, also where JAX would round."""
 
-    encoder: nn.Module
+    encoder: TorchbeastEncoder
     kernel_init: Callable = nn.initializers.orthogonal()
 
     @nn.compact
-    def __call__(self, observations: dict[str, Array]) -> Array:
-        """Observations [N, ...] -> [N]."""
-        x = nn.relu(self.encoder(observations))
-        return Dense(1, self.kernel_init, name="reward")(x)[:, 0]
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """Observations [N, ...] -> [N]. Messages may be cut short where nothing else is read."""
+        with jax.default_matmul_precision(PRECISIONS["float32"].float32_products):
+            x = nn.relu(self.encoder(observations))
+            return Dense(1, self.kernel_init, name="reward")(x)[:, 0]
+
+
+def make_torchbeast_encoder(network: NetworkConfig, kernel_init: Callable, dtype: np.dtype) -> TorchbeastEncoder:
+    """The encoder that the settings ask for. Raises UserError where it would see nothing."""
+    if network.use_crop and not network.use_blstats:
+        raise UserError("--use_crop needs --use_blstats: turn it on too.")
+    if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
+        raise UserError("nle_torchbeast_encoder sees nothing: use --use_blstats, --use_glyphs or a message model.")
+    return TorchbeastEncoder(
+        embedding_dim=network.encoder_embedding_dim,
+        hidden_dim=network.encoder_hidden_dim,
+        crop_dim=network.encoder_crop_dim,
+        num_layers=network.encoder_num_layers,
+        msg_model=network.encoder_msg_model,
+        use_blstats=network.use_blstats,
+        use_crop=network.use_crop,
+        use_glyphs=network.use_glyphs,
+        kernel_init=kernel_init,
+        dtype=dtype,
+    )
+
+
+def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
+    """The ranking reward model that the settings ask for. Raises UserError where it would see nothing."""
+    kernel_init = nn.initializers.orthogonal()
+    return RankingNetwork(make_torchbeast_encoder(network, kernel_init, PRECISIONS["float32"].dtype), kernel_init)

@@ -39,8 +39,25 @@ def _embedding_init(key: Array, shape: tuple[int, ...], dtype: type = float) -> 
     return nn.initializers.normal(1.0)(key, shape, dtype).at[PADDING].set(0.0)
 
 
+class Sequences(NamedTuple):
+    """Sequences of which only the beginnings are kept: at every place beyond them, all hold the same."""
+
+    start: Array  # [N, K, F]
+    beyond: Array  # [F]; what stands at places K, K+1, ... length-1
+    length: int
+
+    def first(self, count: int) -> Array:
+        """The first `count` places, [N, count, F]."""
+        missing = max(0, count - self.start.shape[1])
+        beyond = jnp.broadcast_to(self.beyond, (self.start.shape[0], missing, self.beyond.shape[0]))
+        return jnp.concatenate([self.start[:, :count], beyond], axis=1) if missing else self.start[:, :count]
+
+
 class MessageNetwork(nn.Module):
-    """Embedding, 1-D convolutions with max-pooling, dense layers; ReLU throughout."""
+    """Embedding, 1-D convolutions with max-pooling, dense layers; ReLU throughout.
+
+    A message may come cut short: what it lacks is padding, and gives what the padding would, at less cost.
+    """
 
     model: str  # a key of ARCHITECTURES
     dense_kernel_init: Callable = nn.initializers.orthogonal()
@@ -48,7 +65,7 @@ class MessageNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, messages: Array) -> Array:
-        """[N, M] uint8 -> [N, D]."""
+        """[N, M] uint8, M >= 1 -> [N, D]."""
         chex.assert_rank(messages, 2)
         architecture = ARCHITECTURES[self.model]
         features = architecture.embedding_dim
@@ -61,10 +78,11 @@ class MessageNetwork(nn.Module):
 
         def convolve(messages: Array) -> Array:
             x = embedding.at[PADDING].set(0.0)[messages.astype(jnp.int32)].astype(self.dtype)
+            sequences = Sequences(x, jnp.zeros(x.shape[2], x.dtype), architecture.length)
             for (kernel, bias), pooled in zip(layers, architecture.pooled, strict=True):
-                x = nn.relu(add_bias(conv1d(x, kernel), bias))
-                x = _max_pool(x) if pooled else x
-            return x.reshape(x.shape[0], -1)
+                sequences = _convolve(sequences, kernel, bias)
+                sequences = _max_pool(sequences) if pooled else sequences
+            return sequences.first(sequences.length).reshape(x.shape[0], -1)
 
         x = map_in_chunks(convolve, messages[:, : architecture.length])
         for i, size in enumerate(architecture.hidden_sizes):
@@ -72,8 +90,20 @@ class MessageNetwork(nn.Module):
         return x
 
 
-def _max_pool(x: Array) -> Array:
+def _convolve(sequences: Sequences, kernel: Array, bias: Array) -> Sequences:
+    """Without padding, ReLU after it."""
+    size = kernel.shape[0]
+    length = sequences.length - size + 1
+    count = min(sequences.start.shape[1], length)
+    start = nn.relu(add_bias(conv1d(sequences.first(count + size - 1), kernel), bias))
+    beyond = nn.relu(add_bias(sequences.beyond @ kernel.sum(axis=0).astype(sequences.beyond.dtype), bias))
+    return Sequences(start, beyond, length)
+
+
+def _max_pool(sequences: Sequences) -> Sequences:
     """Over windows of POOL_SIZE that do not overlap; what is left over at the end is dropped."""
-    count, length, features = x.shape
-    whole = length // POOL_SIZE
-    return x[:, : whole * POOL_SIZE].reshape(count, whole, POOL_SIZE, features).max(axis=2)
+    length = sequences.length // POOL_SIZE
+    count = min(-(-sequences.start.shape[1] // POOL_SIZE), length)
+    windows = sequences.first(count * POOL_SIZE)
+    start = windows.reshape(windows.shape[0], count, POOL_SIZE, windows.shape[2]).max(axis=2)
+    return Sequences(start, sequences.beyond, length)

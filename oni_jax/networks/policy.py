@@ -14,7 +14,7 @@ from oni_jax.networks import initializers
 from oni_jax.networks.convolution import use_matrix_products
 from oni_jax.networks.core import RecurrentCore
 from oni_jax.networks.encoders import ACTIVATIONS, MlpEncoder, RgbCropEncoder
-from oni_jax.networks.glyphs import TorchbeastEncoder
+from oni_jax.networks.glyphs import TorchbeastEncoder, make_torchbeast_encoder
 from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, make_window
 from oni_jax.networks.precision import PRECISIONS, Dense, Precision
 from oni_jax.types import Array, EnvSpec, PyTree
@@ -130,22 +130,7 @@ def _torchbeast_encoder(
     network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None
 ) -> TorchbeastEncoder:
     del glyph_table
-    if network.use_crop and not network.use_blstats:
-        raise UserError("--use_crop needs --use_blstats: turn it on too.")
-    if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
-        raise UserError("nle_torchbeast_encoder sees nothing: use --use_blstats, --use_glyphs or a message model.")
-    return TorchbeastEncoder(
-        embedding_dim=network.encoder_embedding_dim,
-        hidden_dim=network.encoder_hidden_dim,
-        crop_dim=network.encoder_crop_dim,
-        num_layers=network.encoder_num_layers,
-        msg_model=network.encoder_msg_model,
-        use_blstats=network.use_blstats,
-        use_crop=network.use_crop,
-        use_glyphs=network.use_glyphs,
-        kernel_init=kernel_init,
-        dtype=PRECISIONS[network.precision].dtype,
-    )
+    return make_torchbeast_encoder(network, kernel_init, PRECISIONS[network.precision].dtype)
 
 
 def _mlp_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> MlpEncoder:

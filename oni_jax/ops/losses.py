@@ -54,3 +54,25 @@ def action_log_probs(logits: Array, actions: Array) -> Array:
     chex.assert_equal_shape_prefix([logits, actions], actions.ndim)
     chex.assert_type(actions, int)
     return jnp.take_along_axis(jax.nn.log_softmax(logits), actions[..., None], axis=-1)[..., 0]
+
+
+def classification_loss(logits: Array, labels: Array) -> Array:
+    """Mean cross-entropy; logits [N, C], labels [N] integers."""
+    return -jnp.mean(action_log_probs(logits, labels))
+
+
+def ranking_loss(rewards: Array, labels: Array) -> Array:
+    """Mean cross-entropy of Bradley & Terry's model: rewards [P, 2], labels [P]: 0 first better, 1 second, 2 tie.
+
+    A tie's target is one half each. Pairs of any other label are left out; 0 where all are.
+    """
+    chex.assert_shape(rewards, (*labels.shape, 2))
+    log_probs = jax.nn.log_softmax(rewards)
+    targets = jnp.where(labels[:, None] == 2, 0.5, jax.nn.one_hot(labels, 2))
+    return masked_mean(-jnp.sum(targets * log_probs, axis=-1), labels <= 2)
+
+
+def ranking_accuracy(rewards: Array, labels: Array) -> Array:
+    """Share of the pairs without ties whose better one has the higher reward; arguments as of `ranking_loss`."""
+    chex.assert_shape(rewards, (*labels.shape, 2))
+    return masked_mean(((rewards[:, 1] > rewards[:, 0]) == labels).astype(jnp.float32), labels <= 1)

@@ -15,10 +15,8 @@ class Reward:
     `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
     """
 
-    asks_llm = False  # whether annotations are wanted at all
-
     def init(self, key: Array) -> PyTree:
-        """Device state that `score` reads: parameters, running statistics."""
+        """Device state that `score` reads and `train_step` replaces: parameters, moments, running statistics."""
         del key
         return ()
 
@@ -33,7 +31,7 @@ class Reward:
         return RewardOutput(rewards=0.0 * trajectory.rewards, state=state)
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
-        """What the LLM should be asked because of this batch, newest last. Repeats do no harm."""
+        """What the LLM should be asked because of this batch, newest last; called once a batch. Repeats do no harm."""
         del captions
         return ()
 
@@ -41,15 +39,22 @@ class Reward:
         """Takes in answers of the LLM, or of the label store."""
         del annotations
 
-    def train_step(self, state: PyTree, key: Array) -> tuple[PyTree, Mapping[str, Array]]:
-        """Learns from what was ingested; called once an update. Returns the new state and metrics."""
-        del key
-        return state, {}
+    def steps_due(self) -> int:
+        """Gradient steps that could be made now."""
+        return 0
+
+    def train_step(self, state: PyTree) -> PyTree:
+        """Makes at most one gradient step, if one is due, and returns the new state. Called at least once an update."""
+        return state
+
+    def metrics(self) -> Mapping[str, Array]:
+        """Scalars of the newest gradient step, and counts."""
+        return {}
 
     def save(self) -> Mapping[str, np.ndarray]:
-        """What the host half has learnt and the label store does not hold, for the checkpoint."""
+        """What the host half has learnt and the label store does not hold, for the checkpoint; no empty arrays."""
         return {}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`."""
+        """The inverse of `save`, before anything was ingested."""
         del saved

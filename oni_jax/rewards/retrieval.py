@@ -1,9 +1,10 @@
-"""ONI-Retrieval: a message's reward is the label that the LLM gave it, 0 while it has none."""
+"""ONI-Retrieval: a message's reward is the label that the LLM gave it (or its probability), 0 while it has none."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.config import RewardConfig
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.types import UNKNOWN, Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
 
@@ -11,9 +12,8 @@ from oni_jax.types import UNKNOWN, Annotation, Array, CaptionBatch, PyTree, Rewa
 class RetrievalReward(Reward):
     """A table message -> label. What it holds lives in the label store, so a checkpoint needs none of it."""
 
-    asks_llm = True
-
-    def __init__(self) -> None:
+    def __init__(self, config: RewardConfig):
+        self._soft = config.llm_reward_value == "probability"
         self._labels: dict[bytes, float] = {}
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
@@ -28,4 +28,5 @@ class RetrievalReward(Reward):
         return [(message,) for message in captions.messages if message and message not in self._labels]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        self._labels.update({a.item[0]: float(a.label) for a in annotations if a.label != UNKNOWN})
+        known = [a for a in annotations if a.label != UNKNOWN]
+        self._labels.update({a.item[0]: a.probability if self._soft else float(a.label) for a in known})

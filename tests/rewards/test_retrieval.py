@@ -4,6 +4,7 @@ from typing import cast
 
 import numpy as np
 
+from oni_jax.config import RewardConfig
 from oni_jax.rewards.retrieval import RetrievalReward
 from oni_jax.types import UNKNOWN, Annotation, CaptionBatch, Trajectory
 
@@ -11,7 +12,7 @@ CAPTIONS = CaptionBatch([b"You kill the newt!", b"", b"It is dark."], np.array([
 
 
 def test_labels_become_rewards():
-    reward = RetrievalReward()
+    reward = RetrievalReward(RewardConfig())
     assert not reward.prepare(CAPTIONS)["labels"].any()
     reward.ingest([Annotation((b"You kill the newt!",), 1, 0.9), Annotation((b"It is dark.",), 0, 0.2)])
     features = reward.prepare(CAPTIONS)
@@ -21,7 +22,7 @@ def test_labels_become_rewards():
 
 
 def test_only_the_unlabelled_are_asked_for_and_never_the_empty():
-    reward = RetrievalReward()
+    reward = RetrievalReward(RewardConfig())
     assert reward.requests(CAPTIONS) == [(b"You kill the newt!",), (b"It is dark.",)]
     reward.ingest([Annotation((b"You kill the newt!",), 1, 1.0)])
     reward.ingest([Annotation((b"It is dark.",), UNKNOWN, 0.0)])  # no label: it may be asked for again

@@ -1,0 +1,61 @@
+"""Networks over messages at the cost of the messages' own lengths: most fill a fifth of their 256 bytes, or none."""
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from oni_jax.types import Array
+
+CHUNK_SIZE = 64  # messages of about the same length that are computed together
+LENGTHS = (32, 48, 64, 96)  # to which chunks are cut, where their messages are no longer
+
+
+def message_lengths(messages: Array) -> Array:
+    """Bytes before the padding; [N, M] uint8 -> [N] int32."""
+    places = jnp.arange(1, messages.shape[1] + 1, dtype=jnp.int32)
+    return jnp.max(jnp.where(messages != 0, places, 0), axis=1)
+
+
+def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> Array:
+    """fn(messages), for an fn that treats messages apart and takes a cut one for a padded one (MessageNetwork).
+
+    messages [N, M] uint8, used [N] bool, fn: [C, L] uint8 -> [C, ...] float32. Returns [N, ...]; zeros where not used.
+    Messages are sorted by length and computed in chunks, each cut to one of LENGTHS; chunks of none cost nothing.
+    """
+    chex.assert_rank([messages, used], [2, 1])
+    count, length = messages.shape
+    size = min(CHUNK_SIZE, count)
+    order = jnp.argsort(jnp.where(used, message_lengths(messages), -1))
+    order = jnp.concatenate(
+        [jnp.repeat(order[:1], -count % size), order]
+    )  # whole chunks; the first may be computed twice
+    lengths = [*(cut for cut in LENGTHS if cut < length), length]
+    shape = jax.eval_shape(fn, jax.ShapeDtypeStruct((size, lengths[0]), messages.dtype))
+
+    def compute(cut: int) -> Callable[[Array], Array]:
+        return lambda chunk: fn(chunk[:, :cut])
+
+    branches = [lambda chunk: jnp.zeros(shape.shape, shape.dtype), *map(compute, lengths)]
+
+    def step(_: None, rows: Array) -> tuple[None, Array]:
+        chunk = messages[rows]
+        longest = jnp.max(jnp.where(used[rows], message_lengths(chunk), -1))
+        branch = jnp.where(longest < 0, 0, 1 + jnp.searchsorted(jnp.array(lengths), longest))
+        return None, jax.lax.switch(branch, branches, chunk)
+
+    _, outputs = jax.lax.scan(step, None, order.reshape(-1, size))
+    outputs = outputs.reshape(-1, *shape.shape[1:])
+    placed = jnp.zeros((count, *shape.shape[1:]), shape.dtype).at[order].set(outputs)
+    return jnp.where(used.reshape(-1, *(1,) * (placed.ndim - 1)), placed, 0)
+
+
+def map_distinct_messages(fn: Callable[[Array], Array], messages: Array, ids: Array) -> Array:
+    """`map_messages` of all, computing messages with the same one of the ids [N] int32 once."""
+    count = len(messages)
+    distinct, first, inverse = jnp.unique(
+        ids, size=count, fill_value=jnp.iinfo(jnp.int32).max, return_index=True, return_inverse=True
+    )
+    outputs = map_messages(fn, messages[first], distinct != jnp.iinfo(jnp.int32).max)
+    return outputs[inverse.reshape(count)]

@@ -1,0 +1,87 @@
+"""ONI-Classification: a classifier learns the LLM's labels, and judges every message, labelled or not."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import RewardConfig
+from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
+from oni_jax.networks.ragged import map_distinct_messages, map_messages
+from oni_jax.ops import losses
+from oni_jax.parallel import Replicas
+from oni_jax.rewards.base import Item, Reward
+from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array
+from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
+from oni_jax.types import UNKNOWN, Annotation, Array, ArraySpec, CaptionBatch, PyTree, RewardOutput, Trajectory
+
+COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec((), "int32")}
+
+
+class ClassificationReward(Reward):
+    """1 where P(helpful) is above a threshold, else 0; or P(helpful) itself. The empty message is worth nothing.
+
+    Args:
+        seed: of the gradient steps' batches.
+        replicas: the devices that share a gradient step; all local ones when left out.
+    """
+
+    def __init__(self, config: RewardConfig, model: str, seed: int, replicas: Replicas | None = None):
+        self._soft = config.llm_reward_value == "probability"
+        self._threshold = config.classification_threshold
+        self.network = MessageClassifier(model)
+        self._trainer = RewardTrainer(COLUMNS, self._loss, config, seed, self.network.dropout_masks, replicas=replicas)
+        self._labelled: set[bytes] = set()
+
+    def init(self, key: Array) -> ModelState:
+        messages = jnp.zeros((1, MESSAGE_SIZE), jnp.uint8)
+        return self._trainer.init(jax.jit(self.network.init)(key, messages))
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        return distinct_messages(captions)
+
+    def score(self, state: ModelState, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+        def judge(messages: Array) -> Array:
+            return helpful_probabilities(self.network.apply(state.params, messages))
+
+        not_empty = features["messages"].any(axis=1)
+        probabilities = map_messages(judge, features["messages"], features["used"] & not_empty)
+        values = probabilities if self._soft else (probabilities > self._threshold).astype(jnp.float32)
+        return RewardOutput(rewards=values[trajectory.captions], state=state)
+
+    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
+        self._trainer.update_came()
+        return [(message,) for message in captions.messages if message and message not in self._labelled]
+
+    def ingest(self, annotations: Sequence[Annotation]) -> None:
+        new = {a.item[0]: a.label for a in annotations if a.label != UNKNOWN and a.item[0] not in self._labelled}
+        if new:
+            self._labelled.update(new)
+            self._trainer.append({"message": message_array(list(new)), "label": np.array(list(new.values()))})
+
+    def steps_due(self) -> int:
+        return self._trainer.num_owed
+
+    def train_step(self, state: ModelState) -> ModelState:
+        return self._trainer.train_step(state)
+
+    def metrics(self) -> Mapping[str, Array]:
+        return self._trainer.metrics()
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return self._trainer.save()
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._trainer.restore(saved)
+        self._labelled.update(row.tobytes().rstrip(b"\0") for row in saved.get("rows_message", ()))
+
+    def _loss(self, params: PyTree, rows: Mapping[str, Array], dropout: Noise) -> tuple[Array, Mapping[str, Array]]:
+        def read(messages: Array) -> Array:
+            return self.network.apply(params, messages, method="read")
+
+        x = map_distinct_messages(read, rows["message"], rows["place"])
+        logits = self.network.apply(params, x, dropout, method="classify")
+        loss = losses.classification_loss(logits, rows["label"])
+        accuracy = jnp.mean((logits[:, 1] > logits[:, 0]) == rows["label"])
+        return loss, {"loss": loss, "accuracy": accuracy, "helpful_share": jnp.mean(rows["label"])}

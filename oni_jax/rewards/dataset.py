@@ -1,0 +1,75 @@
+"""What a reward model learns from: rows of fixed size, in the devices' memory and, for checkpoints, in the host's."""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.parallel import Replicas
+from oni_jax.types import ArraySpec, PyTree
+
+BLOCK_SIZE = 256  # rows that go to the devices at a time: one shape, so that growing compiles nothing
+
+Rows = Mapping[str, np.ndarray]
+
+
+class DataSet:
+    """A ring of `capacity` rows; the oldest give way. The same on each of the devices.
+
+    Args:
+        columns: shape and type of one row's arrays.
+        capacity: C.
+        replicas: the devices.
+    """
+
+    def __init__(self, columns: Mapping[str, ArraySpec], capacity: int, replicas: Replicas):
+        self._columns, self._capacity = columns, capacity
+        self._host = {name: np.zeros((capacity, *spec.shape), spec.dtype) for name, spec in columns.items()}
+        self._replicas = replicas
+        self._device: PyTree = None  # made when first needed
+        self._write = replicas.updater(_write_rows)
+        self.num_appended = 0
+        self._num_uploaded = 0
+
+    @property
+    def size(self) -> int:
+        """Rows held."""
+        return min(self.num_appended, self._capacity)
+
+    def append(self, rows: Rows) -> None:
+        """Adds rows, each column [N, ...], N at most the capacity."""
+        count = len(next(iter(rows.values())))
+        places = (self.num_appended + np.arange(count)) % self._capacity
+        for name, column in self._host.items():
+            column[places] = rows[name]
+        self.num_appended += count
+
+    def on_devices(self) -> PyTree:
+        """The columns [L, C, ...] on the devices, all rows appended so far among them."""
+        if self._device is None:
+            columns, capacity = self._columns, self._capacity
+            self._device = self._replicas.make(
+                lambda: {name: jnp.zeros((capacity, *spec.shape), spec.dtype) for name, spec in columns.items()}
+            )
+        start = max(self._num_uploaded, self.num_appended - self._capacity)
+        for first in range(start, self.num_appended, BLOCK_SIZE):
+            numbers = np.arange(first, first + BLOCK_SIZE)
+            places = numbers % self._capacity
+            block = {name: column[places] for name, column in self._host.items()}
+            places[numbers >= self.num_appended] = self._capacity  # written nowhere
+            self._device = self._write(self._device, block, places.astype(np.int32))
+        self._num_uploaded = self.num_appended
+        return self._device
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The rows held, the oldest first, for a checkpoint."""
+        places = np.arange(self.num_appended - self.size, self.num_appended) % self._capacity
+        return {name: column[places] for name, column in self._host.items()}
+
+    def restore(self, saved: Rows) -> None:
+        """The inverse of `save`, into a data set that is empty. A smaller one keeps the newest."""
+        self.append({name: saved[name][-self._capacity :] for name in self._columns})
+
+
+def _write_rows(columns: PyTree, block: PyTree, places: np.ndarray) -> PyTree:
+    return {name: column.at[places].set(block[name], mode="drop") for name, column in columns.items()}

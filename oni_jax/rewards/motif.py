@@ -1,0 +1,51 @@
+"""Motif (offline): a ranking model that `launch.train_reward` has trained beforehand."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import RewardConfig, UserError
+from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.ops.moments import Moments, normalise
+from oni_jax.preferences.reward_model import RewardModel
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.scoring import ObservationScorer
+from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
+
+
+class MotifReward(Reward):
+    """The model's reward, normalised as in its training, 0 unless above a quantile of its training rewards.
+
+    Args:
+        model: its network, parameters, moments and quantiles.
+        quantile: one of those saved with the model.
+
+    Raises:
+        UserError: the quantile was not saved, or the environment lacks an observation that the model reads.
+    """
+
+    def __init__(self, config: RewardConfig, spec: EnvSpec, model: RewardModel, quantile: float):
+        if quantile not in model.quantiles:
+            known = ", ".join(f"{share:g}" for share in sorted(model.quantiles))
+            raise UserError(f"--eps_threshold_quantile {quantile:g}: with a reward_dir it must be one of {known}")
+        self._model, self._threshold = model, model.quantiles[quantile]
+        self._normalised = config.rew_norm
+        self._scorer = ObservationScorer(make_ranking_network(model.network), spec, config.intrinsic_reward_at)
+
+    def init(self, key: Array) -> PyTree:
+        """The trained parameters."""
+        del key
+        return jax.tree.map(jnp.asarray, self._model.params)
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        return self._scorer.prepare(captions)
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+        rewards = self._scorer.score(state, trajectory, features)
+        if self._normalised:
+            moments = Moments(jnp.float32(self._model.mean), jnp.float32(self._model.variance), jnp.float32(1))
+            normalised = normalise(rewards, moments)
+            rewards = jnp.where(normalised > self._threshold, normalised, 0.0)
+        return RewardOutput(rewards=rewards, state=state)

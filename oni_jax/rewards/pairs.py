@@ -1,0 +1,113 @@
+"""Pairs of observations: drawn from batches, asked about once, counted as often as they are drawn."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from oni_jax.rewards.base import Item
+from oni_jax.rewards.messages import message_array
+from oni_jax.types import UNKNOWN, Annotation, CaptionBatch
+
+NUM_PAIRS_PER_BATCH = 10
+TIE = 2
+
+Rows = dict[str, np.ndarray]
+
+
+class PairDraws:
+    """Draws pairs, and turns them into labelled rows when their label is known.
+
+    A row: `message` [2, 256] uint8, `id` [2] int32 (equal where the messages are), `label`, and the other observations
+    asked for, [2, ...].
+
+    Args:
+        names: observations beside the message.
+        subsample: every this many-th observation of a batch may be drawn.
+        distinct: of these, each message once.
+        max_waiting: pairs that may wait for a label before no more are drawn.
+        seed: of the draws.
+    """
+
+    def __init__(self, names: Sequence[str], subsample: int, distinct: bool, max_waiting: int, seed: int):
+        self._names, self._subsample, self._distinct = names, subsample, distinct
+        self._max_waiting, self._seed = max_waiting, seed
+        self._labels: dict[Item, int] = {}  # UNKNOWN: asked in vain
+        self._waiting: dict[Item, list[Rows]] = {}  # one row a draw, without its label
+        self._ids: dict[bytes, int] = {}
+        self._num_batches = 0
+
+    def waiting(self) -> list[Item]:
+        """Pairs without a label, the newest last."""
+        return list(self._waiting)
+
+    def draw(self, captions: CaptionBatch) -> list[Rows]:
+        """Draws pairs of a batch, and returns the rows of those whose label is known."""
+        rng = np.random.default_rng([self._seed, self._num_batches])
+        self._num_batches += 1
+        kept = np.arange(0, captions.index.size, self._subsample)
+        if self._distinct:
+            _, first = np.unique(captions.index.ravel()[kept], return_index=True)
+            kept = kept[np.sort(first)]
+        if len(self._waiting) >= self._max_waiting or len(kept) < 2:
+            return []
+        pairs = [rng.choice(kept, 2, replace=False) for _ in range(NUM_PAIRS_PER_BATCH)]
+        return [row for places in pairs for row in self._add(places, captions)]
+
+    def _add(self, places: np.ndarray, captions: CaptionBatch) -> list[Rows]:
+        messages = [captions.messages[number] for number in captions.index.ravel()[places]]
+        if not _in_order(*messages):  # each pair is asked about in one order
+            messages, places = messages[::-1], places[::-1]
+        size = captions.index.size
+        row = {name: captions.observations[name].reshape(size, -1)[places] for name in self._names}
+        row = {name: x.reshape(2, *captions.observations[name].shape[2:]) for name, x in row.items()}
+        row["message"] = message_array(messages)
+        item = tuple(messages)
+        label = TIE if messages[0] == messages[1] else self._labels.get(item)
+        if label is None:
+            self._waiting.setdefault(item, []).append(row)
+        return [] if label in (None, UNKNOWN) else [self._labelled(item, row, label)]
+
+    def ingest(self, annotations: Sequence[Annotation]) -> list[Rows]:
+        """Takes in labels, and returns the rows of the pairs that waited for them. Pairs of unknown label are let go."""
+        rows = []
+        for annotation in annotations:
+            self._labels[annotation.item] = annotation.label
+            draws = self._waiting.pop(annotation.item, [])
+            if annotation.label != UNKNOWN:
+                rows += [self._labelled(annotation.item, row, annotation.label) for row in draws]
+        return rows
+
+    def _labelled(self, item: Item, row: Rows, label: int) -> Rows:
+        ids = [self._ids.setdefault(message, len(self._ids)) for message in item]
+        return {**row, "id": np.array(ids, np.int32), "label": np.int32(label)}  # type: ignore[dict-item]
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The pairs that wait, and how far the draws are."""
+        draws = [row for rows in self._waiting.values() for row in rows]
+        stacked = stack(draws) if draws else {}
+        return {"num_batches": np.array([self._num_batches]), **{f"waiting_{name}": x for name, x in stacked.items()}}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`; also takes the rows of the data set, from which it learns the messages' numbers."""
+        self._num_batches = int(saved["num_batches"][0])
+        for messages, ids in zip(saved.get("rows_message", ()), saved.get("rows_id", ())):
+            self._ids.update(zip(_texts(messages), ids.tolist()))
+        names = [name for name in saved if name.startswith("waiting_")]
+        for i in range(len(saved.get("waiting_message", ()))):
+            row = {name.removeprefix("waiting_"): np.asarray(saved[name][i]) for name in names}
+            self._waiting.setdefault(tuple(_texts(row["message"])), []).append(row)
+
+
+def stack(rows: Sequence[Rows]) -> Rows:
+    """Rows as columns."""
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _texts(messages: np.ndarray) -> list[bytes]:
+    return [message.tobytes().rstrip(b"\0") for message in np.asarray(messages, np.uint8)]
+
+
+def _in_order(first: bytes, second: bytes) -> bool:
+    """Whether a pair stands as it is asked about: by the texts' hashes, so that neither place has the longer ones."""
+    return (zlib.crc32(first), first) <= (zlib.crc32(second), second)

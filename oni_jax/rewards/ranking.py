@@ -1,0 +1,118 @@
+"""ONI-Ranking: a reward model learns which of two messages the LLM finds better."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import Config
+from oni_jax.networks.glyphs import RankingNetwork
+from oni_jax.networks.ragged import map_distinct_messages
+from oni_jax.ops import losses
+from oni_jax.ops.moments import Moments, initial_moments, normalise, update_moments
+from oni_jax.parallel import Replicas
+from oni_jax.rewards.base import Item, Reward
+from oni_jax.rewards.pairs import PairDraws, stack
+from oni_jax.rewards.scoring import ObservationScorer
+from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
+from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
+
+MAX_GRAD_NORM = 10.0
+
+
+class RankingState(NamedTuple):
+    """On the device."""
+
+    model: ModelState
+    moments: Moments  # of every reward so far
+
+
+class RankingReward(Reward):
+    """The model's reward, normalised by its running mean and deviation, 0 unless above a threshold.
+
+    Args:
+        network: with its encoder.
+        threshold: of the normalised reward.
+        replicas: the devices that share a gradient step; all local ones when left out.
+
+    Raises:
+        UserError: the environment lacks an observation that the encoder reads.
+    """
+
+    def __init__(
+        self, config: Config, spec: EnvSpec, network: RankingNetwork, threshold: float, replicas: Replicas | None = None
+    ):
+        self._config, self._threshold, self._network = config.reward, threshold, network
+        self._scorer = ObservationScorer(network, spec, config.reward.intrinsic_reward_at)
+        columns = {name: ArraySpec((2, *x.shape), x.dtype) for name, x in self._scorer.observations.items()}
+        columns |= {"id": ArraySpec((2,), "int32"), "label": ArraySpec((), "int32")}
+        self._trainer = RewardTrainer(
+            columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=replicas
+        )
+        self._pairs = PairDraws(
+            [name for name in self._scorer.observations if name != "message"],
+            config.reward.online_dataset_subsample,
+            config.reward.remove_duplicated_obs,
+            2 * config.annotation.llm_batch_size,
+            config.run.seed,
+        )
+
+    def init(self, key: Array) -> RankingState:
+        return RankingState(self._trainer.init(self._scorer.init(key)), initial_moments())
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        return self._scorer.prepare(captions)
+
+    def score(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+        rewards = self._scorer.score(state.model.params, trajectory, features)
+        # ONI: as published the normalised reward is computed, and then the raw one used.
+        moments = update_moments(state.moments, rewards)
+        if self._config.rew_norm:
+            normalised = normalise(rewards, moments)
+            rewards = jnp.where(normalised > self._threshold, normalised, 0.0)
+        return RewardOutput(rewards=rewards, state=state._replace(moments=moments))
+
+    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
+        self._trainer.update_came()
+        self._append(self._pairs.draw(captions))
+        return self._pairs.waiting()
+
+    def ingest(self, annotations: Sequence[Annotation]) -> None:
+        self._append(self._pairs.ingest(annotations))
+
+    def _append(self, rows: Sequence[Mapping[str, np.ndarray]]) -> None:
+        if rows:
+            self._trainer.append(stack(rows))
+
+    def steps_due(self) -> int:
+        return self._trainer.num_owed
+
+    def train_step(self, state: RankingState) -> RankingState:
+        return state._replace(model=self._trainer.train_step(state.model))
+
+    def metrics(self) -> Mapping[str, Array]:
+        return {**self._trainer.metrics(), "pairs_waiting": len(self._pairs.waiting())}
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return {**self._trainer.save(), **self._pairs.save()}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._trainer.restore(saved)
+        self._pairs.restore(saved)
+
+    def _loss(self, params: PyTree, rows: Mapping[str, Array], noise: Noise) -> tuple[Array, Mapping[str, Array]]:
+        del noise
+        flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._scorer.observations}
+
+        def score_messages(messages: Array) -> Array:
+            return self._network.apply(params, {"message": messages})
+
+        if self._scorer.reads_messages_alone:
+            rewards = map_distinct_messages(score_messages, flat["message"], rows["id"].ravel())
+        else:
+            rewards = self._network.apply(params, flat)
+        rewards = rewards.reshape(-1, 2)
+        loss = losses.ranking_loss(rewards, rows["label"])
+        accuracy = losses.ranking_accuracy(rewards, rows["label"])
+        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": jnp.mean(rows["label"] == 2)}

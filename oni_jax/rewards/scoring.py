@@ -1,0 +1,57 @@
+"""Rewards of observations by a ranking model: of distinct messages where it reads nothing else."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.networks.glyphs import RankingNetwork
+from oni_jax.networks.ragged import map_messages
+from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages
+from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, Trajectory
+
+
+class ObservationScorer:
+    """What the online and the offline ranking models share.
+
+    Args:
+        network: with its encoder.
+        intrinsic_reward_at: `obs` or `next_obs`, as of RewardConfig.
+
+    Raises:
+        UserError: the environment lacks an observation that the encoder reads.
+    """
+
+    def __init__(self, network: RankingNetwork, spec: EnvSpec, intrinsic_reward_at: str):
+        self._network = network
+        self._steps = slice(None, -1) if intrinsic_reward_at == "obs" else slice(1, None)
+        names = network.encoder.required_observations()
+        available = {**spec.observations, "message": ArraySpec((MESSAGE_SIZE,), "uint8")}
+        missing = [name for name in names if name not in available]
+        if missing:
+            raise UserError(f"the reward model reads {', '.join(missing)}, which this --root_env does not give")
+        self.observations = {name: available[name] for name in names}
+        self.reads_messages_alone = names == ("message",)
+
+    def init(self, key: Array) -> PyTree:
+        """Parameters to start from."""
+        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.observations.items()}
+        return jax.jit(self._network.init)(key, zeros)
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        """Features for `score`."""
+        return distinct_messages(captions) if self.reads_messages_alone else {}
+
+    def score(self, params: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        """Raw rewards [T, B]."""
+        shape = trajectory.captions.shape
+        if self.reads_messages_alone:
+
+            def score_messages(messages: Array) -> Array:
+                return self._network.apply(params, {"message": messages})
+
+            return map_messages(score_messages, features["messages"], features["used"])[trajectory.captions]
+        flat = {name: trajectory.observations[name][self._steps] for name in self.observations}
+        return self._network.apply(params, {n: x.reshape(-1, *x.shape[2:]) for n, x in flat.items()}).reshape(shape)
