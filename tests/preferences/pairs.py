@@ -10,7 +10,7 @@ MESSAGES = (b"You kill the newt!", b"", b"It's a wall.", b"$ - 12 gold pieces.",
 def padded(texts: list, num_bytes: int = 256) -> np.ndarray:
     """Nested lists of messages -> [..., 256] uint8."""
     array = np.array(texts, f"S{num_bytes}")
-    return np.frombuffer(array.tobytes(), np.uint8).reshape(*array.shape, num_bytes)
+    return np.frombuffer(array.tobytes(), np.uint8).reshape(*array.shape, num_bytes).copy()
 
 
 def write_dataset(directory: pathlib.Path, arrays: dict[str, np.ndarray]) -> pathlib.Path:

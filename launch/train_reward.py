@@ -1,0 +1,25 @@
+"""Trains a reward model on the labelled pairs of a data set."""
+
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.preferences.config import TrainReward, check_train_reward
+from oni_jax.runtime import StopRequest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("train_reward", argv, TrainReward(), check_train_reward, _run)
+
+
+def _run(config: TrainReward, stop: StopRequest) -> int:
+    from oni_jax.preferences.reward_training import train_reward
+    from oni_jax.system import keep_compiled_code
+
+    keep_compiled_code()
+    return train_reward(config, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

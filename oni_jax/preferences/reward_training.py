@@ -1,0 +1,197 @@
+"""Learns a reward from labelled pairs: of two sub-episodes, the better one's mean reward shall be the higher."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from oni_jax import parallel
+from oni_jax.config import UserError
+from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
+from oni_jax.ops.losses import ranking_accuracy, ranking_loss
+from oni_jax.ops.moments import Moments, normalise
+from oni_jax.preferences.annotators import better
+from oni_jax.preferences.config import TrainReward
+from oni_jax.preferences.dataset import TIE, PairDataset
+from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
+from oni_jax.preferences.reward_model import QUANTILES, RewardModel, holds_reward_model, save_reward_model
+from oni_jax.runtime import Every, StopRequest
+from oni_jax.types import UNKNOWN, Array, PyTree
+
+TRAINING_SHARE = 0.8
+ADAM_EPS = 1e-8
+PROGRESS_SECS = 5.0
+
+
+class FitState(NamedTuple):
+    """What a gradient step changes."""
+
+    params: PyTree
+    opt_state: PyTree
+
+
+class Split(NamedTuple):
+    """Rows of the data set."""
+
+    training: np.ndarray
+    validation: np.ndarray
+
+
+def train_reward(config: TrainReward, stop: StopRequest) -> int:
+    """Trains for `num_epochs` or until a request to stop; saves the model after each epoch. Returns the exit code 0.
+
+    Raises:
+        UserError: bad data set, nothing to learn from, or a model that would be overwritten.
+    """
+    training = config.training
+    folder = os.path.join(training.train_dir, training.experiment)
+    if holds_reward_model(folder):
+        raise UserError(f"{folder}: holds a reward model already; choose another --experiment, or remove it")
+    network = make_ranking_network(config.encoder())
+    names = network.encoder.required_observations()
+    preference = f"preference/{training.annotator}"
+    dataset = _open(training.dataset_dir, [*sorted({SOURCES[name] for name in names}), "info/score", preference])
+    labels, scores = dataset.preferences(training.annotator), better(dataset.numbers("info/score"))
+    split = split_rows(dataset.num_pairs, training.seed)
+    rows = split.training[labels[split.training] != UNKNOWN]
+    if not len(rows):
+        raise UserError(f"{dataset.path(preference)}: no pair of the training split has a label yet")
+    print(
+        f"{dataset.num_pairs:,} pairs: {len(rows):,} labelled ones to learn from, {len(split.validation):,} to "
+        f"validate with; learning on {jax.default_backend()}",
+        flush=True,
+    )
+    fit = _Fit(config, network, observe(dataset, network), labels, rows)
+    for epoch in range(1, training.num_epochs + 1):
+        if not fit.run_epoch(epoch, stop):
+            break
+        model, rewards = fit.model(split.training)
+        accuracies = {
+            training.annotator: accuracy(rewards[split.validation], labels[split.validation]),
+            "score": accuracy(rewards[split.validation], scores[split.validation]),
+        }
+        texts = [f"{name} {value:.3f}" for name, value in accuracies.items()]
+        print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
+        notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": accuracies}
+        save_reward_model(folder, epoch, model, notes)
+    if stop:
+        saved = "the last whole epoch's model is" if holds_reward_model(folder) else "no epoch is whole: no model is"
+        print(f"{stop.reason}: {saved} in {folder}", flush=True)
+    else:
+        print(f"the reward model is in {folder}", flush=True)
+    return 0
+
+
+def _open(directory: str, keys: list[str]) -> PairDataset:
+    """The data set. A missing preference file is told with the way to make it."""
+    try:
+        return PairDataset(directory, keys)
+    except UserError as error:
+        if f"{keys[-1]}.npy: no such file" in str(error):
+            raise UserError(f"{error}; launch.annotate_pairs makes it") from None
+        raise
+
+
+def split_rows(num_pairs: int, seed: int) -> Split:
+    """Four fifths of all pairs to learn from, the others to validate with."""
+    order = np.random.default_rng(seed).permutation(num_pairs)
+    return Split(*np.split(order, [round(TRAINING_SHARE * num_pairs)]))
+
+
+def accuracy(rewards: np.ndarray, labels: np.ndarray) -> float:
+    """Share of the pairs with a better one whose mean reward tells it; rewards [n, 2, L]. NaN where there is none."""
+    told = labels < TIE
+    means = rewards[told].mean(2)
+    return float(np.mean((means[:, 1] > means[:, 0]) == labels[told])) if told.any() else float("nan")
+
+
+def make_step(
+    score: Callable[[PyTree, Mapping[str, Array]], Array], optimizer: optax.GradientTransformation, num_devices: int
+) -> Callable[..., tuple[FitState, Mapping[str, Array]]]:
+    """step(state, (), (batch [B, 2, L, ...], labels [B]), device) -> (state, metrics): device's share of a batch."""
+
+    def step(
+        state: FitState, copy: PyTree, argument: tuple[PyTree, Array], device: Array
+    ) -> tuple[FitState, Mapping[str, Array]]:
+        del copy
+        share = argument[1].shape[0] // num_devices
+        batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), argument)
+        # Shares hold different numbers of labelled pairs: the mean over the devices weighs each pair alike.
+        weight = jnp.sum(labels != UNKNOWN) * num_devices / jnp.maximum(1, jnp.sum(argument[1] != UNKNOWN))
+
+        def loss_fn(params: PyTree) -> tuple[Array, Mapping[str, Array]]:
+            rewards = score(params, batch).mean(axis=2)
+            loss = weight * ranking_loss(rewards, labels)
+            return loss, {"loss": loss, "accuracy": ranking_accuracy(rewards, labels)}
+
+        grads, metrics = parallel.mean(jax.grad(loss_fn, has_aux=True)(state.params))
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        return FitState(optax.apply_updates(state.params, updates), opt_state), metrics
+
+    return step
+
+
+class _Fit:
+    """A network being fitted to the pairs `rows`."""
+
+    def __init__(
+        self, config: TrainReward, network: RankingNetwork, pairs: ObservedPairs, labels: np.ndarray, rows: np.ndarray
+    ):
+        self._config, self._pairs, self._labels, self._rows = config, pairs, labels, rows
+        training = config.training
+        self._replicas = parallel.Replicas()
+        self._replicas.share_size(training.batch_size, "batch_size")
+        optimizer = optax.adam(training.reward_lr, eps=ADAM_EPS)
+        params = _init_params(network, pairs, training.seed)
+        self._state = FitState(params, optimizer.init(params))
+        self._step = self._replicas.stepper(make_step(pairs.score, optimizer, len(self._replicas)))
+        self._nothing = self._replicas.make(lambda: jnp.zeros(()))
+        self._due = Every(PROGRESS_SECS)
+
+    def run_epoch(self, epoch: int, stop: StopRequest) -> bool:
+        """A pass over the rows, in an order of its own. False when a request to stop came first."""
+        size = self._config.training.batch_size
+        order = np.random.default_rng([self._config.training.seed, epoch]).permutation(self._rows)
+        started, sums = time.perf_counter(), np.zeros(2)
+        for start in range(0, len(order), size):
+            if stop:
+                return False
+            rows = order[start : start + size]
+            labels = np.full(size, UNKNOWN, np.int32)
+            labels[: len(rows)] = self._labels[rows]
+            batch = self._pairs.batch(np.resize(rows, size))  # filled up with pairs that count for nothing
+            self._state, metrics = self._step(self._state, self._nothing, (batch, labels))
+            sums += len(rows) * np.array([float(metrics["loss"]), float(metrics["accuracy"])])
+            done = start + len(rows)
+            if self._due() or done == len(order):
+                loss, share = sums / done
+                rate = done / (time.perf_counter() - started)
+                print(
+                    f"epoch {epoch} of {self._config.training.num_epochs}: {done:,} of {len(order):,} pairs, "
+                    f"{rate:,.0f} a second, loss {loss:.4f}, accuracy {share:.3f}",
+                    flush=True,
+                )
+        return True
+
+    def model(self, training_rows: np.ndarray) -> tuple[RewardModel, np.ndarray]:
+        """The model as it is now, with its statistics over the training split, and its rewards [P, 2, L]."""
+        params = self._state.params
+        rewards = self._pairs.all_rewards(params)
+        seen = rewards[training_rows]
+        moments = Moments(
+            *(np.float32(x) for x in (seen.mean(dtype=np.float64), seen.var(dtype=np.float64), seen.size))
+        )
+        normalised = np.asarray(normalise(seen.ravel()[self._pairs.distinct(training_rows)], moments))
+        quantiles = dict(zip(QUANTILES, np.quantile(normalised, QUANTILES).tolist()))
+        network = self._config.encoder()
+        return RewardModel(network, params, float(moments.mean), float(moments.variance), quantiles), rewards
+
+
+def _init_params(network: RankingNetwork, pairs: ObservedPairs, seed: int) -> PyTree:
+    batch = {name: x[0, 0, :1] for name, x in pairs.batch(np.arange(1)).items() if name != "index"}
+    return jax.jit(network.init)(jax.random.key(seed), batch)
