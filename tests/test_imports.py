@@ -41,6 +41,17 @@ MAY_IMPORT = {
         "rewards.base",
         "runtime",
     },
+    "importing": {
+        "annotation.prompts",
+        "checkpointing",
+        "envs",
+        "experiment",
+        "learner",
+        "networks",
+        "preferences",
+        "rewards",
+        "training",
+    },
     "evaluation": {"actors", "buffers", "checkpointing", "envs", "inference", "metrics", "networks", "runtime"},
 }
 WITHOUT_JAX = ("types", "config", "envs", "buffers", "actors", "annotation", "runtime", "metrics")

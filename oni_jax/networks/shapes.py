@@ -14,7 +14,7 @@ MAP_SHAPE = (21, 79)
 
 
 def policy_settings(params: PyTree) -> dict[str, Any]:
-    """What a policy's parameters {"params": ...} tell of NetworkConfig, by name. Raises UserError: of no such network."""
+    """What a policy's parameters {"params": ...} tell of NetworkConfig, by name. Raises UserError: no such network."""
     tree = params["params"]
     encoder = tree["encoder"]
     found = _rgbcrop_settings(encoder) if "image_stack" in encoder else encoder_settings(params)

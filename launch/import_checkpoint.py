@@ -1,0 +1,177 @@
+"""Turns a published PyTorch checkpoint of a policy or a reward model into one of ours."""
+
+import dataclasses
+import math
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch import flags
+from launch.program import run_program
+from oni_jax.config import (
+    ActorConfig,
+    AnnotationConfig,
+    Config,
+    EnvConfig,
+    LearnerConfig,
+    NetworkConfig,
+    RewardConfig,
+    RunConfig,
+    UserError,
+    check_config,
+    setting,
+    settings,
+)
+from oni_jax.networks.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
+from oni_jax.runtime import StopRequest
+
+POLICY, RANKING, CLASSIFIER = "policy", "ranking model", "message classifier"
+# What a checkpoint may call them.
+MEANS = ("mean", "reward_mean", "running_mean")
+VARIANCES = ("var", "variance", "reward_var", "reward_variance", "running_var")
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceConfig:
+    """What is imported, into <train_dir>/<experiment>. A PyTorch file, or its state dict as an .npz."""
+
+    policy: str = setting("", "Checkpoint of a policy: makes a run, of the other settings, that launch.train resumes.")
+    reward: str = setting(
+        "",
+        "Checkpoint of a ranking reward model: makes a folder for --reward_dir. Of a message classifier: the run "
+        "begins with it (needs --llm_reward_type online_cls_reward_model).",
+    )
+    reward_mean: str = setting("", "Mean of the ranking model's training rewards, where its file does not tell.")
+    reward_variance: str = setting("", "Their variance, where its file does not tell.")
+    reward_quantiles: str = setting(
+        "",
+        "The 0.05, 0.1, ..., 0.95 quantiles of its normalised rewards, where its file does not tell: 19 numbers "
+        "with commas between them.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportCheckpoint:
+    """The program launch.import_checkpoint: a source, and the sections of a run."""
+
+    source: SourceConfig = SourceConfig()
+    env: EnvConfig = EnvConfig()
+    actors: ActorConfig = ActorConfig()
+    network: NetworkConfig = NetworkConfig()
+    learner: LearnerConfig = LearnerConfig()
+    reward: RewardConfig = RewardConfig()
+    annotation: AnnotationConfig = AnnotationConfig()
+    run: RunConfig = RunConfig()
+
+    def training(self) -> Config:
+        """The run's own settings."""
+        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("import_checkpoint", argv, ImportCheckpoint(), _check, _run)
+
+
+def _check(program: ImportCheckpoint) -> None:
+    if not program.source.policy and not program.source.reward:
+        raise UserError("nothing to import: name a PyTorch checkpoint with --policy or --reward")
+    check_config(program.training())
+    _normalisation(program.source, {})
+
+
+def _run(program: ImportCheckpoint, stop: StopRequest) -> int:
+    del stop
+    source, config = program.source, program.training()
+    policy = _read(source.policy, "--policy", POLICY)[1] if source.policy else None
+    content, reward = _read(source.reward, "--reward", RANKING, CLASSIFIER) if source.reward else ({}, None)
+    if reward and reward.kind == RANKING:
+        if policy:
+            raise UserError("--policy and --reward: a ranking model gets a folder of its own; import it by itself")
+        return _import_reward_model(program, reward, content)
+    flags.check(config)
+    from oni_jax.importing import import_run  # brings JAX, which takes seconds: mistakes are told before
+
+    config = import_run(config, policy, reward)
+    _tell(source.policy, policy)
+    _tell(source.reward, reward)
+    print(f"go on with: python -m launch.train {_command_line(config)}")
+    return 0
+
+
+def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content: Mapping[str, Any]) -> int:
+    source, run = program.source, program.run
+    given = _normalisation(source, content)
+    missing = [f"--reward_{name}" for name, value in given.items() if value is None]
+    if missing:
+        raise UserError(f"{source.reward} does not tell how its rewards are normalised; add {', '.join(missing)}")
+    from oni_jax.importing import Normalisation, import_reward_model
+
+    folder = os.path.join(run.train_dir, run.experiment)
+    import_reward_model(folder, ranking, Normalisation(**given), source.reward)
+    _tell(source.reward, ranking)
+    print(f"use it with: python -m launch.train --llm_reward_type motif --reward_dir {shlex.quote(folder)}")
+    return 0
+
+
+def _read(path: str, flag: str, *kinds: str) -> tuple[Mapping[str, Any], StateDict]:
+    """All that the file holds, and the one network of these kinds in it."""
+    content = read_checkpoint(path)
+    try:
+        return content, find_network(content, kinds)
+    except UserError as error:
+        raise UserError(f"{flag} {path} {error}") from None
+
+
+def _normalisation(source: SourceConfig, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean, variance and quantiles: those given, else those in the file, else None."""
+    shares = tuple(round(0.05 * i, 2) for i in range(1, 20))
+    mean = _numbers("reward_mean", source.reward_mean, 1)
+    variance = _numbers("reward_variance", source.reward_variance, 1)
+    quantiles = _numbers("reward_quantiles", source.reward_quantiles, len(shares))
+    if variance and variance[0] <= 0:
+        raise UserError(f"--reward_variance {source.reward_variance}: must be above 0")
+    return {
+        "mean": mean[0] if mean else find_number(content, MEANS),
+        "variance": variance[0] if variance else find_number(content, VARIANCES),
+        "quantiles": dict(zip(shares, quantiles)) if quantiles else find_table(content, shares),
+    }
+
+
+def _numbers(name: str, text: str, count: int) -> list[float]:
+    """The numbers of a flag, or none when it is empty."""
+    try:
+        numbers = [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        numbers = [math.nan]
+    if text and (len(numbers) != count or not all(map(math.isfinite, numbers)) or numbers != sorted(numbers)):
+        raise UserError(
+            f"--{name} {text}: must be {count} ascending numbers" if count > 1 else f"--{name} {text}: must be a number"
+        )
+    return numbers
+
+
+def _tell(path: str, network: StateDict | None) -> None:
+    if network:
+        print(f"{path}: {network.kind}, {len(network.weights)} arrays")
+        if network.left_out:
+            print(f"left out, {len(network.left_out)} arrays of something else: {', '.join(network.left_out[:4])} …")
+        if any("crop" in name for name in network.weights):
+            print("note: the published crop shows the map's corner; here the network sees the hero's surroundings")
+
+
+def _command_line(config: Config) -> str:
+    """The settings that are not the defaults, as flags."""
+    pairs = zip(settings(config), settings(Config()))
+    words = [
+        f"--{field.name} {shlex.quote(str(value))}"
+        for (field, value), (_, default) in pairs
+        if value != default and not field.metadata["secret"]
+    ]
+    return " ".join(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Published networks as checkpoints of ours: a run that goes on with a policy, a reward model to reward with."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from oni_jax.annotation.prompts import goal_text
+from oni_jax.checkpointing import Checkpoints, Saved
+from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs.registry import env_spec
+from oni_jax.experiment import open_experiment, write_settings
+from oni_jax.learner.loop import initial_key
+from oni_jax.learner.update import TrainState, make_optimizer
+from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.networks.published import import_params
+from oni_jax.networks.shapes import encoder_settings, policy_settings
+from oni_jax.networks.state_dict import StateDict
+from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
+from oni_jax.rewards.registry import make_reward
+from oni_jax.rewards.trainer import ModelState
+from oni_jax.training import Progress
+from oni_jax.types import PyTree
+
+
+class Normalisation(NamedTuple):
+    """Of a ranking model's reward, over what it was trained on."""
+
+    mean: float
+    variance: float
+    quantiles: Mapping[float, float]  # 0.05 ... 0.95 -> of the normalised reward
+
+
+def import_run(config: Config, policy: StateDict | None, classifier: StateDict | None) -> Config:
+    """Makes a run of 0 steps with the imported networks and fresh moments; what is None is drawn afresh.
+
+    Returns:
+        The run's settings: `config`, and what the policy's shapes tell.
+
+    Raises:
+        UserError: the weights are of another network or task than the settings say, or there is a run already.
+    """
+    params = None
+    if policy:
+        params = import_params(policy.weights)
+        config = _with_network(config, policy_settings(params))
+    with open_experiment(config) as folder:
+        path = os.path.join(folder, "checkpoints")
+        if os.path.isdir(path) and os.listdir(path):
+            raise UserError(f"{folder} holds a run already; choose another --experiment")
+        saved = _fresh_run(config, params, classifier)
+        checkpoints = Checkpoints(path)
+        checkpoints.save(0, saved)
+        checkpoints.close()
+        if not os.path.isdir(os.path.join(path, "0")):
+            raise UserError(f"{path} can't be written; choose another --train_dir")
+        write_settings(config, folder)
+    return config
+
+
+def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalisation, source: str) -> NetworkConfig:
+    """Writes a ranking model as launch.train_reward does. Returns its encoder's settings.
+
+    Raises:
+        UserError: the weights are of no such network, or there is a reward model already.
+    """
+    params = import_params(ranking.weights)
+    network = NetworkConfig(**encoder_settings(params))
+    observations = env_spec(EnvConfig(), with_glyphs=True).observations
+    zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in observations.items()}
+    _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))
+    if holds_reward_model(folder):
+        raise UserError(f"{folder} holds a reward model already; choose another --experiment")
+    try:
+        save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
+    except OSError as error:
+        raise UserError(f"{folder} can't be written ({error.strerror}); choose another --train_dir") from None
+    return network
+
+
+def _with_network(config: Config, found: Mapping[str, Any]) -> Config:
+    """`config` with the network that was found. Raises UserError where the settings ask for another."""
+    for name, value in found.items():
+        given = getattr(config.network, name)
+        if given not in (value, getattr(NetworkConfig(), name)):
+            raise UserError(f"--{name} {given}: the imported policy has {value}; leave the flag out")
+    return with_values(config, found)
+
+
+def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:
+    """The checkpoint of 0 steps."""
+    spec = env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
+    policy = make_policy(config.network, spec, glyph_table())
+    key = initial_key(config.run.seed)
+    if params is None:
+        params = init_params(policy, spec, key)
+    wanted = jax.eval_shape(functools.partial(init_params, policy, spec), key)
+    _check_fits("the policy", params, wanted, "; choose the --root_env that it was trained on")
+    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    reward_state = reward.init(jax.random.fold_in(key, 1))
+    if classifier:
+        if not isinstance(reward_state, ModelState):
+            raise UserError("--reward holds a message classifier, which --llm_reward_type online_cls_reward_model uses")
+        imported = import_params(classifier.weights)
+        _check_fits("the classifier", imported, reward_state.params)
+        reward_state = reward_state._replace(params=imported)
+    opt_state = make_optimizer(config.learner).init(params)  # pyright: ignore[reportArgumentType]
+    state = TrainState(params, opt_state, reward_state, key)
+    return Saved(state, reward.save(), dataclasses.asdict(Progress()))
+
+
+def _check_fits(what: str, params: PyTree, wanted: PyTree, hint: str = "") -> None:
+    there, here = _shapes(params), _shapes(wanted)
+    for name in sorted(there.keys() | here.keys()):
+        if there.get(name) != here.get(name):
+            shapes = f"{name} is {there.get(name, 'absent')} in the file, {here.get(name, 'absent')} here"
+            raise UserError(f"{what} does not fit: {shapes}{hint}")
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
