@@ -42,10 +42,12 @@ NOT_CARRIED_OVER = (
     Refusal(("reward_lr", "num_epochs", "annotator", "dataset_dir"), "is a flag of launch.train_reward; leave it out"),
     Refusal(
         ("directory", "n_annotation_chunks", "chunk_number", "ignore_existing", "custom_annotator_string")
-        + ("flushing_freq",),
+        + ("flushing_freq", "use_messages"),
         "is a flag of launch.annotate_pairs; leave it out",
     ),
+    Refusal(("num_pairs", "subepisode_length", "policy"), "is a flag of launch.collect_pairs; leave it out"),
 )
+
 
 def find_refusal(name: str) -> Refusal | None:
     """The refusal that names this flag, if any."""

@@ -4,7 +4,8 @@ import pytest
 from absl import flags as absl_flags
 
 from launch import flags, refused_flags
-from oni_jax.config import Config, UserError, settings
+from oni_jax.config import Config, NetworkConfig, UserError, settings
+from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
 
 ONI = (
     "--train_dir YOUR_DIR --llm_model Meta-Llama-3.1-8B-Instruct --llm_server_addr localhost --experiment default "
@@ -19,7 +20,15 @@ MOTIF = (
 )
 MOTIF_REWARD_MODEL = (
     "--reward_dir train_dir/reward_saving_dir/standard_reward/ --reward_encoder nle_torchbeast_encoder "
-    "--eps_threshold_quantile -0.5"
+    "--eps_threshold_quantile 0.5"
+)
+ANNOTATE_PAIRS = (
+    "--directory motif_dataset --prompt-version default --goal-key defaultgoal --n-annotation-chunks 1 --chunk-number 0"
+)
+LOCAL_MODEL = "--llm-size 70 --num-gpus 8"
+TRAIN_REWARD = (
+    "--batch_size 1024 --num_workers 40 --reward_lr 1e-5 --num_epochs 10 --seed 777 --dataset_dir motif_dataset "
+    "--annotator llama70b_msg_defaultgoal_default --experiment standard_reward --train_dir train_dir/reward_saving_dir"
 )
 GIVEN = "--llm_reward_type online_cls --llm_reward_coeff 0.4 "
 
@@ -57,11 +66,46 @@ def test_command_line_of_the_offline_system():
     assert config.learner.reward_scale == 0.1 and config.run.seed == 777
 
 
-def test_reward_model_flags_are_told_together():
-    text = message(f"{MOTIF} {MOTIF_REWARD_MODEL}")
-    for name in ("--reward_dir", "--reward_encoder", "--eps_threshold_quantile"):
-        assert name in text
-    assert "yet" in text
+def test_a_reward_dir_implies_the_offline_reward():
+    reward = parse(f"{MOTIF} {MOTIF_REWARD_MODEL}").reward
+    assert reward.llm_reward_type == "motif"
+    assert reward.reward_dir == "train_dir/reward_saving_dir/standard_reward/"
+    assert (reward.reward_encoder, reward.eps_threshold_quantile) == ("nle_torchbeast_encoder", "0.5")
+
+
+def test_command_lines_of_the_offline_pipeline():
+    config = flags.parse(ANNOTATE_PAIRS.split(), AnnotatePairs())
+    check_annotate(config)
+    assert config.preference.directory == "motif_dataset" and config.preference.annotator == "llm"
+    assert (config.preference.n_annotation_chunks, config.preference.chunk_number) == (1, 0)
+    assert (config.annotation.prompt_version, config.annotation.goal_key) == ("default", "defaultgoal")
+    config = flags.parse(TRAIN_REWARD.split(), TrainReward())
+    check_train_reward(config)
+    training = config.training
+    assert (training.batch_size, training.reward_lr, training.num_epochs, training.seed) == (1024, 1e-5, 10, 777)
+    assert training.dataset_dir == "motif_dataset" and training.annotator == "llama70b_msg_defaultgoal_default"
+    assert (training.train_dir, training.experiment) == ("train_dir/reward_saving_dir", "standard_reward")
+
+
+@pytest.mark.parametrize("words", [LOCAL_MODEL.split()[:2], LOCAL_MODEL.split()[2:], LOCAL_MODEL.split()])
+def test_local_models_are_refused_by_the_offline_pipeline(words):
+    with pytest.raises(UserError, match="name the one that your server holds with --llm_model"):
+        flags.parse([*ANNOTATE_PAIRS.split(), *words], AnnotatePairs())
+
+
+@pytest.mark.parametrize("program", [CollectPairs(), AnnotatePairs(), TrainReward()])
+def test_help_of_the_offline_programs(program):
+    text = flags.help_text("python -m launch.x", program)
+    for field, _ in settings(program):
+        assert f"--{field.name} (" in text
+    assert flags.parse([], program) == program
+
+
+def test_encoder_flags_shape_the_reward_model():
+    config = flags.parse(["--use-blstats", "--encoder_hidden_dim", "64"], TrainReward())
+    assert config.encoder() == NetworkConfig(use_blstats=True, encoder_hidden_dim=64)
+    with pytest.raises(UserError, match="use_blstats"):
+        check_train_reward(flags.parse(["--use_crop"], TrainReward()))
 
 
 def test_every_setting_is_a_flag_with_its_default():
