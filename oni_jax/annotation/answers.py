@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from oni_jax.annotation.probabilities import read_probabilities
-from oni_jax.annotation.prompts import DEFAULT_ANSWER_KEY
+from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY
 
 HELPFUL, UNHELPFUL = "FOO", "BAR"
 LABEL_WORDS: Mapping[str, tuple[str, ...]] = {  # by kind of prompt; a word's place is its label

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import LABEL_WORDS
 from oni_jax.annotation.judge_rules import goal_of_words, judge_message, judge_pair
-from oni_jax.annotation.prompts import DEFAULT_ANSWER_KEY, PROMPT_DIR, read_prompt_file, unescape
+from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, PROMPT_DIR, read_prompt_file
+from oni_jax.annotation.prompts import unescape
 
 JUDGE_MODEL = "rule-based-judge"
 CERTAINTY = 0.95  # the probability that it gives to its label

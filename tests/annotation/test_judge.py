@@ -15,7 +15,8 @@ from oni_jax.annotation.judge import EmbeddedJudge, Judge, JudgeOptions
 from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, judge_prompt, make_choice
 from oni_jax.annotation.judge_faults import FAULTS
 from oni_jax.annotation.judge_rules import description_value
-from oni_jax.annotation.prompts import PLACES, load_prompt
+from oni_jax.annotation.prompt_files import PLACES
+from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig, UserError
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oni_jax.annotation.prompt_files import DEFAULT_AGAIN, DEFAULT_ANSWER_KEY, PLACES
 from oni_jax.annotation.prompts import (
-    DEFAULT_AGAIN,
-    DEFAULT_ANSWER_KEY,
     LLAMA3_TEMPLATE,
-    PLACES,
     PLAIN_TEMPLATE,
     escape,
     goal_text,

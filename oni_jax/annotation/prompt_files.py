@@ -1,0 +1,66 @@
+"""Prompt files: the wording of a question, prompts/*.json or a user's own.
+
+A prompt file holds `kind`, `system`, `user` with the kind's places ({message}; or {first} and {second}), and, where
+`user` has the places {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style. `again` may hold
+what is said when an answer could not be read. Ranking: `answer_key` is the name under which the answer declares its
+choice. A text is a string or a list of lines. The messages come last, so that a server's prefix cache serves everything
+before them.
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+
+from oni_jax.config import UserError
+
+PROMPT_DIR = pathlib.Path(__file__).with_name("prompts")
+PLACES: Mapping[str, tuple[str, ...]] = {"classification": ("{message}",), "ranking": ("{first}", "{second}")}
+DEFAULT_ANSWER_KEY = "best_description"
+DEFAULT_AGAIN = "That can't be read as an answer. Answer once more, in exactly the form asked for."
+MAX_FILE_BYTES = 1 << 20
+
+
+def read_prompt_file(path: pathlib.Path) -> dict:
+    """What a prompt file holds, checked; `again` and `answer_key` by default. Raises UserError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
+        data = json.loads(raw)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"prompt file {path} can't be read as JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"prompt file {path} must hold a JSON object with `kind`, `system` and `user`")
+    if (kind := data.get("kind")) not in tuple(PLACES):
+        raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(PLACES)}")
+    texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
+    texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
+    for place in PLACES[kind]:
+        if place not in texts["user"]:
+            noun = "the message" if len(PLACES[kind]) == 1 else f"the {place[1:-1]} message"
+            raise UserError(f"prompt file {path}: `user` has no place for {noun}: write {place} at its end")
+    answer_key = data.get("answer_key", DEFAULT_ANSWER_KEY)
+    if not isinstance(answer_key, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", answer_key, re.ASCII):
+        raise UserError(f"prompt file {path}: `answer_key` must be a name of letters, digits and underscores")
+    choices = {}
+    for group in ("goals", "answers"):
+        members = data.get(group, {})
+        if not isinstance(members, dict):
+            raise UserError(f"prompt file {path}: `{group}` must be an object of texts")
+        choices[group] = {key: _text(text, path, f"{group}.{key}") for key, text in members.items()}
+        if misplaced := [place for place in PLACES[kind] if any(place in text for text in choices[group].values())]:
+            raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
+    return {"kind": kind, **texts, "answer_key": answer_key, **choices}
+
+
+def _text(value: object, path: pathlib.Path, key: str) -> str:
+    lines = value if isinstance(value, list) else [value]
+    words = [line for line in lines if isinstance(line, str)]
+    if len(words) < len(lines):
+        raise UserError(f"prompt file {path}: `{key}` must be a text or a list of lines")
+    text = "\n".join(words)
+    if not text.strip() or re.search("[\ud800-\udfff]", text):
+        raise UserError(f"prompt file {path}: `{key}` is empty or holds half a character (a lone surrogate)")
+    return text
