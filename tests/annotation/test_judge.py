@@ -249,8 +249,11 @@ def test_alone(tmp_path, number):
     address = line.strip().removesuffix("/v1").rpartition("//")[2]
     assert address.startswith("127.0.0.1:")
     call(address, "/v1/completions", {"prompt": "You kill the newt!"})
-    record = json.loads(log.read_text())
+    pair = load_prompt(AnnotationConfig(), "ranking").user((b"It's a wall.", b"You kill the newt!"))
+    call(address, "/v1/completions", {"prompt": pair})
+    record, second = map(json.loads, log.read_text().splitlines())
     assert (record["message"], record["label"], record["fault"]) == ("You kill the newt!", 1, None)
+    assert (second["messages"], second["label"]) == (["It's a wall.", "You kill the newt!"], 1)
     process.send_signal(number)
     assert process.communicate(timeout=10)[1] == "" and process.returncode == 0
 
