@@ -56,5 +56,6 @@ def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int =
     acted["truncation_value"] = np.where(records["truncated"][1:], rng.normal(size=acted.shape), 0.0)
     shown = records["message"][:-1].copy().view(f"S{records['message'].shape[-1]}")[..., 0]
     messages, index = np.unique(shown, return_inverse=True)
-    captions = CaptionBatch(messages.tolist(), index.reshape(shown.shape).astype(np.int32))
+    observations = {name: records[name][:-1] for name in spec.observations}
+    captions = CaptionBatch(messages.tolist(), index.reshape(shown.shape).astype(np.int32), observations)
     return HostBatch(records, acted, captions, policy.initial_state(size))

@@ -32,7 +32,7 @@ class Replicas:
             raise UserError(f"--{flag} {batch_size}: must be a multiple of the {len(self)} local devices")
         return batch_size // len(self)
 
-    def make(self, make: Callable[[], PyTree]) -> PyTree:
+    def fill(self, make: Callable[[], PyTree]) -> PyTree:
         """`make()` on every device: leaves [L, ...]."""
         return self._map(lambda _: make(), in_axes=0)(np.zeros(len(self)))
 
@@ -73,7 +73,7 @@ class Replicas:
         return jax.device_put(replicated.addressable_data(0), self._devices[0])
 
     def _wait(self, result: PyTree) -> PyTree:
-        """Simulated devices share this machine's threads: several steps under way would wait for each other for ever."""
+        """Simulated devices share the cores' threads: several steps under way would wait for each other for ever."""
         if len(self) > 1 and self._devices[0].platform == "cpu":
             jax.block_until_ready(result)
         return result

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from oni_jax.types import Array
 
 CHUNK_SIZE = 64  # messages of about the same length that are computed together
-LENGTHS = (32, 48, 64, 96)  # to which chunks are cut, where their messages are no longer
+LENGTHS = (48, 80)  # to which chunks are cut, where their messages are no longer; NetHack's are up to 80
 
 
 def message_lengths(messages: Array) -> Array:
@@ -28,9 +28,8 @@ def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> 
     count, length = messages.shape
     size = min(CHUNK_SIZE, count)
     order = jnp.argsort(jnp.where(used, message_lengths(messages), -1))
-    order = jnp.concatenate(
-        [jnp.repeat(order[:1], -count % size), order]
-    )  # whole chunks; the first may be computed twice
+    # Whole chunks: some rows come again.
+    order = jnp.concatenate([jnp.repeat(order[:1], -count % size), order])
     lengths = [*(cut for cut in LENGTHS if cut < length), length]
     shape = jax.eval_shape(fn, jax.ShapeDtypeStruct((size, lengths[0]), messages.dtype))
 

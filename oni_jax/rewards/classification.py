@@ -1,6 +1,7 @@
 """ONI-Classification: a classifier learns the LLM's labels, and judges every message, labelled or not."""
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +82,7 @@ class ClassificationReward(Reward):
             return self.network.apply(params, messages, method="read")
 
         x = map_distinct_messages(read, rows["message"], rows["place"])
-        logits = self.network.apply(params, x, dropout, method="classify")
+        logits = cast(Array, self.network.apply(params, x, dropout, method="classify"))
         loss = losses.classification_loss(logits, rows["label"])
         accuracy = jnp.mean((logits[:, 1] > logits[:, 0]) == rows["label"])
         return loss, {"loss": loss, "accuracy": accuracy, "helpful_share": jnp.mean(rows["label"])}

@@ -48,7 +48,7 @@ class DataSet:
         """The columns [L, C, ...] on the devices, all rows appended so far among them."""
         if self._device is None:
             columns, capacity = self._columns, self._capacity
-            self._device = self._replicas.make(
+            self._device = self._replicas.fill(
                 lambda: {name: jnp.zeros((capacity, *spec.shape), spec.dtype) for name, spec in columns.items()}
             )
         start = max(self._num_uploaded, self.num_appended - self._capacity)

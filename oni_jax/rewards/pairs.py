@@ -69,7 +69,7 @@ class PairDraws:
         return [] if label in (None, UNKNOWN) else [self._labelled(item, row, label)]
 
     def ingest(self, annotations: Sequence[Annotation]) -> list[Rows]:
-        """Takes in labels, and returns the rows of the pairs that waited for them. Pairs of unknown label are let go."""
+        """Takes in labels, and returns the rows of pairs that waited for them. Those of unknown label are let go."""
         rows = []
         for annotation in annotations:
             self._labels[annotation.item] = annotation.label
@@ -99,7 +99,7 @@ class PairDraws:
             self._waiting.setdefault(tuple(_texts(row["message"])), []).append(row)
 
 
-def stack(rows: Sequence[Rows]) -> Rows:
+def stack(rows: Sequence[Mapping[str, np.ndarray]]) -> Rows:
     """Rows as columns."""
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 

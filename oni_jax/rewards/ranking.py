@@ -1,7 +1,7 @@
 """ONI-Ranking: a reward model learns which of two messages the LLM finds better."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -111,7 +111,7 @@ class RankingReward(Reward):
         if self._scorer.reads_messages_alone:
             rewards = map_distinct_messages(score_messages, flat["message"], rows["id"].ravel())
         else:
-            rewards = self._network.apply(params, flat)
+            rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)
         loss = losses.ranking_loss(rewards, rows["label"])
         accuracy = losses.ranking_accuracy(rewards, rows["label"])

@@ -35,7 +35,9 @@ def _retrieval(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
 def _classification(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
     from oni_jax.rewards.classification import ClassificationReward
 
-    return ClassificationReward(config.reward, config.run.seed)
+    if config.network.encoder_msg_model == "none":
+        raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")
+    return ClassificationReward(config.reward, config.network.encoder_msg_model, config.run.seed)
 
 
 def _ranking(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:

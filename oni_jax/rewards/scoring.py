@@ -1,6 +1,7 @@
 """Rewards of observations by a ranking model: of distinct messages where it reads nothing else."""
 
 from collections.abc import Mapping
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -54,4 +55,5 @@ class ObservationScorer:
 
             return map_messages(score_messages, features["messages"], features["used"])[trajectory.captions]
         flat = {name: trajectory.observations[name][self._steps] for name in self.observations}
-        return self._network.apply(params, {n: x.reshape(-1, *x.shape[2:]) for n, x in flat.items()}).reshape(shape)
+        rewards = self._network.apply(params, {name: x.reshape(-1, *x.shape[2:]) for name, x in flat.items()})
+        return cast(Array, rewards).reshape(shape)
