@@ -151,3 +151,5 @@ def check_train_reward(config: TrainReward) -> None:
         raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
     if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
         raise UserError("the reward model sees nothing: give it a message model, --use_blstats or --use_glyphs")
+    if any(part in ("", ".", "..") for part in config.training.experiment.split("/")):
+        raise UserError(f"--experiment {config.training.experiment!r}: must be the name of a folder")

@@ -66,7 +66,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         f"validate with; learning on {jax.default_backend()}",
         flush=True,
     )
-    fit = _Fit(config, network, observe(dataset, network), labels, rows)
+    fit = Fit(config, network, observe(dataset, network), labels, rows)
     for epoch in range(1, training.num_epochs + 1):
         if not fit.run_epoch(epoch, stop):
             break
@@ -136,7 +136,7 @@ def make_step(
     return step
 
 
-class _Fit:
+class Fit:
     """A network being fitted to the pairs `rows`."""
 
     def __init__(
@@ -150,7 +150,7 @@ class _Fit:
         params = _init_params(network, pairs, training.seed)
         self._state = FitState(params, optimizer.init(params))
         self._step = self._replicas.stepper(make_step(pairs.score, optimizer, len(self._replicas)))
-        self._nothing = self._replicas.make(lambda: jnp.zeros(()))
+        self._no_copies = np.zeros(len(self._replicas))  # a step reads nothing that is kept on the devices
         self._due = Every(PROGRESS_SECS)
 
     def run_epoch(self, epoch: int, stop: StopRequest) -> bool:
@@ -165,7 +165,7 @@ class _Fit:
             labels = np.full(size, UNKNOWN, np.int32)
             labels[: len(rows)] = self._labels[rows]
             batch = self._pairs.batch(np.resize(rows, size))  # filled up with pairs that count for nothing
-            self._state, metrics = self._step(self._state, self._nothing, (batch, labels))
+            self._state, metrics = self._step(self._state, self._no_copies, (batch, labels))
             sums += len(rows) * np.array([float(metrics["loss"]), float(metrics["accuracy"])])
             done = start + len(rows)
             if self._due() or done == len(order):
