@@ -50,10 +50,10 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
     if policy:
         params = import_params(policy.weights)
         config = _with_network(config, policy_settings(params))
+    path = os.path.join(config.run.train_dir, config.run.experiment, "checkpoints")
+    if os.path.isdir(path) and os.listdir(path):
+        raise UserError(f"{os.path.dirname(path)} holds a run already; choose another --experiment")
     with open_experiment(config) as folder:
-        path = os.path.join(folder, "checkpoints")
-        if os.path.isdir(path) and os.listdir(path):
-            raise UserError(f"{folder} holds a run already; choose another --experiment")
         saved = _fresh_run(config, params, classifier)
         checkpoints = Checkpoints(path)
         checkpoints.save(0, saved)

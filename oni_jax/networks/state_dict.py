@@ -25,7 +25,7 @@ class StateDict(NamedTuple):
 
     kind: str  # a key of MARKS
     weights: Mapping[str, np.ndarray]  # by published name, float32
-    left_out: tuple[str, ...]  # names beside it of something else
+    left_out: tuple[str, ...]  # names beside it that are not its parameters'
 
 
 def read_checkpoint(path: str) -> Mapping[str, Any]:
@@ -69,15 +69,16 @@ def find_network(content: Mapping[str, Any], kinds: tuple[str, ...]) -> StateDic
         wanted = " or ".join(f"{kind} ({MARKS[kind]})" for kind in kinds)
         raise UserError(f"holds {what} of the kind {wanted}; it holds {', '.join(names[:4]) or 'no arrays'} …")
     kind, prefix, arrays = found[0]
+    parameter = re.compile(re.escape(prefix) + r"(.*\.)?(weight|bias)[^.]*")
     weights = {
         name.removeprefix(prefix): np.asarray(array, np.float32)
         for name, array in arrays.items()
-        if name.startswith(prefix)
+        if parameter.fullmatch(name)
     }
     broken = [name for name, array in weights.items() if not np.isfinite(array).all()]
     if broken:
         raise UserError(f"holds numbers that are none, in {broken[0]}")
-    return StateDict(kind, weights, tuple(name for name in arrays if not name.startswith(prefix)))
+    return StateDict(kind, weights, tuple(name for name in arrays if not parameter.fullmatch(name)))
 
 
 def find_number(content: Mapping[str, Any], names: tuple[str, ...]) -> float | None:

@@ -1,0 +1,77 @@
+"""Settings read off parameters: those that the golden networks were recorded with, and those of fresh networks."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from oni_jax.config import EnvConfig, NetworkConfig, UserError
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs.registry import env_spec
+from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.networks.published import import_params
+from oni_jax.networks.shapes import encoder_settings, policy_settings
+from tests.networks.test_published import golden_weights
+
+NETWORKS = {
+    "defaults": NetworkConfig(hidden_size=16),
+    "impala": NetworkConfig(hidden_size=16, encoder_subtype="convnet_impala", rnn_type="lstm", rnn_num_layers=2),
+    "without a core": NetworkConfig(hidden_size=16, use_rnn=False),
+    "message": NetworkConfig(hidden_size=16, encoder_custom="nle_torchbeast_encoder", encoder_hidden_dim=24),
+    "statistics": NetworkConfig(
+        encoder_custom="nle_torchbeast_encoder", encoder_msg_model="none", use_blstats=True, encoder_embedding_dim=8
+    ),
+    "everything": NetworkConfig(
+        encoder_custom="nle_torchbeast_encoder",
+        encoder_msg_model="lt_cnn_small",
+        use_blstats=True,
+        use_crop=True,
+        use_glyphs=True,
+        encoder_crop_dim=7,
+        encoder_num_layers=3,
+        encoder_embedding_dim=8,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_policy_tells_its_settings(name):
+    network = NETWORKS[name]
+    spec = env_spec(EnvConfig(), with_glyphs=True)
+    policy = make_policy(network, spec, glyph_table())
+    params = jax.eval_shape(lambda key: init_params(policy, spec, key), jax.random.key(0))
+    assert NetworkConfig(**policy_settings(params)) == network
+
+
+def test_golden_networks_tell_their_settings():
+    assert policy_settings(import_params(golden_weights("policy_and_loss"))) == {
+        "encoder_custom": "nle_rgbcrop_encoder",
+        "encoder_type": "conv",
+        "encoder_subtype": "convnet_simple",
+        "hidden_size": 32,
+        "use_rnn": True,
+        "rnn_type": "gru",
+        "rnn_num_layers": 1,
+    }
+    everything = encoder_settings(import_params(golden_weights("torchbeast_all")))
+    assert everything == {
+        "encoder_hidden_dim": 32,
+        "encoder_embedding_dim": 8,
+        "encoder_num_layers": 2,
+        "encoder_crop_dim": 16,
+        "encoder_msg_model": "lt_cnn",
+        "use_blstats": True,
+        "use_crop": True,
+        "use_glyphs": True,
+    }
+
+
+def test_networks_of_other_shapes_are_refused():
+    params = import_params(golden_weights("policy_and_loss"))
+    tree = params["params"]
+    tree["encoder"]["image_stack"]["conv_1"]["kernel"] = jnp.zeros((5, 5, 32, 64))
+    with pytest.raises(UserError, match=r"not known here: .*\(64, 5\)"):
+        policy_settings(params)
+    params = import_params(golden_weights("policy_and_loss"))
+    params["params"]["core"]["layer_0"]["hidden_kernel"] = jnp.zeros((32, 64))
+    with pytest.raises(UserError, match="32 units with 64 gates"):
+        policy_settings(params)
