@@ -127,8 +127,8 @@ def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, se
     env_steps, params = restore_params(os.path.join(folder, "checkpoints"), shapes)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
     params = jax.jit(functools.partial(with_tables, policy))(params)
-    initial = policy.initial_state(num_envs)
-    states, calls = CoreStates(initial, initial), Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
+    states = CoreStates(policy.initial_state(num_envs), policy.initial_state(num_envs))
+    calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
     step = None
     num_calls = 0
 
