@@ -10,9 +10,10 @@ import numpy as np
 
 from oni_jax.checkpointing import restore_params
 from oni_jax.config import Config, UserError, config_from_json
-from oni_jax.envs.base import StepOutput
+from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.nethack import NetHackVectorEnv
+from oni_jax.envs.nethack_game import IN_QUESTION
 from oni_jax.envs.tasks import BASE_KEYS, nethack
 from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
 from oni_jax.networks.policy import init_params, make_policy, with_tables
@@ -26,6 +27,7 @@ DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -
 STEPS = dict(zip(DIRECTIONS, map(int, nethack.CompassDirection)))
 RUNS = dict(zip(DIRECTIONS, map(int, nethack.CompassDirectionLonger)))
 DOWN, SEARCH = int(nethack.MiscDirection.DOWN), int(nethack.Command.SEARCH)
+NO = ord("n")  # also a direction's key
 CMAP = nethack.GLYPH_CMAP_OFF
 WALLS = frozenset([*range(CMAP, CMAP + 12), CMAP + 17, CMAP + 18])  # rock, walls, bars, trees
 CLOSED_DOORS = frozenset((CMAP + 15, CMAP + 16))
@@ -60,10 +62,12 @@ class ScriptedPlayer:
         blstats, glyphs = self._arrays.blstats[i], self._arrays.glyphs[i]
         x, y, depth = (int(blstats[k]) for k in (nethack.NLE_BL_X, nethack.NLE_BL_Y, nethack.NLE_BL_DEPTH))
         message = self._arrays.message[i].tobytes()
-        if message.startswith(b"Really attack"):
+        if self._arrays.internal[i, IN_QUESTION]:  # such as "Really attack?"
             self._peaceful[i] = PEACEFUL_STEPS
-            return SEARCH  # which is no "yes"
+            return NO
         self._peaceful[i] = max(0, self._peaceful[i] - 1)
+        if message.startswith(b"You can't go down"):
+            self._stairs[i] = ()  # another episode's, or a mimic
         beside = {
             (dx, dy): int(glyphs[y + dy, x + dx])
             for dx, dy in DIRECTIONS
@@ -129,12 +133,11 @@ def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, se
     params = jax.jit(functools.partial(with_tables, policy))(params)
     states = CoreStates(policy.initial_state(num_envs), policy.initial_state(num_envs))
     calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
-    step = None
+    step = jit_policy_step(make_policy_step_fn(policy.apply, spec, record_dtype(spec), num_envs))
     num_calls = 0
 
     def play(out: StepOutput) -> np.ndarray:
-        nonlocal states, step, num_calls
-        step = step or jit_policy_step(make_policy_step_fn(policy.apply, spec, out.records.dtype, num_envs))
+        nonlocal states, num_calls
         packed = jnp.asarray(as_bytes(out.records.copy()))
         output, states = step(params, key, np.uint32(num_calls), states, packed, calls)
         num_calls += 1
