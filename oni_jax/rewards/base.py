@@ -15,6 +15,8 @@ class Reward:
     `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
     """
 
+    other_observations: Sequence[str] = ()  # that `score` reads beside the captions
+
     def init(self, key: Array) -> PyTree:
         """Device state that `score` reads and `train_step` replaces: parameters, moments, running statistics."""
         del key
@@ -27,8 +29,17 @@ class Reward:
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
         """Rewards [T, B] float32 of a batch, before the count and the coefficient."""
-        del features
-        return RewardOutput(rewards=0.0 * trajectory.rewards, state=state)
+        return RewardOutput(self.from_raw(state, self.raw_rewards(state, trajectory, features)), state)
+
+    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        """What rewards are made of, [T, B] float32: labels, probabilities, similarities, a model's own numbers."""
+        del state, features
+        return 0.0 * trajectory.rewards
+
+    def from_raw(self, state: PyTree, raw: Array) -> Array:
+        """Rewards of raw ones, of any shape: normalised, thresholded."""
+        del state
+        return raw
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         """What the LLM should be asked because of this batch, newest last; called once a batch. Repeats do no harm."""

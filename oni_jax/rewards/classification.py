@@ -15,7 +15,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import UNKNOWN, Annotation, Array, ArraySpec, CaptionBatch, PyTree, RewardOutput, Trajectory
+from oni_jax.types import UNKNOWN, Annotation, Array, ArraySpec, CaptionBatch, PyTree, Trajectory
 
 COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec((), "int32")}
 
@@ -42,14 +42,16 @@ class ClassificationReward(Reward):
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         return distinct_messages(captions)
 
-    def score(self, state: ModelState, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
+    def raw_rewards(self, state: ModelState, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
         def judge(messages: Array) -> Array:
             return helpful_probabilities(self.network.apply(state.params, messages))
 
         not_empty = features["messages"].any(axis=1)
         probabilities = map_messages(judge, features["messages"], features["used"] & not_empty)
-        values = probabilities if self._soft else (probabilities > self._threshold).astype(jnp.float32)
-        return RewardOutput(rewards=values[trajectory.captions], state=state)
+        return probabilities[trajectory.captions]
+
+    def from_raw(self, state: ModelState, raw: Array) -> Array:
+        return raw if self._soft else (raw > self._threshold).astype(jnp.float32)
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         self._trainer.update_came()

@@ -4,12 +4,13 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 
+import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import UserError, is_within
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
-from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, Trajectory
+from oni_jax.types import Array, CaptionBatch, PyTree, Trajectory
 
 MAX_MESSAGES_HELD = 1 << 16
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -53,12 +54,14 @@ class CosineReward(Reward):
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         similarities = np.array([self._similarity(message) for message in captions.messages], np.float32)
-        rewards = np.where(similarities > self._threshold, similarities, np.float32(0))
-        return {"similarities": rewards[captions.index]}  # [T, B] float32
+        return {"similarities": similarities[captions.index]}  # [T, B] float32
 
-    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        del trajectory
-        return RewardOutput(rewards=features["similarities"], state=state)
+    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        del state, trajectory
+        return features["similarities"]
+
+    def from_raw(self, state: PyTree, raw: Array) -> Array:
+        return jnp.where(raw > self._threshold, raw, 0.0)
 
 
 def words_of(text: str) -> list[str]:

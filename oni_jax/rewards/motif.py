@@ -12,7 +12,7 @@ from oni_jax.ops.moments import Moments, normalise
 from oni_jax.preferences.reward_model import RewardModel
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.scoring import ObservationScorer
-from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
+from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, Trajectory
 
 
 class MotifReward(Reward):
@@ -33,6 +33,7 @@ class MotifReward(Reward):
         self._model, self._threshold = model, model.quantiles[quantile]
         self._normalised = config.rew_norm
         self._scorer = ObservationScorer(make_ranking_network(model.network), spec, config.intrinsic_reward_at)
+        self.other_observations = self._scorer.other_observations
 
     def init(self, key: Array) -> PyTree:
         """The trained parameters."""
@@ -42,10 +43,12 @@ class MotifReward(Reward):
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         return self._scorer.prepare(captions)
 
-    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        rewards = self._scorer.score(state, trajectory, features)
-        if self._normalised:
-            moments = Moments(jnp.float32(self._model.mean), jnp.float32(self._model.variance), jnp.float32(1))
-            normalised = normalise(rewards, moments)
-            rewards = jnp.where(normalised > self._threshold, normalised, 0.0)
-        return RewardOutput(rewards=rewards, state=state)
+    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        return self._scorer.score(state, trajectory, features)
+
+    def from_raw(self, state: PyTree, raw: Array) -> Array:
+        if not self._normalised:
+            return raw
+        moments = Moments(jnp.float32(self._model.mean), jnp.float32(self._model.variance), jnp.float32(1))
+        normalised = normalise(raw, moments)
+        return jnp.where(normalised > self._threshold, normalised, 0.0)

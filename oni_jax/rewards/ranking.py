@@ -45,13 +45,14 @@ class RankingReward(Reward):
     ):
         self._config, self._threshold, self._network = config.reward, threshold, network
         self._scorer = ObservationScorer(network, spec, config.reward.intrinsic_reward_at)
+        self.other_observations = self._scorer.other_observations
         columns = {name: ArraySpec((2, *x.shape), x.dtype) for name, x in self._scorer.observations.items()}
         columns |= {"id": ArraySpec((2,), "int32"), "label": ArraySpec((), "int32")}
         self._trainer = RewardTrainer(
             columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=replicas
         )
         self._pairs = PairDraws(
-            [name for name in self._scorer.observations if name != "message"],
+            self.other_observations,
             config.reward.online_dataset_subsample,
             config.reward.remove_duplicated_obs,
             2 * config.annotation.llm_batch_size,
@@ -65,13 +66,19 @@ class RankingReward(Reward):
         return self._scorer.prepare(captions)
 
     def score(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        rewards = self._scorer.score(state.model.params, trajectory, features)
+        raw = self.raw_rewards(state, trajectory, features)
+        state = state._replace(moments=update_moments(state.moments, raw))
+        return RewardOutput(self.from_raw(state, raw), state)
+
+    def raw_rewards(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        return self._scorer.score(state.model.params, trajectory, features)
+
+    def from_raw(self, state: RankingState, raw: Array) -> Array:
+        if not self._config.rew_norm:
+            return raw
         # ONI: as published the normalised reward is computed, and then the raw one used.
-        moments = update_moments(state.moments, rewards)
-        if self._config.rew_norm:
-            normalised = normalise(rewards, moments)
-            rewards = jnp.where(normalised > self._threshold, normalised, 0.0)
-        return RewardOutput(rewards=rewards, state=state._replace(moments=moments))
+        normalised = normalise(raw, state.moments)
+        return jnp.where(normalised > self._threshold, normalised, 0.0)
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         self._trainer.update_came()

@@ -6,7 +6,7 @@ import numpy as np
 
 from oni_jax.config import RewardConfig
 from oni_jax.rewards.base import Item, Reward
-from oni_jax.types import UNKNOWN, Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
+from oni_jax.types import UNKNOWN, Annotation, Array, CaptionBatch, PyTree, Trajectory
 
 
 class RetrievalReward(Reward):
@@ -20,9 +20,9 @@ class RetrievalReward(Reward):
         labels = np.array([self._labels.get(message, 0.0) for message in captions.messages], np.float32)
         return {"labels": labels[captions.index]}  # [T, B] float32
 
-    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        del trajectory
-        return RewardOutput(rewards=features["labels"], state=state)
+    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        del state, trajectory
+        return features["labels"]
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         return [(message,) for message in captions.messages if message and message not in self._labels]

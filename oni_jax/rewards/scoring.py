@@ -34,6 +34,7 @@ class ObservationScorer:
         if missing:
             raise UserError(f"the reward model reads {', '.join(missing)}, which this --root_env does not give")
         self.observations = {name: available[name] for name in names}
+        self.other_observations = [name for name in names if name != "message"]
         self.reads_messages_alone = names == ("message",)
 
     def init(self, key: Array) -> PyTree:
