@@ -1,6 +1,7 @@
 """Drawing sub-episodes while games are played."""
 
 import collections
+import functools
 import os
 import pathlib
 from typing import NamedTuple
@@ -97,7 +98,8 @@ def save_run(folder: pathlib.Path) -> None:
     config = with_values(Config(), values)
     spec = env_spec(config.env)
     policy = make_policy(config.network, spec, glyph_table())
-    params = init_params(policy, spec, jax.random.key(0))
+    shapes = jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     folder.mkdir(parents=True)
     write_settings(config, str(folder))
     checkpoints = Checkpoints(str(folder / "checkpoints"))
@@ -116,6 +118,21 @@ def test_a_checkpoint_plays(tmp_path, capsys):
     assert (tmp_path / "a" / "data" / "chars.npy").exists()  # the run's view
     assert collect(tmp_path / "b", *words[:-4], "--experiment", "none") == 2
     assert "none/config.json" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, capsys):
+    folder = tmp_path / "run"
+    save_run(folder)
+    words = ("--policy", "checkpoint", "--train_dir", str(tmp_path), "--experiment", "run", "--root_env")
+    words += ("NetHackScoreExtendedActions-v1",)
+    settings = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(settings.replace('"hidden_size": 8', '"hidden_size": 16'))
+    assert collect(tmp_path / "a", *words) == 2
+    assert "checkpoints/1000 can't be read (" in capsys.readouterr().err
+    (folder / "config.json").write_text(settings)
+    (folder / "checkpoints").rename(folder / "elsewhere")
+    assert collect(tmp_path / "a", *words) == 2
+    assert "holds no checkpoint" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_leaves_nothing(tmp_path, capsys, monkeypatch):
