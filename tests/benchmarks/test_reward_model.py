@@ -1,0 +1,104 @@
+"""Held-out messages stay out of training; what is counted is counted right; the models learn what can be learnt."""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from benchmarks import reward_model
+from oni_jax.annotation.judge_rules import judge_message
+from oni_jax.types import Annotation
+
+SMALL = {"encoder_msg_model": "lt_cnn_small", "reward_model_lr": 3e-3, "reward_model_batch_size": 64}
+MONSTERS = (
+    "newt",
+    "jackal",
+    "gnome",
+    "sewer rat",
+    "kobold",
+    "grid bug",
+    "goblin",
+    "rock piercer",
+    "hill orc",
+    "acid blob",
+)
+MESSAGES = [
+    f"{what} the {'' if size == '-' else size + ' '}{monster}!".encode()
+    for what in ("You kill", "You miss", "You see here")
+    for size in ("-", "small", "large", "dead", "peaceful")
+    for monster in MONSTERS
+]
+
+
+def test_the_split_is_one():
+    split = reward_model.split_messages(MESSAGES, seed=1)
+    assert len(split.held_out) == 30 and sorted(split.train + split.held_out) == sorted(MESSAGES)
+
+
+def test_messages_are_real_distinct_and_kept(tmp_path):
+    path = tmp_path / "messages.jsonl"
+    messages = reward_model.load_or_collect(str(path), 20, seed=1)
+    assert len(set(messages)) == 20 and b"" not in messages
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [m.decode("latin-1") for m in messages]
+    path.write_text("".join(f'"{i}"\n' for i in range(20)))
+    assert reward_model.load_or_collect(str(path), 5, seed=1) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_shares_of_a_classifier():
+    labels, rewards = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 0])
+    assert reward_model.confusion(rewards, labels).tolist() == [[3, 1], [1, 1]]
+    shares = reward_model.classified(rewards, labels)
+    assert shares == {"accuracy": 4 / 6, "balanced_accuracy": 0.625, "precision": 0.5, "recall": 0.5}
+    assert reward_model.classified(0 * rewards, labels)["precision"] == 0
+
+
+def test_ties_count_for_no_accuracy():
+    rewards, labels = np.array([[1.0, 0], [0, 1], [1, 0], [0, 1]]), np.array([0, 1, 1, 2])
+    assert reward_model.pair_confusion(rewards, labels).tolist() == [[1, 0], [1, 1], [0, 1]]
+    assert reward_model.ranked(rewards, labels) == {"accuracy": 2 / 3}
+    values = np.array([[1, 0], [-1, 1], [0, 1], [0, 0]])
+    accuracy = reward_model.accuracy_by_values(rewards, labels, values)
+    assert accuracy == {"harmful_neutral": 0.0, "neutral_helpful": 0.5, "harmful_helpful": 1.0}
+
+
+def test_pairs_are_of_two_messages():
+    pairs = reward_model.random_pairs(5, 1000, np.random.default_rng(0))
+    assert (pairs[:, 0] != pairs[:, 1]).all() and set(pairs.ravel()) == set(range(5))
+
+
+@pytest.mark.parametrize("name", ["classification", "ranking"])
+def test_a_model_learns_and_sees_no_message_that_is_held_out(name, monkeypatch):
+    answered: list[bytes] = []
+    make_reward = reward_model.make_reward
+
+    def spied(config, spec):
+        reward = make_reward(config, spec)
+        ingest = reward.ingest
+
+        def noted(annotations: Sequence[Annotation]) -> None:
+            answered.extend(message for annotation in annotations for message in annotation.item)
+            ingest(annotations)
+
+        reward.ingest = noted
+        return reward
+
+    def train(model, secs: float) -> float:
+        for _ in range(20):
+            model.step()
+        return 1.0
+
+    monkeypatch.setattr(reward_model, "make_reward", spied)
+    monkeypatch.setattr(reward_model.Model, "train", train)
+    split = reward_model.split_messages(MESSAGES, seed=1)
+    if name == "classification":
+        figures = reward_model.measure_classification(split, SMALL, max_secs=5.0, seed=1)
+        helpful = sum(judge_message("defaultgoal", m)[0] for m in split.held_out)
+        assert np.sum(figures["confusion"], axis=1).tolist() == [30 - helpful, helpful]
+    else:
+        figures = reward_model.measure_ranking(split, 1000, SMALL, max_secs=5.0, seed=1)
+        assert figures["num_train_pairs"] >= 1000
+        assert np.sum(figures["confusion"]) == reward_model.NUM_HELD_OUT_PAIRS
+    assert set(answered) == set(split.train)
+    assert figures["gradient_steps"] == 100 and len(figures["curve"]) == 5
+    assert figures["train"]["accuracy"] > 0.9
