@@ -45,6 +45,11 @@ def test_what_has_no_direction_gets_0(tmp_path):
     assert rewards_of(reward, b"", b"It is dark.", b"nowhere", b"gold newt", b"\x00\xff\x80", ALL_BYTES) == [0.0] * 6
 
 
+def test_bytes_are_latin_1(tmp_path):
+    path = write_text(tmp_path / "a.vec", {"gold": [1.0, 0.0], "\xfcber": [1.0, 0.0]})
+    assert rewards_of(CosineReward(path, "gold"), b"\xdcBER", "\xfcber".encode()) == [1.0, 0.0]
+
+
 def test_the_threshold_must_be_passed(tmp_path):
     messages = [b"newt", b"pieces", b"gold", b"find"]
     for threshold, expected in {"": [0, 0.6, 1, 0], "-1": [0, 0.6, 1, 0], "0.7": [0, 0, 1, 0], "1": [0] * 4}.items():
@@ -67,8 +72,9 @@ def test_unknown_words_count_where_the_file_has_parts(tmp_path):
 
 
 def test_mistakes_are_told_before_training(tmp_path):
-    with pytest.raises(UserError, match="knows no word of the goal"):
-        make(tmp_path, goal="Descend!").init(jax.random.key(0))
+    for goal in ("Descend!", "nowhere", ""):
+        with pytest.raises(UserError, match="knows no word of the goal"):
+            make(tmp_path, goal=goal).init(jax.random.key(0))
     (tmp_path / "cut.vec").write_text("3 2\ngold 1 2\n")
     cut = CosineReward(str(tmp_path / "cut.vec"), "gold")
     with pytest.raises(UserError, match="cut off"):
