@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -125,24 +125,67 @@ class Checkpoints:
 
 
 def restore_params(directory: str, like: PyTree) -> tuple[int, PyTree]:
-    """The environment steps and the policy's parameters of the newest checkpoint, in the structure of `like`.
+    """The environment steps and the policy's parameters of the newest readable checkpoint, in the structure of `like`.
 
     Raises:
         UserError: there is none that can be read into `like`.
     """
+    return _newest(directory, lambda path: _restore_part(path, "params", like))
+
+
+def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
+    """The environment steps of the newest readable checkpoint, and what it holds of the reward.
+
+    Writes nothing: a run may be going on there.
+
+    Args:
+        directory: of the checkpoints.
+        like: the structure, shapes and types of `Reward.init`'s state.
+
+    Returns:
+        The environment steps, and (the reward's state, what `Reward.save` gave).
+
+    Raises:
+        UserError: there is none that can be read into `like`.
+    """
+
+    def restore(path: str) -> tuple[PyTree, Mapping[str, np.ndarray]]:
+        state = _restore_part(path, "reward_state", like) if jax.tree.leaves(like) else like
+        host = os.path.join(path, "reward")
+        arrays = ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(host) if os.path.isdir(host) else {}
+        return state, jax.tree.map(np.asarray, arrays)
+
+    return _newest(directory, restore)
+
+
+def _newest(directory: str, restore: Callable[[str], PyTree]) -> tuple[int, PyTree]:
+    """The newest step for which `restore(path)` works, and what that gives."""
     steps = sorted(int(name) for name in os.listdir(directory) if name.isdigit()) if os.path.isdir(directory) else []
     if not steps:
         raise UserError(f"{directory}: holds no checkpoint")
-    path = os.path.join(os.path.abspath(directory), str(steps[-1]), "state")
-    tree = {"params": jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
     logging.getLogger("absl").setLevel(logging.CRITICAL)
-    try:
-        args = ocp.args.PyTreeRestore(
-            tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
-        )
-        return steps[-1], ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(path, args=args)["params"]
-    except Exception as error:  # orbax and tensorstore raise many types for damaged files
-        raise UserError(f"checkpoint {path} can't be read ({_reason(error)})") from None
+    problem = ""
+    for step in reversed(steps):
+        path = os.path.join(os.path.abspath(directory), str(step))
+        try:
+            return step, restore(path)
+        except Exception as error:  # orbax and tensorstore raise many types for damaged files
+            problem = problem or f"checkpoint {path} can't be read ({_reason(error)})"
+    raise UserError(problem)
+
+
+def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
+    """One part of the learner's state alone."""
+    tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
+    args = ocp.args.PyTreeRestore(
+        tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
+    )
+    part = ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(os.path.join(path, "state"), args=args)[name]
+    stored, wanted = _shapes(part), _shapes(tree[name])
+    for leaf, shape in wanted.items():  # which orbax does not compare here
+        if stored.get(leaf) != shape:
+            raise ValueError(f"{leaf} is {stored.get(leaf, 'absent')} there, {shape} here")
+    return part
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:

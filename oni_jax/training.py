@@ -63,6 +63,7 @@ class Training:
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
         self._started = time.monotonic()
+        learner.message_counts.restore(folder)
 
     def train(self, stop: StopRequest) -> None:
         """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
@@ -142,6 +143,7 @@ class Training:
         progress = dataclasses.replace(self.progress, last_episodes=self._stats.save())
         saved = Saved(self._learner.state, self._reward.save(), dataclasses.asdict(progress))
         self._checkpoints.save(self.progress.env_steps, saved)
+        self._learner.message_counts.save(self._folder)
 
     def _row(self, metrics: Metrics) -> Row:
         progress, now = self.progress, time.monotonic()

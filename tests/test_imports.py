@@ -52,6 +52,16 @@ MAY_IMPORT = {
         "rewards",
         "training",
     },
+    "inspection": {
+        "annotation.judge_answers",
+        "annotation.prompts",
+        "checkpointing",
+        "envs.registry",
+        "learner.message_counts",
+        "preferences.dataset",
+        "preferences.players",
+        "rewards",
+    },
     "evaluation": {"actors", "buffers", "checkpointing", "envs", "inference", "metrics", "networks", "runtime"},
 }
 WITHOUT_JAX = ("types", "config", "envs", "buffers", "actors", "annotation", "runtime", "metrics")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.learner.batches import BatchAssembler, PackedBatch, pack
+from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState, Update, jit_update
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.runtime import WaitClock
@@ -67,6 +68,7 @@ class Learner:
         self.state, self.version = state, version
         # A CPU never idles: what the learner leaves of it, the games take.
         self._device_idles = jax.default_backend() != "cpu"
+        self.message_counts = MessageCounts()
         self.trajectory_wait = WaitClock()
         self._next: PackedBatch | None = None
 
@@ -106,6 +108,7 @@ class Learner:
         batch = self._assembler.next(self.version, timeout_secs)
         if batch is None:
             return None
+        self.message_counts.add(batch.captions)
         self._reward.ingest(self._annotator.poll())
         self._annotator.submit(self._reward.requests(batch.captions))
         return pack(batch, self._reward.prepare(batch.captions), self.version)

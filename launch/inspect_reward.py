@@ -1,0 +1,127 @@
+"""Lists the messages that a run's reward likes most and least, and writes all of them to a CSV file."""
+
+import csv
+import dataclasses
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from launch.program import run_program
+from oni_jax.annotation.prompts import escape
+from oni_jax.config import UserError, check_values, setting
+from oni_jax.runtime import StopRequest
+
+if TYPE_CHECKING:  # it brings JAX, which takes seconds
+    from oni_jax.inspection import InspectedMessage, Inspection
+
+NARROW = 72  # columns; on a narrower terminal a message has lines of its own
+EMPTY = "(no message)"
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectionConfig:
+    """Whose reward, and of which messages: all that the run met or had labelled."""
+
+    train_dir: str = setting("./train_dir", "Folder of experiments.")
+    experiment: str = setting("default_experiment", "The run; it may be going on.")
+    num_messages: int = setting(20, "Messages listed at each end.", within="[1, inf)")
+    csv: str = setting("", "File for all messages; empty: <train_dir>/<experiment>/messages.csv.")
+    dataset_dir: str = setting("", "A data set of pairs, whose data/message.npy is scored too.")
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectReward:
+    """The program launch.inspect_reward."""
+
+    inspection: InspectionConfig = InspectionConfig()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("inspect_reward", argv, InspectReward(), check_values, _run)
+
+
+def _run(program: InspectReward, stop: StopRequest) -> int:
+    del stop
+    from oni_jax.inspection import inspect_reward
+    from oni_jax.system import keep_compiled_code
+
+    keep_compiled_code()
+    config = program.inspection
+    folder = os.path.join(config.train_dir, config.experiment)
+    inspection = inspect_reward(folder, config.dataset_dir)
+    path = config.csv or os.path.join(folder, "messages.csv")
+    write_csv(path, inspection)
+    # Where the output goes on to a program or a file, lines are never broken.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    print("\n".join([*report(inspection, config.num_messages, width), f"all of them: {path}"]))
+    return 0
+
+
+def write_csv(path: str, inspection: "Inspection") -> None:
+    """All messages, the most rewarded first, escaped as in prompts: `annotation.prompts.unescape` gives their bytes.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    header = ["message", "count", *inspection.label_columns, "raw_reward", "reward"]
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            for row in inspection.messages:
+                numbers = [row.count, *_labels(row, inspection), row.raw_reward, row.reward]
+                writer.writerow([escape(row.message), *numbers])
+    except OSError as error:
+        raise UserError(f"--csv {path}: can't be written ({error.strerror}); name another file") from None
+
+
+def report(inspection: "Inspection", num_messages: int, width: int) -> list[str]:
+    """The lines for a terminal of `width` columns."""
+    rows = inspection.messages
+    rewarded = sum(row.reward > 0 for row in rows)
+    lines = [f"{len(rows):,} messages, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps"]
+    if inspection.other_observations:
+        names = ", ".join(inspection.other_observations)
+        lines.append(f"the reward also reads {names}, here taken as zeros")
+    lines = [part for line in lines for part in _wrapped(line, width)]
+    most = rows[:num_messages]
+    # The least rewarded first, and of equals the most frequent.
+    rest = sorted(rows[num_messages:], key=lambda row: (row.reward, row.raw_reward, -(row.count or 0)))
+    for title, listed in (("most rewarded", most), ("least rewarded", rest[:num_messages])):
+        if listed:
+            lines += ["", title, *_table(listed, inspection, width)]
+    return [*lines, ""]
+
+
+def _table(rows: Sequence["InspectedMessage"], inspection: "Inspection", width: int) -> list[str]:
+    cells = [["reward", "raw", "count", *inspection.label_columns]]
+    for row in rows:
+        known = [row.count, *_labels(row, inspection)]
+        cells.append([f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *("" if x is None else str(x) for x in known)])
+    sizes = [max(map(len, column)) for column in zip(*cells)]
+    lines = []
+    for line, message in zip(cells, ["message", *(escape(row.message) or EMPTY for row in rows)]):
+        numbers = " ".join(cell.rjust(size) for cell, size in zip(line, sizes))
+        if width >= NARROW:
+            lines += _wrapped(message, width, f"{numbers}  ", " " * (len(numbers) + 2))
+        else:
+            lines += [numbers, *_wrapped(message, width, "  ", "  ")]
+    return lines
+
+
+def _labels(row: "InspectedMessage", inspection: "Inspection") -> Sequence[int | None]:
+    return row.labels or [None] * len(inspection.label_columns)
+
+
+def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=others, drop_whitespace=False, break_on_hyphens=False
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

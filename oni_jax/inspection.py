@@ -1,0 +1,178 @@
+"""What a run's reward gives for each message that the run knows of."""
+
+import collections
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.prompts import goal_text, load_prompt
+from oni_jax.checkpointing import restore_reward
+from oni_jax.config import Config, UserError
+from oni_jax.envs.registry import env_spec
+from oni_jax.learner.message_counts import MessageCounts
+from oni_jax.preferences.dataset import FIRST, TIE, PairDataset
+from oni_jax.preferences.players import run_config
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.label_store import LabelStore
+from oni_jax.rewards.messages import MESSAGE_SIZE, message_array
+from oni_jax.rewards.registry import make_reward, reward_type
+from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree, Trajectory
+
+NUM_SCORED_AT_ONCE = 1024
+NUM_PAIRS_READ_AT_ONCE = 4096
+# Kind of prompt -> what labels tell of a message.
+LABEL_COLUMNS = {"": (), "classification": ("label",), "ranking": ("better", "worse", "tie")}
+
+
+class InspectedMessage(NamedTuple):
+    """A message and its reward, before the count in its episode and the coefficient."""
+
+    message: bytes
+    count: int | None  # steps at which the run met it, and those of the data set; None: not recorded
+    labels: tuple[int, ...] | None  # LABEL_COLUMNS: its label, or how many labelled pairs it was better in, ...
+    raw_reward: float  # label, probability, similarity, or the model's own number
+    reward: float  # normalised and thresholded, as the policy is trained with
+
+
+class Inspection(NamedTuple):
+    """What `inspect_reward` found."""
+
+    env_steps: int  # of the checkpoint
+    label_columns: tuple[str, ...]
+    messages: Sequence[InspectedMessage]  # each once, the most rewarded first
+    other_observations: Sequence[str]  # that the reward reads beside messages; they were zeros
+
+
+def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
+    """Scores all messages known with the reward of a run's newest readable checkpoint. Changes nothing in the run.
+
+    Those are the messages that the run met and counted, those of its label store and of its reward model's data set,
+    and with `dataset_dir` those of an offline data set.
+
+    Args:
+        folder: <train_dir>/<experiment>; the run may be going on.
+        dataset_dir: holds data/message.npy.
+
+    Raises:
+        UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
+    """
+    config = run_config(folder)
+    spec = env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
+    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    if type(reward) is Reward:
+        raise UserError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
+    shapes = jax.eval_shape(reward.init, jax.random.key(0))
+    env_steps, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes)
+    reward.restore(saved)
+    annotations = _annotations(config, folder)
+    reward.ingest(annotations)
+
+    labels = _labels_of_messages(annotations)
+    counts = _counts(folder, dataset_dir)
+    messages = sorted({*counts, *labels, *_learnt_from(saved)})
+    if not messages:
+        raise UserError(f"{folder}: no message is known; train it further, or name messages with --dataset_dir")
+    raw_rewards, rewards = score_messages(reward, state, spec, messages)
+    rows = [
+        InspectedMessage(message, counts.get(message), labels.get(message), raw, given)
+        for message, raw, given in zip(messages, raw_rewards.tolist(), rewards.tolist())
+    ]
+    rows.sort(key=lambda row: (row.reward, row.raw_reward, row.count or 0), reverse=True)
+    return Inspection(env_steps, LABEL_COLUMNS[reward_type(config).prompt_kind], rows, reward.other_observations)
+
+
+def score_messages(
+    reward: Reward, state: PyTree, spec: EnvSpec, messages: Sequence[bytes]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(raw rewards, rewards) of N >= 1 distinct messages, each [N] float32; running statistics stay as they are.
+
+    Observations that the reward reads beside the message are zeros.
+    """
+
+    @jax.jit
+    def score(state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+        raw = reward.raw_rewards(state, trajectory, features)
+        return raw, reward.from_raw(state, raw)
+
+    size = min(NUM_SCORED_AT_ONCE, len(messages))
+    chunks = [messages[start : start + size] for start in range(0, len(messages), size)]
+    # The last chunk is filled up with its last message.
+    places = [np.minimum(np.arange(size, dtype=np.int32), len(chunk) - 1)[None] for chunk in chunks]
+    scored = [
+        score(state, _trajectory(reward, spec, chunk, index), reward.prepare(CaptionBatch(chunk, index)))
+        for chunk, index in zip(chunks, places)
+    ]
+    raw, rewards = (np.concatenate([np.asarray(x)[0] for x in parts])[: len(messages)] for parts in zip(*scored))
+    return raw, rewards
+
+
+def _trajectory(reward: Reward, spec: EnvSpec, messages: Sequence[bytes], index: np.ndarray) -> Trajectory:
+    """One step of as many environments, with the message before the action and after it; the rest is left out."""
+    size = index.size
+    shapes = {name: spec.observations[name] for name in reward.other_observations}
+    observations = {name: np.zeros((2, size, *x.shape), x.dtype) for name, x in shapes.items()}
+    observations["message"] = np.stack([message_array(messages)[index[0]]] * 2)
+    nothing = dict.fromkeys(Trajectory._fields)
+    return Trajectory(**{**nothing, "observations": observations, "captions": index, "rewards": np.zeros((1, size))})
+
+
+def _annotations(config: Config, folder: str) -> list[Annotation]:
+    """What the run's label store holds for its model and prompt."""
+    kind, annotation = reward_type(config).prompt_kind, config.annotation
+    path = annotation.label_store or os.path.join(folder, "labels.sqlite")
+    if not kind or not (annotation.label_store or os.path.exists(path)):
+        return []
+    if not os.path.exists(path):
+        raise UserError(f"label store {path}: no such file; start from the folder where the run was started")
+    model = annotation.llm_model if annotation.llm_server_addr else JUDGE_MODEL
+    store = LabelStore(path)
+    try:
+        return store.all(model, load_prompt(annotation, kind).digest)
+    except OSError as error:
+        raise UserError(str(error)) from None
+    finally:
+        store.close()
+
+
+def _labels_of_messages(annotations: Sequence[Annotation]) -> dict[bytes, tuple[int, ...]]:
+    """Message -> LABEL_COLUMNS."""
+    labels: dict[bytes, tuple[int, ...]] = {}
+    for item, label, _ in annotations:
+        if len(item) == 1:
+            labels[item[0]] = (label,)
+            continue
+        for place, message in enumerate(item, FIRST):
+            better, worse, tie = labels.get(message, (0, 0, 0))
+            is_tie = label == TIE
+            is_better = label == place
+            labels[message] = (better + is_better, worse + (not is_tie and not is_better), tie + is_tie)
+    return labels
+
+
+def _learnt_from(saved: Mapping[str, np.ndarray]) -> set[bytes]:
+    """Messages of the data set that a checkpoint holds."""
+    rows = saved.get("rows_message", np.zeros(0, np.uint8)).reshape(-1, MESSAGE_SIZE)
+    return set(_texts(rows))
+
+
+def _counts(folder: str, dataset_dir: str) -> collections.Counter[bytes]:
+    """Message -> how often the run met it, and the data set holds it."""
+    met = MessageCounts()
+    met.restore(folder)
+    counts = collections.Counter(met.counts())
+    if dataset_dir:
+        dataset = PairDataset(dataset_dir, ["data/message"])
+        for start in range(0, dataset.num_pairs, NUM_PAIRS_READ_AT_ONCE):
+            counts.update(_texts(dataset.messages(slice(start, start + NUM_PAIRS_READ_AT_ONCE))))
+    return counts
+
+
+def _texts(padded: np.ndarray) -> list[bytes]:
+    """[..., M] uint8 -> messages."""
+    rows = np.ascontiguousarray(padded).view(f"S{padded.shape[-1]}").ravel()
+    return [row.replace(b"\0", b"") for row in rows.tolist()]

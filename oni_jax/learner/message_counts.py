@@ -1,0 +1,58 @@
+"""How often a run met each message, for those who look at its reward."""
+
+import os
+import zipfile
+from collections.abc import Mapping
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.types import CaptionBatch
+
+FILE_NAME = "messages.npz"
+CAPACITY = 50_000  # messages; some 10 MB
+
+
+class MessageCounts:
+    """Counts of at most `capacity` messages. When more come, the rarer half is forgotten: games say numbers too."""
+
+    def __init__(self, capacity: int = CAPACITY):
+        self._capacity = capacity
+        self._counts: dict[bytes, int] = {}
+
+    def add(self, captions: CaptionBatch) -> None:
+        """Counts a batch's messages, once a step."""
+        numbers = np.bincount(captions.index.ravel(), minlength=len(captions.messages))
+        counts = self._counts
+        for message, number in zip(captions.messages, numbers.tolist(), strict=True):
+            counts[message] = counts.get(message, 0) + number
+        if len(counts) > self._capacity:
+            often = sorted(counts.items(), key=lambda item: item[1], reverse=True)
+            self._counts = dict(often[: self._capacity // 2])
+
+    def counts(self) -> Mapping[bytes, int]:
+        """Message -> steps at which the run met it."""
+        return self._counts
+
+    def save(self, folder: str) -> None:
+        """Writes <folder>/messages.npz, whole or not at all. What fails is told in one line, and ends no run."""
+        path = os.path.join(folder, FILE_NAME)
+        joined = np.frombuffer(b"\0".join(self._counts), np.uint8)  # messages hold no zeros
+        try:
+            with open(f"{path}.partial", "wb") as file:
+                np.savez(file, messages=joined, counts=np.array(list(self._counts.values()), np.int64))
+            os.replace(f"{path}.partial", path)
+        except OSError as error:
+            print(f"warning: {path} can't be written ({error.strerror})", flush=True)
+
+    def restore(self, folder: str) -> None:
+        """The inverse of `save`; nothing where no file is. Raises UserError when it is damaged."""
+        path = os.path.join(folder, FILE_NAME)
+        if not os.path.exists(path):
+            return
+        try:
+            with np.load(path) as saved:
+                messages, counts = saved["messages"].tobytes().split(b"\0"), saved["counts"].tolist()
+            self._counts = dict(zip(messages, counts, strict=bool(counts)))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            raise UserError(f"{path} can't be read; move it away: the counts of messages then begin anew") from None
