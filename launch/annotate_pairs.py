@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: AnnotatePairs, stop: StopRequest) -> int:
-    from oni_jax.preferences.annotators import annotate_pairs
+    from oni_jax.preferences.annotation import annotate_pairs
 
     return annotate_pairs(config, stop)
 

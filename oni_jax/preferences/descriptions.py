@@ -1,10 +1,13 @@
 """A sub-episode in words: its messages, a line each, and the statistics at its end."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from oni_jax.envs.tasks import nethack
+from oni_jax.preferences.config import PreferenceConfig
+from oni_jax.preferences.dataset import PairDataset
 
 HUNGER = ("satiated", "not hungry", "hungry", "weak with hunger", "fainting", "fainted", "starved")
 
@@ -26,3 +29,18 @@ def describe_blstats(blstats: np.ndarray) -> bytes:
         f"HP {last[nethack.NLE_BL_HP]} of at most {last[nethack.NLE_BL_HPMAX]}, "
         f"experience level {last[nethack.NLE_BL_XP]}, {hunger}."
     ).encode()
+
+
+def describe_pairs(
+    preference: PreferenceConfig, dataset: PairDataset, rows: np.ndarray
+) -> Iterator[tuple[bytes, bytes]]:
+    """Both descriptions of each of the pairs `rows`."""
+    messages = dataset.messages(rows) if preference.use_messages else [()] * len(rows)
+    blstats = dataset.blstats(rows) if preference.use_blstats else [()] * len(rows)
+    for i in range(len(rows)):
+        sides: list[bytes] = []
+        for side in (0, 1):
+            parts = [describe_messages(messages[i][side])] if preference.use_messages else []
+            parts += [describe_blstats(blstats[i][side])] if preference.use_blstats else []
+            sides.append(b"\n".join(part for part in parts if part))
+        yield sides[0], sides[1]

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from oni_jax.preferences.annotators import describe_pairs
 from oni_jax.preferences.config import PreferenceConfig
 from oni_jax.preferences.dataset import PairDataset
-from oni_jax.preferences.descriptions import describe_blstats, describe_messages
+from oni_jax.preferences.descriptions import describe_blstats, describe_messages, describe_pairs
 from tests.preferences.pairs import padded, write_dataset
 
 
