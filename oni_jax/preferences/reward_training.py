@@ -63,7 +63,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         raise UserError(f"{dataset.path(preference)}: no pair of the training split has a label yet")
     print(
         f"{dataset.num_pairs:,} pairs: {len(rows):,} labelled ones to learn from, {len(split.validation):,} to "
-        f"validate with; learning on {jax.default_backend()}",
+        f"validate with; learning on {jax.default_backend()}; compiling takes a while at the first start",
         flush=True,
     )
     fit = Fit(config, network, observe(dataset, network), labels, rows)
@@ -77,7 +77,8 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         }
         texts = [f"{name} {value:.3f}" for name, value in accuracies.items()]
         print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
-        notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": accuracies}
+        told = {name: value for name, value in accuracies.items() if np.isfinite(value)}
+        notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": told}
         save_reward_model(folder, epoch, model, notes)
     if stop:
         saved = "the last whole epoch's model is" if holds_reward_model(folder) else "no epoch is whole: no model is"
@@ -121,13 +122,16 @@ def make_step(
         del copy
         share = argument[1].shape[0] // num_devices
         batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), argument)
-        # Shares hold different numbers of labelled pairs: the mean over the devices weighs each pair alike.
-        weight = jnp.sum(labels != UNKNOWN) * num_devices / jnp.maximum(1, jnp.sum(argument[1] != UNKNOWN))
+
+        def weight(counts: Callable[[Array], Array]) -> Array:
+            """Shares hold different numbers of pairs that count: so the mean over the devices weighs each alike."""
+            return num_devices * jnp.sum(counts(labels)) / jnp.maximum(1, jnp.sum(counts(argument[1])))
 
         def loss_fn(params: PyTree) -> tuple[Array, Mapping[str, Array]]:
             rewards = score(params, batch).mean(axis=2)
-            loss = weight * ranking_loss(rewards, labels)
-            return loss, {"loss": loss, "accuracy": ranking_accuracy(rewards, labels)}
+            loss = weight(lambda labels: labels != UNKNOWN) * ranking_loss(rewards, labels)
+            accuracy = weight(lambda labels: labels < TIE) * ranking_accuracy(rewards, labels)
+            return loss, {"loss": loss, "accuracy": accuracy}
 
         grads, metrics = parallel.mean(jax.grad(loss_fn, has_aux=True)(state.params))
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -157,7 +161,7 @@ class Fit:
         """A pass over the rows, in an order of its own. False when a request to stop came first."""
         size = self._config.training.batch_size
         order = np.random.default_rng([self._config.training.seed, epoch]).permutation(self._rows)
-        started, sums = time.perf_counter(), np.zeros(2)
+        started, sums, counts = time.perf_counter(), np.zeros(2), np.zeros(2)
         for start in range(0, len(order), size):
             if stop:
                 return False
@@ -166,10 +170,11 @@ class Fit:
             labels[: len(rows)] = self._labels[rows]
             batch = self._pairs.batch(np.resize(rows, size))  # filled up with pairs that count for nothing
             self._state, metrics = self._step(self._state, self._no_copies, (batch, labels))
-            sums += len(rows) * np.array([float(metrics["loss"]), float(metrics["accuracy"])])
+            count = np.array([len(rows), np.sum(labels < TIE)])  # pairs that the loss and the accuracy are of
+            sums, counts = sums + count * [float(metrics["loss"]), float(metrics["accuracy"])], counts + count
             done = start + len(rows)
             if self._due() or done == len(order):
-                loss, share = sums / done
+                loss, share = sums / np.maximum(1, counts)
                 rate = done / (time.perf_counter() - started)
                 print(
                     f"epoch {epoch} of {self._config.training.num_epochs}: {done:,} of {len(order):,} pairs, "

@@ -202,6 +202,8 @@ def test_what_stays_unreadable_is_unknown_and_not_asked_for_ever(tmp_path, capsy
         (["--use_messages", "false"], "--use_blstats"),
         (["--custom_annotator_string", "a/b"], "--custom_annotator_string"),
         (["--annotator", "oracle"], "oracle"),
+        (["--label_store", "labels.sqlite"], "--label_store"),
+        (["--prompt_file", "/nowhere/p.json"], "/nowhere/p.json"),
         (["--llm-size", "70"], "--llm_model"),
         (["--num-gpus", "8"], "--llm_model"),
         (["--flushing_freq", "0"], "--flushing_freq"),

@@ -130,9 +130,11 @@ def test_a_step_is_that_of_the_mean_loss_of_labelled_pairs_on_any_number_of_devi
     grads = jax.jit(jax.grad(lambda params: ranking_loss(rewards @ params["w"], jnp.asarray(labels))))(params)
     for num_devices in (1, 2, 4):
         step = jax.vmap(make_step(score, optimizer, num_devices), (None, None, None, 0), axis_name="devices")
-        new, _ = jax.jit(step)(state, (), (batch, labels), jnp.arange(num_devices))
+        new, metrics = jax.jit(step)(state, (), (batch, labels), jnp.arange(num_devices))
         for copy in new.params["w"]:
             np.testing.assert_allclose(copy, 1 - grads["w"], rtol=1e-5)
+        told = accuracy(np.asarray(rewards @ params["w"])[..., None], labels)
+        np.testing.assert_allclose(metrics["accuracy"], told, rtol=1e-5)
 
 
 def test_accuracy_leaves_ties_and_unknown_pairs_out():
