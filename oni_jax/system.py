@@ -32,7 +32,7 @@ from oni_jax.learner.loss import make_loss_fn
 from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.registry import make_reward, reward_type
+from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress, Training
 from oni_jax.types import EnvSpec, PyTree
@@ -74,7 +74,7 @@ def _processor_digest() -> str:
 
 def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     """Builds every part; what has to be closed is left to `stack`, the last built first."""
-    with_glyphs = config.network.use_glyphs or config.network.use_crop
+    with_glyphs = config.network.use_glyphs or config.network.use_crop or reads_glyphs(config)
     spec = env_spec(config.env, with_glyphs=with_glyphs)
     policy = make_policy(config.network, spec, glyph_table())
     kind = reward_type(config).prompt_kind

@@ -25,6 +25,7 @@ def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> 
     Messages are sorted by length and computed in chunks, each cut to one of LENGTHS; chunks of none cost nothing.
     """
     chex.assert_rank([messages, used], [2, 1])
+    messages, used = jnp.asarray(messages), jnp.asarray(used)
     count, length = messages.shape
     size = min(CHUNK_SIZE, count)
     order = jnp.argsort(jnp.where(used, message_lengths(messages), -1))

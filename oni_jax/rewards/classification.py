@@ -55,10 +55,11 @@ class ClassificationReward(Reward):
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         self._trainer.update_came()
-        return [(message,) for message in captions.messages if message and message not in self._labelled]
+        return [(message,) for message in captions.messages if message and message[:MESSAGE_SIZE] not in self._labelled]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        new = {a.item[0]: a.label for a in annotations if a.label != UNKNOWN and a.item[0] not in self._labelled}
+        known = {a.item[0][:MESSAGE_SIZE]: a.label for a in annotations if a.label != UNKNOWN}
+        new = {message: label for message, label in known.items() if message not in self._labelled}
         if new:
             self._labelled.update(new)
             self._trainer.append({"message": message_array(list(new)), "label": np.array(list(new.values()))})

@@ -104,6 +104,16 @@ def make_reward(config: Config, spec: EnvSpec, goal: GoalText = lambda: "") -> R
     return reward_type(config).make(config, spec, goal)
 
 
+def reads_glyphs(config: Config) -> bool:
+    """Whether the reward sees the map's glyphs. Raises UserError for a reward_dir that can't be read."""
+    network = config.network
+    if config.reward.llm_reward_type == "motif":
+        from oni_jax.preferences.reward_model import load_reward_model
+
+        network = load_reward_model(config.reward.reward_dir).network
+    return network.use_glyphs or network.use_crop
+
+
 def threshold(config: Config) -> float:
     """`eps_threshold_quantile`, or the type's default. Raises UserError when it is no number."""
     text, default = config.reward.eps_threshold_quantile, reward_type(config).threshold

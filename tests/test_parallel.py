@@ -1,0 +1,76 @@
+"""Eight devices, simulated in a process of their own, compute what one does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from oni_jax.config import UserError
+from oni_jax.parallel import Replicas
+
+TRAIN = """
+import sys
+import jax, numpy as np
+from oni_jax.config import Config, EnvConfig, NetworkConfig, RewardConfig
+from oni_jax.envs.registry import env_spec
+from oni_jax.networks import ragged
+from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.parallel import Replicas
+from oni_jax.rewards.classification import ClassificationReward
+from oni_jax.rewards.ranking import RankingReward
+from oni_jax.types import Annotation, CaptionBatch
+
+ragged.LENGTHS = ()  # less to compile
+config = Config(
+    env=EnvConfig(root_env="NetHackScore-v1"),
+    network=NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=32),
+    reward=RewardConfig(
+        reward_model_batch_size=32, reward_model_lr=1e-3, reward_dataset_size=64, online_dataset_subsample=1
+    ),
+)
+rng = np.random.default_rng(0)
+texts = [bytes(rng.integers(97, 123, size)) for size in rng.integers(1, 60, 40)]
+captions = CaptionBatch(texts, rng.integers(0, len(texts), (8, 8)).astype(np.int32))
+
+def trained(name, num_rounds, replicas):
+    if name == "classification":
+        reward = ClassificationReward(config.reward, "lt_cnn_small", 1, replicas)
+    else:
+        network = make_ranking_network(config.network)
+        reward = RankingReward(config, env_spec(config.env), network, -0.5, replicas)
+    state = reward.init(jax.random.key(0))
+    for _ in range(num_rounds):
+        items = reward.requests(captions)[:30]
+        reward.ingest([Annotation(item, sum(item[0]) % 2, 1.0) for item in items])
+        for _ in range(2):
+            state = jax.block_until_ready(reward.train_step(state))
+    assert all(x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(state))
+    assert reward.metrics()["gradient_steps"] == 2 * num_rounds
+    return getattr(state, "model", state)
+
+def assert_close(one, eight, second_moment):
+    # Pairs say nothing of what both rewards share: its gradient is what rounding leaves, and Adam makes steps of it.
+    tells = np.asarray(second_moment) > 1e-13
+    np.testing.assert_allclose(np.asarray(eight)[tells], np.asarray(one)[tells], rtol=1e-4, atol=1e-5)
+
+for name, num_rounds in (("classification", 6), ("ranking", 1)):
+    one, eight = (trained(name, num_rounds, Replicas(jax.devices()[:count])) for count in (1, 8))
+    adam = one.opt_state[1][0]
+    jax.tree.map(assert_close, one.params, eight.params, adam.nu)
+    told = [float(np.mean(np.asarray(x) > 1e-13)) for x in jax.tree.leaves(adam.nu["params"])]
+    assert np.median(told) > 0.5, told
+print("equal")
+"""
+
+
+def test_parameters_do_not_depend_on_the_number_of_devices():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, env=environment, timeout=300)
+    assert result.returncode == 0 and result.stdout == "equal\n", result.stderr[-3000:]
+
+
+def test_a_batch_that_does_not_come_out_even_is_refused():
+    with pytest.raises(UserError, match="--reward_model_batch_size 7: must be a multiple of the 2 local devices"):
+        Replicas([None, None]).share_size(7, "reward_model_batch_size")
