@@ -170,7 +170,9 @@ def test_a_failing_server_loses_no_pair(tmp_path):
     assert labels(directory, "chat") == labels(directory, "lists")
 
 
-def test_the_same_two_descriptions_are_asked_about_once(tmp_path):
+@pytest.mark.parametrize("rows_at_once", [3, 4096])
+def test_the_same_two_descriptions_are_asked_about_once(tmp_path, monkeypatch, rows_at_once):
+    monkeypatch.setattr("oni_jax.preferences.annotation.ROWS_AT_ONCE", rows_at_once)
     texts = [[[b"You kill the newt!"], [b""]], [[b""], [b"You kill the newt!"]]] * 20
     directory = write_dataset(tmp_path / "data", {"data/message": padded(texts)})
     with judge(tmp_path / "log") as server:
