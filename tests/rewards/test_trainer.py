@@ -1,0 +1,95 @@
+"""The schedule of gradient steps; that they learn; that a run's settings reach them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oni_jax.config import RewardConfig
+from oni_jax.rewards.trainer import RewardTrainer, Schedule
+from oni_jax.types import ArraySpec
+
+
+def test_labels_bring_a_burst_while_few_are_held_and_then_one_step_an_update():
+    schedule = Schedule(burst=32, few_labels=100)
+    schedule.update_came(0)
+    assert schedule.num_owed == 0
+    schedule.labels_came(10)
+    assert schedule.num_owed == 32
+    schedule.num_owed = 30
+    schedule.update_came(10)
+    assert schedule.num_owed == 30
+    schedule.labels_came(99)  # they join the burst under way
+    assert schedule.num_owed == 32
+    schedule.num_owed = 0
+    schedule.labels_came(100)
+    assert schedule.num_owed == 0
+    for _ in range(3):
+        schedule.update_came(100)
+        assert schedule.num_owed == 1
+
+
+def trainer_of(**settings) -> RewardTrainer:
+    """Learns the mean of the numbers it gets."""
+
+    def loss_fn(params, rows, noise):
+        error = params["mean"] - rows["x"] + noise
+        return jnp.mean(error**2), {"loss": jnp.mean(error**2), "largest": jnp.max(rows["x"])}
+
+    values = dict(reward_model_batch_size=64, reward_model_lr=0.05, reward_dataset_size=100)
+    config = RewardConfig(**{**values, **settings})
+    return RewardTrainer({"x": ArraySpec((), "float32")}, loss_fn, config, 0, lambda key, n: jnp.zeros(n), 10.0)
+
+
+def numbers(count, around=3.0):
+    return {"x": (around + np.random.default_rng(0).normal(size=count)).astype(np.float32)}
+
+
+def test_it_learns_from_the_rows_held_and_only_from_them():
+    trainer = trainer_of(reward_model_gradient_steps_per_update=150)
+    state = trainer.init({"mean": jnp.float32(0)})
+    assert trainer.num_owed == 0
+    assert trainer.train_step(state) is state  # nothing is due
+    trainer.append(numbers(40))
+    while trainer.num_owed:
+        state = trainer.train_step(state)
+    assert trainer.metrics()["gradient_steps"] == 150
+    assert state.params["mean"] == pytest.approx(numbers(40)["x"].mean(), abs=0.2)  # not of zeros that fill the ring
+    assert trainer.train_step(state) is state
+
+
+@pytest.mark.parametrize("settings", [{"reward_model_lr": 0.01}, {"reward_model_batch_size": 8}])
+def test_its_settings_matter(settings):
+    states = []
+    for trainer in (trainer_of(), trainer_of(**settings)):
+        trainer.append(numbers(40))
+        states.append(trainer.train_step(trainer.train_step(trainer.init({"mean": jnp.float32(0)}))))
+    assert states[0].params["mean"] != states[1].params["mean"]
+
+
+def test_the_size_of_the_data_set_bounds_what_is_learnt_from():
+    trainer = trainer_of(reward_dataset_size=10)
+    trainer.append(numbers(10, around=100.0))
+    trainer.append(numbers(10, around=0.0))
+    trainer.train_step(trainer.init({"mean": jnp.float32(0)}))
+    assert trainer.metrics()["largest"] < 50
+
+
+def test_no_more_than_one_program_is_compiled_while_the_data_set_grows():
+    trainer = trainer_of()
+    state = trainer.init({"mean": jnp.float32(0)})
+    trainer.append(numbers(3))
+    state = trainer.train_step(state)
+    events = []
+
+    def listen(name, *_, **__):
+        events.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        for count in (1, 7, 30, 2):
+            trainer.append(numbers(count))
+            state = trainer.train_step(state)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not [name for name in events if "backend_compile" in name]
