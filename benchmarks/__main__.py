@@ -23,6 +23,7 @@ PARTS = (
     "inference",
     "update",
     "reward",
+    "reward_model",
     "annotation",
     "end_to_end",
     "startup",

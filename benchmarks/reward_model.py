@@ -216,15 +216,22 @@ def measure_classification(split: Split, values: Mapping[str, Any], max_secs: fl
         return {name: classified(model.rewards(own), labels[name]) for name, own in split._asdict().items()}
 
     curve = measure_curve(model, evaluate, max_secs)
-    table = confusion(model.rewards(split.held_out), labels["held_out"])
+    rewards = model.rewards(split.held_out)
+    table = confusion(rewards, labels["held_out"])
     print_table("The judge's label", ["not helpful", "helpful"], ["model: not helpful", "model: helpful"], table)
     return {
         **curve[-1],
         "helpful_share": float(labels["held_out"].mean()),
         "always_not_helpful": classified(np.zeros(len(split.held_out)), labels["held_out"]),
         "confusion": table.tolist(),
+        "missed": _texts(split.held_out, (labels["held_out"] == 1) & (rewards == 0)),
+        "taken_for_helpful": _texts(split.held_out, (labels["held_out"] == 0) & (rewards == 1)),
         "curve": curve,
     }
+
+
+def _texts(messages: Sequence[bytes], chosen: np.ndarray) -> list[str]:
+    return [message.decode("latin-1") for message, taken in zip(messages, chosen.tolist()) if taken]
 
 
 def measure_ranking(
