@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oni_jax.config import Config, UserError
+from oni_jax.config import Config, NetworkConfig, UserError
 from oni_jax.rewards.base import Reward
 from oni_jax.types import EnvSpec
 
@@ -18,6 +18,8 @@ class RewardType(NamedTuple):
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # whether llm_reward_value=probability is offered
     needs: str = ""  # the setting that names its file or folder
+    # Settings of its encoder, which tell what the environment has to show. UserError: they can't be read.
+    network: Callable[[Config], NetworkConfig] = lambda config: config.network
     check: Callable[[Config], None] = lambda config: None  # of that one, what can be told at once; raises UserError
 
 
@@ -54,6 +56,12 @@ def _motif(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
     return MotifReward(config.reward, spec, load_reward_model(config.reward.reward_dir), threshold(config))
 
 
+def _motif_network(config: Config) -> NetworkConfig:
+    from oni_jax.preferences.reward_model import load_reward_model
+
+    return load_reward_model(config.reward.reward_dir).network
+
+
 def _cosine(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
     from oni_jax.rewards.cosine import CosineReward
 
@@ -76,7 +84,7 @@ _TYPES: dict[str, RewardType] = {
     "online_cls": RewardType(_retrieval, "classification", soft=True),
     "online_cls_reward_model": RewardType(_classification, "classification", soft=True),
     "online_motif": RewardType(_ranking, "ranking", threshold=-0.5),
-    "motif": RewardType(_motif, threshold=0.5, needs="reward_dir", check=_check_reward_dir),
+    "motif": RewardType(_motif, threshold=0.5, needs="reward_dir", network=_motif_network, check=_check_reward_dir),
     "cosine-bow": RewardType(_cosine, threshold=0.0, needs="word_vectors", check=_check_word_vectors),
 }
 REWARD_TYPES = tuple(_TYPES)
@@ -102,16 +110,6 @@ def make_reward(config: Config, spec: EnvSpec, goal: GoalText = lambda: "") -> R
         UserError: an unknown type, or settings or files that it can't work with.
     """
     return reward_type(config).make(config, spec, goal)
-
-
-def reads_glyphs(config: Config) -> bool:
-    """Whether the reward sees the map's glyphs. Raises UserError for a reward_dir that can't be read."""
-    network = config.network
-    if config.reward.llm_reward_type == "motif":
-        from oni_jax.preferences.reward_model import load_reward_model
-
-        network = load_reward_model(config.reward.reward_dir).network
-    return network.use_glyphs or network.use_crop
 
 
 def threshold(config: Config) -> float:
