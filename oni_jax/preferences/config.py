@@ -122,11 +122,6 @@ class TrainReward:
         return NetworkConfig(**dataclasses.asdict(self.network))
 
 
-def check_collect(config: CollectPairs) -> None:
-    """Raises UserError: the first value that can't be."""
-    check_values(config)
-
-
 def check_annotate(config: AnnotatePairs) -> None:
     """Raises UserError: the first value that can't be."""
     check_values(config)

@@ -40,14 +40,14 @@ def gold_dataset(directory: pathlib.Path, num_pairs: int = 200) -> pathlib.Path:
 
 def train(directory: pathlib.Path, folder: pathlib.Path, *words: str) -> int:
     where = ["--dataset_dir", str(directory), "--train_dir", str(folder.parent), "--experiment", folder.name]
-    return train_reward.main([*where, "--annotator", "gold", "--batch_size", "32", "--reward_lr", "3e-3", *words])
+    return train_reward.main([*where, "--annotator", "gold", "--batch_size", "32", "--reward_lr", "1e-2", *words])
 
 
 def test_a_preference_is_learnt_and_its_statistics_are_saved(tmp_path, capsys):
     directory, folder = gold_dataset(tmp_path / "data"), tmp_path / "models" / "gold"
-    assert train(directory, folder, "--num_epochs", "20", *SMALL) == 0
+    assert train(directory, folder, "--num_epochs", "6", *SMALL) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "validation accuracy" in line]
-    assert len(lines) == 20
+    assert len(lines) == 6
     against_gold, against_score = (
         float(word.rstrip(",")) for word in lines[-1].split() if word.startswith(("0.", "1."))
     )
