@@ -8,6 +8,7 @@ import time
 import aiohttp
 import pytest
 
+from oni_jax.learner.message_counts import MessageCounts
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 
@@ -74,6 +75,9 @@ def test_a_resumed_run_goes_on_and_asks_nothing_twice(tmp_path, judge):
     assert after["labels_held"] >= before["labels_held"] > 0
     assert after["rewarded_steps"] >= before["rewarded_steps"]
     assert checkpoints(folder) == [4096, 8192]
+    met = MessageCounts()
+    met.restore(str(folder))
+    assert 8192 <= sum(met.counts().values()) <= 8192 + 2 * 256  # at each end a batch waited to be learnt from
     stats = asyncio.run(judge_stats(address))
     assert stats["repeated"] == 0 and stats["prompts"] >= after["labels_held"]
 
