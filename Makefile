@@ -1,5 +1,5 @@
 # make train   sets up, then trains for five minutes on what this machine has
-# make test    sets up, then runs the tests
+# make test    sets up, then runs the tests; make test-slow those that take minutes each
 # Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12
 
 PYTHON ?= python3
@@ -11,13 +11,16 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 TRAIN_FLAGS := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
 	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1 --train_for_seconds 300
 
-.PHONY: train test setup clean
+.PHONY: train test test-slow setup clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
 
 test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+test-slow: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m slow $(ARGS)
 
 setup: $(INSTALLED)
 

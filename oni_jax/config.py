@@ -202,7 +202,9 @@ class RewardConfig:
     rew_norm: bool = setting(
         True, "motif and online_motif: rewards are normalised and thresholded; else they are the model's own."
     )
-    reward_dir: str = setting("", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.")
+    reward_dir: str = setting(
+        "", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.", fixed=True
+    )
     word_vectors: str = setting("", "cosine-bow: word vectors, a fastText .bin or a word2vec text file (.vec, .txt).")
     reward_encoder: str = setting(
         "nle_torchbeast_encoder",

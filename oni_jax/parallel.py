@@ -20,7 +20,7 @@ class Replicas:
             returns to.
     """
 
-    def __init__(self, devices: Sequence[jax.Device] | None = None):
+    def __init__(self, devices: Sequence[Any] | None = None):
         self._devices = tuple(jax.local_devices() if devices is None else devices)
 
     def __len__(self) -> int:

@@ -1,0 +1,78 @@
+"""A run of each type that learns online, killed with SIGKILL: what its checkpoint and its label store held is there."""
+
+import pathlib
+import sqlite3
+from contextlib import ExitStack
+
+import jax
+import numpy as np
+import pytest
+
+from launch import flags
+from oni_jax import system
+from oni_jax.checkpointing import Checkpoints
+from tests.processes import SMALL, Launched, rows, summary
+
+pytestmark = pytest.mark.slow
+
+LEARNT = ("online_cls_reward_model", "online_motif")
+WORDS = (
+    "--llm_reward_coeff=0.4 --encoder_msg_model=lt_cnn_small --encoder_hidden_dim=32 --remove_duplicated_obs "
+    "--save_every_steps=2048 --reward_model_batch_size=32"
+).split()
+
+
+def labels(folder: pathlib.Path) -> set[tuple[bytes, int]]:
+    """Every committed row of the label store."""
+    with sqlite3.connect(f"file:{folder / 'labels.sqlite'}?mode=ro", uri=True) as database:
+        return {(bytes(item), label) for item, label in database.execute("SELECT item, label FROM labels")}
+
+
+def num_checkpoints(folder: pathlib.Path) -> int:
+    path = folder / "checkpoints"
+    return sum(entry.name.isdigit() for entry in path.iterdir()) if path.is_dir() else 0
+
+
+@pytest.mark.parametrize("name", ["online_cls", *LEARNT])
+def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    words = [*SMALL, *WORDS, f"--llm_reward_type={name}", f"--train_dir={tmp_path}", "--experiment=run"]
+    folder = tmp_path / "run"
+    run = Launched("launch.train", *words)
+    run.wait_for(lambda: num_checkpoints(folder) >= 2 and len(rows(folder)) > 2, 300)
+    run.kill()
+    assert run.leftovers() == []
+    committed = labels(folder)
+    assert len(committed) > 10
+
+    with ExitStack() as stack:
+        config = flags.parse(words)
+        training = system.build_training(config, str(folder), stack)
+        learner, reward, annotator = training._learner, training._reward, training._annotator
+        assert learner.version == training.progress.updates > 0
+        saved = Checkpoints(str(folder / "checkpoints")).restore(learner.state)
+        assert saved and saved.progress["env_steps"] == training.progress.env_steps
+        jax.tree.map(np.testing.assert_array_equal, learner.state, saved.state)
+        restored = reward.save()
+        assert set(restored) == set(saved.reward)
+        for key, array in saved.reward.items():
+            np.testing.assert_array_equal(restored[key], array, err_msg=key)
+        if name in LEARNT:
+            model = getattr(learner.state.reward_state, "model", learner.state.reward_state)
+            assert saved.reward["counters"][0] == model.opt_state[1][0].count > 0
+            assert all(np.any(np.asarray(x)) for x in jax.tree.leaves(model.opt_state))
+        # Then every label that had been committed comes out of the store.
+        handed = set()
+        while len(handed) < len(committed):
+            annotations = annotator.poll()
+            handed |= {(b"\0".join(a.item), a.label) for a in annotations}
+            reward.ingest(annotations)
+        assert handed >= committed
+
+    again = Launched("launch.train", *words, f"--train_for_env_steps={training.progress.env_steps + 2048}")
+    output = again.finish(300)
+    assert again.process.returncode == 0, output
+    assert f"resumed at {training.progress.env_steps:,} environment steps" in output
+    done = summary(folder)
+    assert done["env_steps"] >= training.progress.env_steps + 2048
+    assert labels(folder) >= committed and again.leftovers() == []
