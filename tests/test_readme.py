@@ -9,7 +9,8 @@ import pytest
 from launch import __main__ as listing
 from launch import refused_flags
 from oni_jax import metrics
-from oni_jax.config import Config
+from oni_jax.config import Config, settings
+from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
