@@ -62,11 +62,12 @@ def test_what_it_names_exists():
         assert (ROOT / path).exists(), path
     for program in re.findall(r"-m launch\.(\w+)", text):
         assert program in listing.programs(), program
-    offered = {field.name for section in dataclasses.fields(Config) for field in dataclasses.fields(section.type)}  # pyright: ignore
+    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward())
+    offered = {field.name for program in programs for field, _ in settings(program)}
     forms = {"flag-name", "flag_name", "nox"}
     accepted = {"algo", "env", "device", "help"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
-    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats"}
+    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "policy", "reward"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
         assert name in offered or refused_flags.find_refusal(name), name
 
