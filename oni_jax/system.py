@@ -1,6 +1,5 @@
 """Builds the parts of a training run, runs them, and shuts them down."""
 
-import dataclasses
 import functools
 import hashlib
 import math
@@ -14,9 +13,9 @@ import numpy as np
 
 from oni_jax.actors.group import MakeEnv
 from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool, num_workers
-from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
+from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.prompts import goal_text
-from oni_jax.annotation.service import AnnotationService, check_server
+from oni_jax.annotation.service import AnnotationService
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints
@@ -144,18 +143,10 @@ def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> 
 @contextmanager
 def _annotation(config: Config, folder: str, kind: str) -> Iterator[Annotator]:
     """The annotation service, and the judge in front of it when no server was named."""
-    annotation = config.annotation
-    with ExitStack() as stack:
-        if not annotation.llm_server_addr:
-            judge = EmbeddedJudge()
-            stack.callback(judge.close)
-            annotation = dataclasses.replace(annotation, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
-            print(
-                f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",
-                flush=True,
-            )
-        check_server(annotation)
+    with server_or_judge(config.annotation) as annotation:
         path = annotation.label_store or os.path.join(folder, "labels.sqlite")
         service = AnnotationService(annotation, LabelStore(path), kind)
-        stack.callback(service.close)
-        yield service
+        try:
+            yield service
+        finally:
+            service.close()

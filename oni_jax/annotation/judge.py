@@ -13,13 +13,14 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TextIO
 
 from aiohttp import web
 
+from oni_jax.annotation.address import check_server
 from oni_jax.annotation.judge_answers import (
     JUDGE_MODEL,
     Verdict,
@@ -29,7 +30,7 @@ from oni_jax.annotation.judge_answers import (
     read_prompts,
 )
 from oni_jax.annotation.judge_faults import FAULTS, draw_fault
-from oni_jax.config import UserError
+from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 MAX_REQUEST_BYTES = 1 << 26
@@ -163,6 +164,26 @@ class EmbeddedJudge:
     def close(self) -> None:
         atexit.unregister(self.close)
         stop_child(self._process, self._connection)
+
+
+@contextmanager
+def server_or_judge(config: AnnotationConfig) -> Iterator[AnnotationConfig]:
+    """The settings with the address of a server: of a judge started for the while when they name none.
+
+    Raises:
+        UserError: a server that is required is not there.
+    """
+    with ExitStack() as stack:
+        if not config.llm_server_addr:
+            judge = EmbeddedJudge()
+            stack.callback(judge.close)
+            config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
+            print(
+                f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",
+                flush=True,
+            )
+        check_server(config)
+        yield config
 
 
 def run_judge(connection: Connection, options: JudgeOptions) -> None:

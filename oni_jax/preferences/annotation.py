@@ -2,16 +2,13 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import time
-from collections.abc import Iterator
 
 import numpy as np
 
-from oni_jax.annotation.address import check_server
 from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client
-from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
+from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.preferences.annotators import RULES, file_name, wanted_keys
@@ -39,7 +36,7 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     with contextlib.ExitStack() as stack:
         annotation = config.annotation
         if preference.annotator == "llm":
-            annotation = stack.enter_context(_server(annotation))
+            annotation = stack.enter_context(server_or_judge(annotation))
         name = preference.custom_annotator_string or file_name(preference, annotation)
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         if preference.ignore_existing:
@@ -52,22 +49,6 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
             file.write(unfinished, RULES[preference.annotator](preference, dataset)[unfinished])
         progress.print(stop)
     return 0
-
-
-@contextlib.contextmanager
-def _server(annotation: AnnotationConfig) -> Iterator[AnnotationConfig]:
-    """The settings with a server's address: the judge's when none was named."""
-    with contextlib.ExitStack() as stack:
-        if not annotation.llm_server_addr:
-            judge = EmbeddedJudge()
-            stack.callback(judge.close)
-            annotation = dataclasses.replace(annotation, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
-            print(
-                f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",
-                flush=True,
-            )
-        check_server(annotation)
-        yield annotation
 
 
 class _Progress:

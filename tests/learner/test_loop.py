@@ -1,0 +1,58 @@
+"""The reward's gradient steps: one an update, and more where an accelerator would idle."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax.numpy as jnp
+import pytest
+
+from oni_jax.learner.loop import Learner, NoAnnotator
+from oni_jax.learner.update import TrainState
+from oni_jax.rewards.base import Reward
+
+
+class Counting(Reward):
+    """Owes gradient steps, and counts those made."""
+
+    def __init__(self, num_due: int):
+        self.num_due = num_due
+
+    def steps_due(self) -> int:
+        return self.num_due
+
+    def train_step(self, state: Any) -> Any:
+        self.num_due -= 1
+        return state + 1
+
+
+class Scripted(Learner):
+    """Gets batches as the script says: True where one is complete."""
+
+    def __init__(self, reward: Reward, script: Sequence[bool], device_idles: bool):
+        def update(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
+            return state, {}
+
+        state = TrainState(jnp.zeros(1), (), jnp.int32(0), jnp.zeros(2))
+        super().__init__(update, reward, cast(Any, None), lambda *_: None, NoAnnotator(), state)
+        self._device_idles, self._script = device_idles, list(script)
+        self.waits: list[float] = []
+
+    def _take_batch(self, timeout_secs: float) -> Any:
+        self.waits.append(timeout_secs)
+        return jnp.zeros(1) if self._script.pop(0) else None
+
+
+@pytest.mark.parametrize(("device_idles", "num_made"), [(True, 4), (False, 1)])
+def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, num_made):
+    script = [False, False, False, True, False] if device_idles else [True, False]
+    learner = Scripted(Counting(10), script, device_idles)
+    assert learner.step() == {}
+    assert learner.state.reward_state == num_made
+    assert learner.version == 1
+
+
+def test_when_no_more_steps_are_due_it_waits():
+    learner = Scripted(Counting(2), [False, False, False], True)
+    assert learner.step() is None
+    assert learner.state.reward_state == 2
+    assert learner.waits[:2] == [0.0, 0.0] and learner.waits[2] > 0
