@@ -56,8 +56,9 @@ def _run(program: InspectReward, stop: StopRequest) -> int:
     path = config.csv or os.path.join(folder, "messages.csv")
     write_csv(path, inspection)
     # Where the output goes on to a program or a file, lines are never broken.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    print("\n".join([*report(inspection, config.num_messages, width), f"all of them: {path}"]))
+    width = max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+    text = "\n".join([*report(inspection, config.num_messages, width), f"all of them: {path}"])
+    print(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
     return 0
 
 

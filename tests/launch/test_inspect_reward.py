@@ -1,6 +1,7 @@
 """Looking at a reward, as a user does."""
 
 import csv
+import io
 import pathlib
 
 import pytest
@@ -52,6 +53,13 @@ def test_any_byte_survives_in_the_file(tmp_path):
     assert header == ["message", "count", "label", "raw_reward", "reward"]
     assert [unescape(row[0]) for row in read] == messages
     assert {tuple(row[1:]) for row in read} == {("1", "1", "0.5", "1.0")}
+
+
+def test_a_terminal_without_these_letters(folder, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    assert run(folder) == 0
+    assert b"You find gold." in written.getvalue() and b"\\xff" in written.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
