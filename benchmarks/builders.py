@@ -1,5 +1,6 @@
 """What is measured, built as a run builds it, on sampled data. Without flags: tests use it too."""
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.harness import ROOT_ENV
+from benchmarks.reward_files import reward_settings
 from benchmarks.samples import sample_batch, sample_records
+from oni_jax.annotation.prompts import goal_text
 from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
@@ -33,7 +36,8 @@ IMAGE_SIDE = 72
 def config_of(batch_size: int = 1024, precision: str = "float32", reward_type: str = "none") -> Config:
     """The default run, with a batch size, a precision and a reward type."""
     values = dict(root_env=ROOT_ENV, batch_size=batch_size, precision=precision, llm_reward_type=reward_type)
-    return with_values(Config(), {**values, "llm_reward_coeff": 0.0 if reward_type == "none" else 0.1})
+    coeff = 0.0 if reward_type == "none" else 0.1
+    return with_values(Config(), {**values, "llm_reward_coeff": coeff, **reward_settings(reward_type)})
 
 
 class Update:
@@ -42,7 +46,10 @@ class Update:
     def __init__(self, config: Config):
         spec = env_spec(config.env)
         policy = make_policy(config.network, spec, glyph_table())
-        batch, reward = sample_batch(config, spec, policy), make_reward(config, spec)
+        batch, reward = (
+            sample_batch(config, spec, policy),
+            make_reward(config, spec, functools.partial(goal_text, config.annotation)),
+        )
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
         self.packed = pack(batch, reward.prepare(batch.captions), 0)

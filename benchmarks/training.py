@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.harness import ROOT_ENV
+from benchmarks.reward_files import reward_settings
 
 SMALL_FLAGS = (  # compiles quickly
     "--num_workers 1 --worker_num_splits 1 --num_envs_per_worker 4 --batch_size 128 "
@@ -67,6 +68,7 @@ def train(
       program: what Python runs.
     """
     coefficients = [] if reward_type == "none" else ["--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"]
+    coefficients += [f"--{name}={value}" for name, value in reward_settings(reward_type).items()]
     with tempfile.TemporaryDirectory() as train_dir:
         words = [f"--root_env={ROOT_ENV}", f"--llm_reward_type={reward_type}", *coefficients]
         words += [f"--train_dir={train_dir}", "--experiment=run", f"--train_for_seconds={secs}"]

@@ -1,0 +1,45 @@
+"""Stand-ins for the files that some reward types need: as costly as real ones, and worth nothing."""
+
+import functools
+import pathlib
+import tempfile
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import NetworkConfig
+from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
+
+WORD_VECTOR_SIZE = 300
+WORDS = (  # of the default goal, and of many messages
+    "you the a an it is hit miss kill see here door gold pieces collect collecting score monster monsters killing "
+    "deeper levels going down experience highest possible player wants progress newt rat jackal kobold food dark wall"
+).split()
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="oni_jax_reward_files_")  # goes with the process
+
+
+@functools.cache
+def reward_settings(reward_type: str) -> Mapping[str, str]:
+    """Settings that this type needs besides its name and coefficient; their files are there until the process ends."""
+    folder = pathlib.Path(_folder().name)
+    if reward_type == "motif":
+        network = NetworkConfig()
+        params = jax.jit(make_ranking_network(network).init)(
+            jax.random.key(0), {"message": jnp.zeros((1, 256), jnp.uint8)}
+        )
+        quantiles = {share: share - 0.5 for share in QUANTILES}
+        save_reward_model(str(folder / "model"), 1, RewardModel(network, params, 0.0, 1e-3, quantiles), {})
+        return {"reward_dir": str(folder / "model")}
+    if reward_type == "cosine-bow":
+        vectors = np.random.default_rng(0).normal(size=(len(WORDS), WORD_VECTOR_SIZE)).round(4)
+        lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in zip(WORDS, vectors)]
+        (folder / "words.vec").write_text("\n".join([f"{len(WORDS)} {WORD_VECTOR_SIZE}", *lines, ""]))
+        return {"word_vectors": str(folder / "words.vec")}
+    return {}
