@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import JSON, ROOT_ENV, sized, write_report
+from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
 from oni_jax.annotation.judge_rules import judge_message, judge_pair, message_value
 from oni_jax.config import Config, EnvConfig, with_values
 from oni_jax.envs.base import StepOutput, record_dtype
@@ -282,6 +282,8 @@ def print_table(corner: str, rows: Sequence[str], columns: Sequence[str], counts
 
 def main(argv: Sequence[str]) -> None:
     del argv
+    if SMOKE.value:
+        jax.config.update("jax_disable_most_optimizations", True)  # compiling is nearly all that there is to do
     start = time.perf_counter()
     seed, max_secs = _SEED.value, _MAX_SECS.value if _MAX_SECS.value is not None else sized(300.0, 1.0)
     messages = load_or_collect(_MESSAGES.value, _NUM_MESSAGES.value or sized(5000, 300), seed)

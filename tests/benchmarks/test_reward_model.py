@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 import pytest
 
 from benchmarks import reward_model
-from oni_jax.annotation.judge_rules import judge_message
+from oni_jax.annotation.judge_rules import judge_message, message_value
 from oni_jax.types import Annotation
 
 SMALL = {"encoder_msg_model": "lt_cnn_small", "reward_model_lr": 3e-3, "reward_model_batch_size": 64}
@@ -67,9 +68,10 @@ def test_pairs_are_of_two_messages():
     assert (pairs[:, 0] != pairs[:, 1]).all() and set(pairs.ravel()) == set(range(5))
 
 
-@pytest.mark.parametrize("name", ["classification", "ranking"])
-def test_a_model_learns_and_sees_no_message_that_is_held_out(name, monkeypatch):
-    answered: list[bytes] = []
+@pytest.fixture
+def answered(monkeypatch):
+    """The messages that a reward gets to know labels of."""
+    messages: set[bytes] = set()
     make_reward = reward_model.make_reward
 
     def spied(config, spec):
@@ -77,28 +79,51 @@ def test_a_model_learns_and_sees_no_message_that_is_held_out(name, monkeypatch):
         ingest = reward.ingest
 
         def noted(annotations: Sequence[Annotation]) -> None:
-            answered.extend(message for annotation in annotations for message in annotation.item)
+            messages.update(message for annotation in annotations for message in annotation.item)
             ingest(annotations)
 
         reward.ingest = noted
         return reward
 
+    monkeypatch.setattr(reward_model, "make_reward", spied)
+    return messages
+
+
+@pytest.fixture
+def quick_compiling():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def test_a_classifier_learns_from_the_messages_not_held_out(answered, quick_compiling, monkeypatch):
     def train(model, secs: float) -> float:
         for _ in range(20):
             model.step()
         return 1.0
 
-    monkeypatch.setattr(reward_model, "make_reward", spied)
     monkeypatch.setattr(reward_model.Model, "train", train)
     split = reward_model.split_messages(MESSAGES, seed=1)
-    if name == "classification":
-        figures = reward_model.measure_classification(split, SMALL, max_secs=5.0, seed=1)
-        helpful = sum(judge_message("defaultgoal", m)[0] for m in split.held_out)
-        assert np.sum(figures["confusion"], axis=1).tolist() == [30 - helpful, helpful]
-    else:
-        figures = reward_model.measure_ranking(split, 1000, SMALL, max_secs=5.0, seed=1)
-        assert figures["num_train_pairs"] >= 1000
-        assert np.sum(figures["confusion"]) == reward_model.NUM_HELD_OUT_PAIRS
-    assert set(answered) == set(split.train)
-    assert figures["gradient_steps"] == 100 and len(figures["curve"]) == 5
+    figures = reward_model.measure_classification(split, SMALL, max_secs=3.0, seed=1)
+    helpful = sum(judge_message("defaultgoal", m)[0] for m in split.held_out)
+    assert answered == set(split.train)
+    assert np.sum(figures["confusion"], axis=1).tolist() == [30 - helpful, helpful]
+    assert len(figures["missed"]) == figures["confusion"][1][0]
+    assert figures["gradient_steps"] == 60 and [point["secs"] for point in figures["curve"]] == [1.0, 2.0, 3.0]
     assert figures["train"]["accuracy"] > 0.9
+
+
+def test_ranking_by_what_messages_are_worth_is_all_right(answered, quick_compiling, monkeypatch):
+    def worth(model, messages: Sequence[bytes]) -> np.ndarray:
+        return np.array([message_value("defaultgoal", message) for message in messages], np.float32)
+
+    monkeypatch.setattr(reward_model.Model, "step", lambda model: None)
+    monkeypatch.setattr(reward_model.Model, "rewards", worth)
+    split = reward_model.split_messages(MESSAGES, seed=1)
+    figures = reward_model.measure_ranking(split, 1000, SMALL, max_secs=0.0, seed=1)
+    assert answered == set(split.train) and figures["num_train_pairs"] >= 1000
+    assert figures["held_out"] == figures["train"] == {"accuracy": 1.0}
+    assert set(figures["accuracy_of"].values()) == {1.0}
+    (first, wrong), (wrong_too, second), ties = figures["confusion"]
+    assert wrong == wrong_too == 0 and first > 0 and second > 0
+    assert first + second + sum(ties) == reward_model.NUM_HELD_OUT_PAIRS and sum(ties) > 0
