@@ -1,5 +1,7 @@
 """Cut messages give what padded ones give, forward and backward, in whatever order and number they come."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +42,7 @@ def outputs_and_gradients():
 
     def total(params, messages, used, weights, cut):
         def fn(messages):
-            return module.apply(params, messages)
+            return cast(jax.Array, module.apply(params, messages))
 
         outputs = ragged.map_messages(fn, messages, used) if cut else jnp.where(used[:, None], fn(messages), 0)
         return jnp.sum(outputs * weights), outputs

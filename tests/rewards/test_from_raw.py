@@ -24,11 +24,12 @@ SPEC = env_spec(EnvConfig(root_env="NetHackScore-v1"))
 
 def test_classes():
     probabilities = jnp.array([0.2, 0.5, 0.51, 0.9])
-    for settings, expected in (
+    cases: tuple[tuple[dict[str, Any], list[float]], ...] = (
         ({}, [0, 0, 1, 1]),
         ({"classification_threshold": 0.8}, [0, 0, 0, 1]),
         ({"llm_reward_value": "probability"}, [0.2, 0.5, 0.51, 0.9]),
-    ):
+    )
+    for settings, expected in cases:
         reward = ClassificationReward(RewardConfig(**settings), "lt_cnn_small", 1)
         np.testing.assert_allclose(reward.from_raw(cast(Any, None), probabilities), expected, rtol=1e-6)
 

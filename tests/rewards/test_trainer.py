@@ -1,5 +1,7 @@
 """The schedule of gradient steps; that they learn; that a run's settings reach them."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,8 +84,8 @@ def test_no_more_than_one_program_is_compiled_while_the_data_set_grows():
     state = trainer.train_step(state)
     events = []
 
-    def listen(name, *_, **__):
-        events.append(name)
+    def listen(event: str, duration_secs: float, **details: Any) -> None:
+        events.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
