@@ -46,10 +46,8 @@ class Update:
     def __init__(self, config: Config):
         spec = env_spec(config.env)
         policy = make_policy(config.network, spec, glyph_table())
-        batch, reward = (
-            sample_batch(config, spec, policy),
-            make_reward(config, spec, functools.partial(goal_text, config.annotation)),
-        )
+        batch = sample_batch(config, spec, policy)
+        reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
         self.packed = pack(batch, reward.prepare(batch.captions), 0)
