@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.networks.convolution import ConvParams, conv1d, map_in_chunks
+from oni_jax.networks.convolution import ConvParams, conv1d, map_in_chunks, use_matrix_products
 from oni_jax.networks.initializers import uniform
 from oni_jax.networks.precision import Dense, add_bias
 from oni_jax.types import Array
@@ -76,18 +76,43 @@ class MessageNetwork(nn.Module):
             layers.append(ConvParams(architecture.features, (size,), init, init, name=f"conv_{i}")(features))
             features = architecture.features
 
+        table = embedding.at[PADDING].set(0.0).astype(self.dtype)
+        kernel, bias = layers[0]
+        first_layer = _make_first_layer(table, kernel, bias, architecture.length)
+
         def convolve(messages: Array) -> Array:
-            x = embedding.at[PADDING].set(0.0)[messages.astype(jnp.int32)].astype(self.dtype)
-            sequences = Sequences(x, jnp.zeros(x.shape[2], x.dtype), architecture.length)
-            for (kernel, bias), pooled in zip(layers, architecture.pooled, strict=True):
+            sequences = first_layer(messages.astype(jnp.int32))
+            sequences = _max_pool(sequences) if architecture.pooled[0] else sequences
+            for (kernel, bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
                 sequences = _convolve(sequences, kernel, bias)
                 sequences = _max_pool(sequences) if pooled else sequences
-            return sequences.first(sequences.length).reshape(x.shape[0], -1)
+            return sequences.first(sequences.length).reshape(messages.shape[0], -1)
 
         x = map_in_chunks(convolve, messages[:, : architecture.length])
         for i, size in enumerate(architecture.hidden_sizes):
             x = nn.relu(Dense(size, self.dense_kernel_init, name=f"dense_{i}")(x))
         return x
+
+
+def _make_first_layer(embedding: Array, kernel: Array, bias: Array, length: int) -> Callable[[Array], Sequences]:
+    """layer(messages [N, L] int32, which may be cut short); embedding [256, D], whose padding is 0.
+
+    On the CPU each character's share at each place of the kernel is looked up: half of a gradient step's products go.
+    """
+    nothing = jnp.zeros(embedding.shape[1], embedding.dtype)
+    if not use_matrix_products():
+        return lambda messages: _convolve(Sequences(embedding[messages], nothing, length), kernel, bias)
+    size, length = kernel.shape[0], length - kernel.shape[0] + 1
+    shares = embedding @ kernel.astype(embedding.dtype)  # [K, 256, F]
+
+    def look_up(messages: Array) -> Sequences:
+        count = min(messages.shape[1], length)
+        missing = max(0, count + size - 1 - messages.shape[1])
+        places = jnp.pad(messages, ((0, 0), (0, missing)), constant_values=PADDING)
+        x = sum(shares[k][places[:, k : k + count]] for k in range(size))
+        return Sequences(nn.relu(add_bias(x, bias)), nn.relu(bias).astype(embedding.dtype), length)
+
+    return look_up
 
 
 def _convolve(sequences: Sequences, kernel: Array, bias: Array) -> Sequences:
