@@ -20,7 +20,7 @@ from oni_jax.preferences.players import run_config
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.messages import MESSAGE_SIZE, message_array
-from oni_jax.rewards.registry import make_reward, reward_type
+from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree, Trajectory
 
 NUM_SCORED_AT_ONCE = 1024
@@ -62,7 +62,7 @@ def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
     config = run_config(folder)
-    spec = env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
+    spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
     reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
     if type(reward) is Reward:
         raise UserError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")

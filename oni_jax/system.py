@@ -31,7 +31,7 @@ from oni_jax.learner.loss import make_loss_fn
 from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.registry import make_reward, reward_type
+from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress, Training
 from oni_jax.types import EnvSpec, PyTree
@@ -74,8 +74,7 @@ def _processor_digest() -> str:
 def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     """Builds every part; what has to be closed is left to `stack`, the last built first."""
     kind = reward_type(config)
-    networks = (config.network, kind.network(config))
-    with_glyphs = any(network.use_glyphs or network.use_crop for network in networks)
+    with_glyphs = reads_glyphs(config)
     spec = env_spec(config.env, with_glyphs=with_glyphs)
     policy = make_policy(config.network, spec, glyph_table())
     reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))

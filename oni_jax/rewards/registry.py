@@ -112,6 +112,12 @@ def make_reward(config: Config, spec: EnvSpec, goal: GoalText = lambda: "") -> R
     return reward_type(config).make(config, spec, goal)
 
 
+def reads_glyphs(config: Config) -> bool:
+    """Whether the policy or the reward sees the map's glyphs. UserError: the reward's settings can't be read."""
+    networks = (config.network, reward_type(config).network(config))
+    return any(network.use_glyphs or network.use_crop for network in networks)
+
+
 def threshold(config: Config) -> float:
     """`eps_threshold_quantile`, or the type's default. Raises UserError when it is no number."""
     text, default = config.reward.eps_threshold_quantile, reward_type(config).threshold
