@@ -4,14 +4,13 @@ import sys
 from collections.abc import Sequence
 
 from launch.program import run_program
-from oni_jax.config import check_values
-from oni_jax.preferences.config import CollectPairs
+from oni_jax.preferences.config import CollectPairs, check_collect
 from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("collect_pairs", argv, CollectPairs(), check_values, _run)
+    return run_program("collect_pairs", argv, CollectPairs(), check_collect, _run)
 
 
 def _run(config: CollectPairs, stop: StopRequest) -> int:

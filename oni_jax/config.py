@@ -405,7 +405,7 @@ def check_config(config: Config) -> None:
     _check_batches(config.learner)
     _check_actors(config.actors)
     _check_network(config.network)
-    _check_annotation(config.annotation)
+    check_annotation(config.annotation)
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
 
@@ -438,7 +438,8 @@ def _check_network(network: NetworkConfig) -> None:
         raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
 
 
-def _check_annotation(annotation: AnnotationConfig) -> None:
+def check_annotation(annotation: AnnotationConfig) -> None:
+    """Raises UserError: settings of the server that don't go together."""
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
             f"--llm_constraint {annotation.llm_constraint}: restricts an answer to a label; add --llm_answer label"

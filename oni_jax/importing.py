@@ -23,7 +23,7 @@ from oni_jax.networks.published import import_params
 from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
 from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
-from oni_jax.rewards.registry import make_reward
+from oni_jax.rewards.registry import make_reward, reads_glyphs
 from oni_jax.rewards.trainer import ModelState
 from oni_jax.training import Progress
 from oni_jax.types import PyTree
@@ -95,7 +95,7 @@ def _with_network(config: Config, found: Mapping[str, Any]) -> Config:
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:
     """The checkpoint of 0 steps."""
-    spec = env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
+    spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
     policy = make_policy(config.network, spec, glyph_table())
     key = initial_key(config.run.seed)
     if params is None:

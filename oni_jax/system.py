@@ -86,6 +86,8 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     key = initial_key(config.run.seed)
     params = init_params(policy, spec, key)
     state = TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
+    # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
+    state = jax.device_put(state, jax.local_devices()[0])
     checkpoints = Checkpoints(
         os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
     )

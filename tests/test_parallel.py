@@ -9,6 +9,37 @@ import pytest
 from oni_jax.config import UserError
 from oni_jax.parallel import Replicas
 
+STEPS = """
+import jax, jax.numpy as jnp, numpy as np
+from oni_jax.config import RewardConfig
+from oni_jax.parallel import Replicas
+from oni_jax.rewards.trainer import RewardTrainer
+from oni_jax.types import ArraySpec
+
+def loss_fn(params, rows, noise):
+    error = jnp.tanh(rows["x"] @ params["kernel"]) * noise - rows["y"]
+    return jnp.mean(error**2), {"loss": jnp.mean(error**2)}
+
+def trained(replicas):
+    config = RewardConfig(reward_model_batch_size=32, reward_model_lr=1e-2, reward_dataset_size=50)
+    columns = {"x": ArraySpec((4,), "float32"), "y": ArraySpec((3,), "float32")}
+    noise = lambda key, count: jax.random.bernoulli(key, 0.9, (count, 3)).astype(jnp.float32)
+    trainer = RewardTrainer(columns, loss_fn, config, 1, noise, 10.0, replicas)
+    state = trainer.init({"kernel": jax.random.normal(jax.random.key(0), (4, 3))})
+    rng = np.random.default_rng(0)
+    for _ in range(6):  # the data set grows, and goes round
+        trainer.append({"x": rng.normal(size=(20, 4)), "y": rng.normal(size=(20, 3))})
+        for _ in range(3):
+            state = jax.block_until_ready(trainer.train_step(state))
+    assert all(x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(state))
+    assert trainer.metrics()["gradient_steps"] == 18
+    return state
+
+one, eight = (trained(Replicas(jax.devices()[:count])) for count in (1, 8))
+jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6), one, eight)
+print("equal")
+"""
+
 TRAIN = """
 import sys
 import jax, numpy as np
@@ -33,29 +64,29 @@ rng = np.random.default_rng(0)
 texts = [bytes(rng.integers(97, 123, size)) for size in rng.integers(1, 60, 40)]
 captions = CaptionBatch(texts, rng.integers(0, len(texts), (8, 8)).astype(np.int32))
 
-def trained(name, num_rounds, replicas):
+def trained(name, num_steps, replicas):
     if name == "classification":
         reward = ClassificationReward(config.reward, "lt_cnn_small", 1, replicas)
     else:
         network = make_ranking_network(config.network)
         reward = RankingReward(config, env_spec(config.env), network, -0.5, replicas)
     state = reward.init(jax.random.key(0))
-    for _ in range(num_rounds):
+    for _ in range(num_steps):
         items = reward.requests(captions)[:30]
         reward.ingest([Annotation(item, sum(item[0]) % 2, 1.0) for item in items])
-        for _ in range(2):
-            state = jax.block_until_ready(reward.train_step(state))
+        state = jax.block_until_ready(reward.train_step(state))
     assert all(x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(state))
-    assert reward.metrics()["gradient_steps"] == 2 * num_rounds
+    assert reward.metrics()["gradient_steps"] == num_steps
     return getattr(state, "model", state)
 
 def assert_close(one, eight, second_moment):
-    # Pairs say nothing of what both rewards share: its gradient is what rounding leaves, and Adam makes steps of it.
+    # Pairs say nothing of what both rewards share: its gradient is what rounding leaves, and Adam makes whole steps of
+    # it, so that after the first the runs part.
     tells = np.asarray(second_moment) > 1e-13
     np.testing.assert_allclose(np.asarray(eight)[tells], np.asarray(one)[tells], rtol=1e-4, atol=1e-5)
 
-for name, num_rounds in (("classification", 6), ("ranking", 1)):
-    one, eight = (trained(name, num_rounds, Replicas(jax.devices()[:count])) for count in (1, 8))
+for name, num_steps in (("classification", 6), ("ranking", 1)):
+    one, eight = (trained(name, num_steps, Replicas(jax.devices()[:count])) for count in (1, 8))
     adam = one.opt_state[1][0]
     jax.tree.map(assert_close, one.params, eight.params, adam.nu)
     told = [float(np.mean(np.asarray(x) > 1e-13)) for x in jax.tree.leaves(adam.nu["params"])]
@@ -64,10 +95,15 @@ print("equal")
 """
 
 
-def test_parameters_do_not_depend_on_the_number_of_devices():
+@pytest.mark.parametrize(
+    "program", [pytest.param(STEPS, id="steps"), pytest.param(TRAIN, id="rewards", marks=pytest.mark.slow)]
+)
+def test_parameters_do_not_depend_on_the_number_of_devices(program):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    result = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, env=environment, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300
+    )
     assert result.returncode == 0 and result.stdout == "equal\n", result.stderr[-3000:]
 
 

@@ -19,10 +19,10 @@ A row maps names to numbers (server_state: to a word). Every place gets the same
 | compilations | programs that XLA compiled for this process or found compiled; stands still after the first updates |
 | captions_seen | distinct messages met by this process |
 | labels_held | labels in hand for this model and prompt |
-| labels_asked | messages put to the LLM server |
+| labels_asked | messages, or pairs, put to the LLM server |
 | answers_unreadable | answers without a label |
 | requests_failed | requests that failed, each try counted |
-| labels_backlog | messages that wait to be asked |
+| labels_backlog | messages, or pairs, that wait to be asked |
 | server_state | what is known of the LLM server, a word; only in the JSONL file and the view |
 | loss/<name> | terms of the loss and their companions, of the last update |
 | reward/<name> | metrics of the reward type's own learning |

@@ -3,7 +3,15 @@
 import dataclasses
 from typing import Any
 
-from oni_jax.config import AnnotationConfig, EnvConfig, NetworkConfig, UserError, check_values, setting
+from oni_jax.config import (
+    AnnotationConfig,
+    EnvConfig,
+    NetworkConfig,
+    UserError,
+    check_annotation,
+    check_values,
+    setting,
+)
 
 _COUNT = "[1, inf)"
 _SEED = "[0, 2147483648)"
@@ -122,9 +130,18 @@ class TrainReward:
         return NetworkConfig(**dataclasses.asdict(self.network))
 
 
+def check_collect(config: CollectPairs) -> None:
+    """Raises UserError: the first value that can't be."""
+    check_values(config)
+    length, longest = config.collection.subepisode_length, config.env.max_episode_steps
+    if length > longest:
+        raise UserError(f"--subepisode_length {length}: no episode is longer than --max_episode_steps {longest}")
+
+
 def check_annotate(config: AnnotatePairs) -> None:
     """Raises UserError: the first value that can't be."""
     check_values(config)
+    check_annotation(config.annotation)
     preference = config.preference
     if preference.chunk_number >= preference.n_annotation_chunks:
         raise UserError(

@@ -37,7 +37,7 @@ class PairDataset:
         self.directory = directory
         self._arrays = {key: open_array(self.path(key)) for key in keys}
         first = self._arrays[keys[0]]
-        self.num_pairs = len(first)
+        self.num_pairs = first.shape[0] if first.ndim else 0
         for key, array in self._arrays.items():
             self._check_shape(key, array)
         lengths = {key: array.shape[2] for key, array in self._arrays.items() if key.startswith(DATA)}

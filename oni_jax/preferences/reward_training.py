@@ -79,7 +79,10 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
         told = {name: value for name, value in accuracies.items() if np.isfinite(value)}
         notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": told}
-        save_reward_model(folder, epoch, model, notes)
+        try:
+            save_reward_model(folder, epoch, model, notes)
+        except OSError as error:
+            raise UserError(f"{folder} can't be written ({error.strerror}); choose another --train_dir") from None
     if stop:
         saved = "the last whole epoch's model is" if holds_reward_model(folder) else "no epoch is whole: no model is"
         print(f"{stop.reason}: {saved} in {folder}", flush=True)

@@ -42,7 +42,10 @@ class Reward:
         return raw
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
-        """What the LLM should be asked because of this batch, newest last; called once a batch. Repeats do no harm."""
+        """What the LLM should be asked because of this batch, newest last; called once a batch.
+
+        Items that were asked for before do no harm.
+        """
         del captions
         return ()
 

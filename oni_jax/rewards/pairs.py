@@ -35,6 +35,7 @@ class PairDraws:
         self._labels: dict[Item, int] = {}  # UNKNOWN: asked in vain
         self._waiting: dict[Item, list[Rows]] = {}  # one row a draw, without its label
         self._ids: dict[bytes, int] = {}
+        self._num_ids = 0
         self._num_batches = 0
 
     def waiting(self) -> list[Item]:
@@ -58,9 +59,8 @@ class PairDraws:
         messages = [captions.messages[number] for number in captions.index.ravel()[places]]
         if not _in_order(*messages):  # each pair is asked about in one order
             messages, places = messages[::-1], places[::-1]
-        size = captions.index.size
-        row = {name: captions.observations[name].reshape(size, -1)[places] for name in self._names}
-        row = {name: x.reshape(2, *captions.observations[name].shape[2:]) for name, x in row.items()}
+        steps = np.unravel_index(places, captions.index.shape)
+        row = {name: captions.observations[name][steps] for name in self._names}
         row["message"] = message_array(messages)
         item = tuple(messages)
         label = TIE if messages[0] == messages[1] else self._labels.get(item)
@@ -79,8 +79,14 @@ class PairDraws:
         return rows
 
     def _labelled(self, item: Item, row: Rows, label: int) -> Rows:
-        ids = [self._ids.setdefault(message, len(self._ids)) for message in item]
+        ids = [self._id_of(message) for message in item]
         return {**row, "id": np.array(ids, np.int32), "label": np.int32(label)}  # type: ignore[dict-item]
+
+    def _id_of(self, message: bytes) -> int:
+        if message not in self._ids:
+            self._ids[message] = self._num_ids
+            self._num_ids += 1
+        return self._ids[message]
 
     def save(self) -> dict[str, np.ndarray]:
         """The pairs that wait, and how far the draws are."""
@@ -93,6 +99,7 @@ class PairDraws:
         self._num_batches = int(saved["num_batches"][0])
         for messages, ids in zip(saved.get("rows_message", ()), saved.get("rows_id", ())):
             self._ids.update(zip(_texts(messages), ids.tolist()))
+        self._num_ids = 1 + max(self._ids.values(), default=-1)  # rows that gave way may have had more: theirs are free
         names = [name for name in saved if name.startswith("waiting_")]
         for i in range(len(saved.get("waiting_message", ()))):
             row = {name.removeprefix("waiting_"): np.asarray(saved[name][i]) for name in names}

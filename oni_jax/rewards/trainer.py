@@ -79,6 +79,7 @@ class RewardTrainer:
         self._dataset = DataSet(columns, config.reward_dataset_size, replicas)
         self._seed = seed
         self._num_steps = 0
+        self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
         self._metrics: Mapping[str, Array] = {}
 
         def step(state: ModelState, columns: PyTree, position: Array, device: Array) -> tuple[ModelState, PyTree]:
@@ -103,11 +104,15 @@ class RewardTrainer:
     def append(self, rows: Rows) -> None:
         """Labelled rows that came; gradient steps fall due."""
         self._dataset.append(rows)
-        self._schedule.labels_came(self._dataset.num_appended)
+        self._schedule.labels_came(self._num_rows())
 
     def update_came(self) -> None:
         """The policy was updated."""
-        self._schedule.update_came(self._dataset.num_appended)
+        self._schedule.update_came(self._num_rows())
+
+    def _num_rows(self) -> int:
+        """All that ever came."""
+        return self._num_given_way + self._dataset.num_appended
 
     @property
     def num_owed(self) -> int:
@@ -127,17 +132,18 @@ class RewardTrainer:
     def metrics(self) -> Mapping[str, Array]:
         """Of the newest gradient step, and counts."""
         counts = {"gradient_steps": self._num_steps, "gradient_steps_due": self.num_owed}
-        return {**self._metrics, **counts, "dataset_rows": self._dataset.num_appended}
+        return {**self._metrics, **counts, "dataset_rows": self._num_rows()}
 
     def save(self) -> dict[str, np.ndarray]:
         """What the device's state does not hold."""
         rows = self._dataset.save() if self._dataset.size else {}
-        counters = np.array([self._num_steps, self._schedule.num_owed])
+        counters = np.array([self._num_steps, self._schedule.num_owed, self._num_rows()])
         return {"counters": counters, **{f"rows_{name}": column for name, column in rows.items()}}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, into a trainer that has no rows."""
+        self._num_steps, self._schedule.num_owed, num_rows = (int(number) for number in saved["counters"])
         rows = {name.removeprefix("rows_"): x for name, x in saved.items() if name.startswith("rows_")}
         if rows:
             self._dataset.restore(rows)
-        self._num_steps, self._schedule.num_owed = (int(number) for number in saved["counters"])
+        self._num_given_way = num_rows - self._dataset.num_appended

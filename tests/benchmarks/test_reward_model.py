@@ -96,6 +96,7 @@ def quick_compiling():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_from_the_messages_not_held_out(answered, quick_compiling, monkeypatch):
     def train(model, secs: float) -> float:
         for _ in range(20):

@@ -118,3 +118,18 @@ def test_saved_and_restored_it_draws_the_same_and_still_waits():
     for mine, theirs in zip(answer(draws, 0), answer(other, 0), strict=True):
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine if name != "id")
         assert (mine["id"][0] == mine["id"][1]) == (theirs["id"][0] == theirs["id"][1])
+
+
+def test_numbers_of_messages_stay_their_own_when_early_rows_have_given_way():
+    draws = draws_of()
+    rows = draws.ingest([]) + draws.draw(captions_of(TEXTS[:6]))
+    rows += answer(draws, 1)
+    other = draws_of()
+    held = {f"rows_{name}": np.stack([row[name] for row in rows[-2:]]) for name in rows[0]}  # of many, two are left
+    other.restore({**draws.save(), **held})
+    for seed in range(5):
+        rows = rows[-2:] + other.draw(captions_of(TEXTS[:12], seed)) + answer(other, 0)
+        numbers = {}
+        for row in rows:
+            for side in (0, 1):
+                assert numbers.setdefault(int(row["id"][side]), text(row, side)) == text(row, side)

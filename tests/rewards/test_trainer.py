@@ -95,3 +95,15 @@ def test_no_more_than_one_program_is_compiled_while_the_data_set_grows():
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert not [name for name in events if "backend_compile" in name]
+
+
+def test_a_resumed_run_knows_how_many_labels_came():
+    settings = dict(reward_dataset_size=10, reward_model_few_labels=15)
+    trainer, other = trainer_of(**settings), trainer_of(**settings)
+    for _ in range(4):
+        trainer.append(numbers(5))
+    other.restore(trainer.save())
+    assert other.metrics()["dataset_rows"] == 20
+    other._schedule.num_owed = 0
+    other.append(numbers(1))
+    assert other.num_owed == 0  # no burst: enough are held
