@@ -23,7 +23,6 @@ PARTS = (
     "inference",
     "update",
     "reward",
-    "reward_model",
     "annotation",
     "end_to_end",
     "startup",
