@@ -81,7 +81,7 @@ class _Progress:
             parts += [f"{counts[name]:,} {text}" for name, text in texts.items() if counts[name]]
             parts += [f"waiting for the server ({self.annotator.problem})"] * bool(self.annotator.problem)
         if stop:
-            parts.append(f"{stop.reason}: the same command, without --ignore_existing, goes on from here")
+            parts.append(f"{stop.reason}: the same command goes on from here (without --ignore_existing)")
         print(", ".join(parts), flush=True)
 
 
