@@ -1,4 +1,4 @@
-"""What the programs beside the training have in common: command line, help, requests to stop, exit codes."""
+"""What the programs have in common: command line, help, requests to stop, exit codes."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Sequence
 
 from launch import flags
-from oni_jax.config import UserError
+from launch.program import run_program
+from oni_jax.config import Config
 from oni_jax.runtime import StopRequest, use_large_pages
 
 
@@ -14,26 +15,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done or stopped by a signal, 2 bad input (one line on stderr), 130 interrupted twice.
     """
-    words = sys.argv[1:] if argv is None else argv
-    if flags.wants_help(words):
-        print(flags.help_text("python -m launch.train"))
-        return 0
-    if argv is None:
+    if argv is None and not flags.wants_help(sys.argv[1:]):
         use_large_pages()
-    stop = StopRequest()
-    try:
-        with stop.installed():
-            config = flags.parse(words)
-            flags.check(config)
-            from oni_jax import system  # brings JAX, which takes seconds: mistakes are told before
+    return run_program("train", argv, flags.TRAINING, flags.check, _run)
 
-            return system.run(config, stop)
-    except UserError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted twice: left at once", file=sys.stderr)
-        return 130
+
+def _run(config: Config, stop: StopRequest) -> int:
+    from oni_jax import system  # brings JAX, which takes seconds: mistakes are told before
+
+    return system.run(config, stop)
 
 
 if __name__ == "__main__":

@@ -404,7 +404,7 @@ def check_config(config: Config) -> None:
     check_values(config)
     _check_batches(config.learner)
     _check_actors(config.actors)
-    _check_network(config.network)
+    check_network(config.network)
     check_annotation(config.annotation)
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
@@ -433,7 +433,8 @@ def _check_actors(actors: ActorConfig) -> None:
         )
 
 
-def _check_network(network: NetworkConfig) -> None:
+def check_network(network: NetworkConfig) -> None:
+    """Raises UserError: parts of an encoder that don't go together."""
     if network.use_crop and not network.use_blstats:
         raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
 

@@ -41,6 +41,18 @@ def write_settings(config: Config, folder: str) -> None:
     os.replace(partial, _settings_path(folder))
 
 
+def read_settings(folder: str) -> Config:
+    """The settings of the run in a folder. Raises UserError when it holds none."""
+    path = _settings_path(folder)
+    try:
+        with open(path) as file:
+            return config_from_json(file.read())
+    except OSError as error:
+        raise UserError(f"--experiment: {path} can't be read ({error.strerror}); name a training run") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
 def _settings_path(folder: str) -> str:
     return os.path.join(folder, "config.json")
 

@@ -14,14 +14,14 @@ from oni_jax.annotation.prompts import goal_text, load_prompt
 from oni_jax.checkpointing import restore_reward
 from oni_jax.config import Config, UserError
 from oni_jax.envs.registry import env_spec
+from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
-from oni_jax.preferences.dataset import FIRST, TIE, PairDataset
-from oni_jax.preferences.players import run_config
+from oni_jax.preferences.dataset import PairDataset
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.messages import MESSAGE_SIZE, message_array
 from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
-from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree, Trajectory
+from oni_jax.types import FIRST, TIE, Annotation, Array, CaptionBatch, EnvSpec, PyTree, Trajectory
 
 NUM_SCORED_AT_ONCE = 1024
 NUM_PAIRS_READ_AT_ONCE = 4096
@@ -61,7 +61,7 @@ def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
     Raises:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
-    config = run_config(folder)
+    config = read_settings(folder)
     spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
     reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
     if type(reward) is Reward:

@@ -36,17 +36,10 @@ class Replicas:
         """`make()` on every device: leaves [L, ...]."""
         return self._map(lambda _: make(), in_axes=0)(np.zeros(len(self)))
 
-    def updater(self, update: Callable[..., PyTree]) -> Callable[..., PyTree]:
-        """run(copies, *arguments) -> copies: `update` on every device's copy, with the same arguments, in place."""
-        mapped: dict[int, Callable] = {}
-
-        def run(copies: PyTree, *arguments: Any) -> PyTree:
-            count = len(arguments)
-            if count not in mapped:
-                mapped[count] = self._map(update, in_axes=(0, *(None,) * count), donate_argnums=0)
-            return self._wait(mapped[count](copies, *arguments))
-
-        return run
+    def updater(self, update: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
+        """run(copies, argument) -> copies: `update` on every device's copy, with the same argument, in place."""
+        mapped = self._map(update, in_axes=(0, None), donate_argnums=0)
+        return lambda copies, argument: self._wait(mapped(copies, argument))
 
     def stepper(self, step: Callable[[PyTree, PyTree, Any, Array], PyTree]) -> Callable[[PyTree, PyTree, Any], PyTree]:
         """run(state, copies, argument) -> result, on the first device.

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 Array = Any
 PyTree = Any
 
-UNKNOWN = 3  # the label of an item that got no answer
+# Labels of pairs: which is better. UNKNOWN, of any item: it got no answer.
+FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3
 
 
 class ArraySpec(NamedTuple):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY
+from oni_jax.types import FIRST, SECOND, TIE
 
 HELPFUL, UNHELPFUL = "FOO", "BAR"
 LABEL_WORDS: Mapping[str, tuple[str, ...]] = {  # by kind of prompt; a word's place is its label
     "classification": (UNHELPFUL, HELPFUL),
     "ranking": ("1", "2", "None"),
 }
-TIE = 2
 MAX_TEXT_CHARS = 100_000
 
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
@@ -26,7 +26,7 @@ _DENIED = re.compile(
     r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
 )
 _DENIAL_CHARS = 24
-_PREFERENCES = {"1": 0, "2": 1, "NONE": TIE, "NULL": TIE}
+_PREFERENCES = {"1": FIRST, "2": SECOND, "NONE": TIE, "NULL": TIE}
 # "1 or 2", "1/2": a list of what might be said. Bounded, as all that is searched for in a server's text.
 _OR_BEFORE = re.compile(r"\bor[\W_]{0,8}$", re.I)
 _OR_AFTER = re.compile(r"[\W_]{0,8}or\b|\s{0,3}[/|]\s{0,3}(?:[12]|none|null)\b", re.I)

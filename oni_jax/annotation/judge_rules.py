@@ -11,7 +11,7 @@ clauses that say no ("never", "not", "avoid") aside; without any it is the defau
 import re
 from collections.abc import Mapping
 
-from oni_jax.annotation.answers import TIE
+from oni_jax.types import TIE
 
 # What a message may tell of: a pattern found anywhere in it, and words for the answer.
 EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from oni_jax.annotation.address import check_server
 from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller, Store
@@ -21,8 +20,6 @@ from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import ChildError, start_child, stop_child
 from oni_jax.types import UNKNOWN, Annotation
-
-__all__ = ["AnnotationService", "check_server"]
 
 STATS_SECS = 0.25
 GRACE_SECS = 5.0  # for answers in flight when the service is closed

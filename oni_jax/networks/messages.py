@@ -13,6 +13,7 @@ from oni_jax.networks.initializers import uniform
 from oni_jax.networks.precision import Dense, add_bias
 from oni_jax.types import Array
 
+MESSAGE_SIZE = 256  # bytes of a message as networks see it, zero padded; NLE's
 NUM_CHARACTERS = 256
 PADDING = 0  # this character's embedding is and stays zero
 POOL_SIZE = 3

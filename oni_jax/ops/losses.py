@@ -4,7 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from oni_jax.types import Array
+from oni_jax.types import TIE, Array
 
 
 def masked_mean(x: Array, mask: Array) -> Array:
@@ -68,11 +68,11 @@ def ranking_loss(rewards: Array, labels: Array) -> Array:
     """
     chex.assert_shape(rewards, (*labels.shape, 2))
     log_probs = jax.nn.log_softmax(rewards)
-    targets = jnp.where(labels[:, None] == 2, 0.5, jax.nn.one_hot(labels, 2))
-    return masked_mean(-jnp.sum(targets * log_probs, axis=-1), labels <= 2)
+    targets = jnp.where(labels[:, None] == TIE, 0.5, jax.nn.one_hot(labels, 2))
+    return masked_mean(-jnp.sum(targets * log_probs, axis=-1), labels <= TIE)
 
 
 def ranking_accuracy(rewards: Array, labels: Array) -> Array:
     """Share of the pairs without ties whose better one has the higher reward; arguments as of `ranking_loss`."""
     chex.assert_shape(rewards, (*labels.shape, 2))
-    return masked_mean(((rewards[:, 1] > rewards[:, 0]) == labels).astype(jnp.float32), labels <= 1)
+    return masked_mean(((rewards[:, 1] > rewards[:, 0]) == labels).astype(jnp.float32), labels < TIE)

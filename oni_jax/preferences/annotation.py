@@ -13,11 +13,12 @@ from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.preferences.annotators import RULES, file_name, wanted_keys
 from oni_jax.preferences.config import AnnotatePairs, PreferenceConfig
-from oni_jax.preferences.dataset import TIE, PairDataset
+from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.descriptions import describe_pairs
 from oni_jax.preferences.llm_annotator import LlmAnnotator
 from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
 from oni_jax.runtime import Every, StopRequest
+from oni_jax.types import TIE
 
 ROWS_AT_ONCE = 4096  # described at a time
 PROGRESS_SECS = 5.0

@@ -8,7 +8,8 @@ import numpy as np
 
 from oni_jax.config import AnnotationConfig
 from oni_jax.preferences.config import PreferenceConfig
-from oni_jax.preferences.dataset import FIRST, SECOND, TIE, PairDataset
+from oni_jax.preferences.dataset import PairDataset
+from oni_jax.types import FIRST, SECOND, TIE
 
 
 def wanted_keys(preference: PreferenceConfig) -> list[str]:

@@ -12,9 +12,10 @@ from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.nethack import NetHackVectorEnv
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.envs.tasks import nethack
+from oni_jax.experiment import read_settings
 from oni_jax.preferences.config import CollectionConfig, CollectPairs
 from oni_jax.preferences.dataset import create_dataset
-from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player, run_config
+from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player
 from oni_jax.runtime import Every, StopRequest
 
 STEPS_A_SUBEPISODE, STEPS_A_GAME = 10, 500
@@ -77,7 +78,7 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
     collection, env_config = config.collection, config.env
     rng = np.random.default_rng(collection.seed)
     folder = os.path.join(collection.train_dir, collection.experiment)
-    run = run_config(folder) if collection.policy == "checkpoint" else None
+    run = read_settings(folder) if collection.policy == "checkpoint" else None
     with_glyphs = False
     if run:
         env_config = dataclasses.replace(env_config, view=run.env.view)

@@ -9,6 +9,7 @@ from oni_jax.config import (
     NetworkConfig,
     UserError,
     check_annotation,
+    check_network,
     check_values,
     setting,
 )
@@ -161,8 +162,7 @@ def check_train_reward(config: TrainReward) -> None:
     """Raises UserError: the first value that can't be."""
     check_values(config)
     network = config.encoder()
-    if network.use_crop and not network.use_blstats:
-        raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
+    check_network(network)
     if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
         raise UserError("the reward model sees nothing: give it a message model, --use_blstats or --use_glyphs")
     if any(part in ("", ".", "..") for part in config.training.experiment.split("/")):

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.types import UNKNOWN
+from oni_jax.types import FIRST, UNKNOWN
 
 DATA, INFO, PREFERENCE = "data", "info", "preference"
-FIRST, SECOND, TIE = 0, 1, 2
 MIN_BLSTATS = 22  # statistics up to the hunger
 
 

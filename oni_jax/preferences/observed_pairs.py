@@ -9,11 +9,11 @@ import numpy as np
 from oni_jax.config import UserError
 from oni_jax.envs.nethack import BLSTATS_SCALE, VECTOR_OBS_BOUND
 from oni_jax.networks.glyphs import RankingNetwork
+from oni_jax.networks.messages import MESSAGE_SIZE
 from oni_jax.networks.ragged import map_distinct_messages, map_messages
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.types import Array, PyTree
 
-MESSAGE_SIZE = 256
 PAIRS_AT_ONCE = 512
 Batch = Mapping[str, np.ndarray]  # leaves [n, 2, L, ...]
 SOURCES = {"message": "data/message", "vector_obs": "data/blstats", "hero_xy": "data/blstats", "glyphs": "data/glyphs"}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.checkpointing import restore_params
-from oni_jax.config import Config, UserError, config_from_json
+from oni_jax.config import Config
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.nethack import NetHackVectorEnv
@@ -109,18 +109,6 @@ class ScriptedPlayer:
             self._heading[i] = ways[self._rng.integers(len(ways))]
         way = self._heading[i]
         return STEPS[way] if beside[way] in CLOSED_DOORS else RUNS[way]
-
-
-def run_config(folder: str) -> Config:
-    """The settings of a training run. Raises UserError when the folder holds none."""
-    path = os.path.join(folder, "config.json")
-    try:
-        with open(path) as file:
-            return config_from_json(file.read())
-    except OSError as error:
-        raise UserError(f"--experiment: {path} can't be read ({error.strerror}); name a training run") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> Player:

@@ -17,11 +17,11 @@ from oni_jax.ops.losses import ranking_accuracy, ranking_loss
 from oni_jax.ops.moments import Moments, normalise
 from oni_jax.preferences.annotators import better
 from oni_jax.preferences.config import TrainReward
-from oni_jax.preferences.dataset import TIE, PairDataset
+from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, holds_reward_model, save_reward_model
 from oni_jax.runtime import Every, StopRequest
-from oni_jax.types import UNKNOWN, Array, PyTree
+from oni_jax.types import TIE, UNKNOWN, Array, PyTree
 
 TRAINING_SHARE = 0.8
 ADAM_EPS = 1e-8

@@ -13,7 +13,7 @@ from oni_jax.networks.ragged import map_distinct_messages, map_messages
 from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Item, Reward
-from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array
+from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array, message_texts
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
 from oni_jax.types import UNKNOWN, Annotation, Array, ArraySpec, CaptionBatch, PyTree, Trajectory
 
@@ -78,7 +78,7 @@ class ClassificationReward(Reward):
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         self._trainer.restore(saved)
-        self._labelled.update(row.tobytes().rstrip(b"\0") for row in saved.get("rows_message", ()))
+        self._labelled.update(message_texts(saved.get("rows_message", ())))
 
     def _loss(self, params: PyTree, rows: Mapping[str, Array], dropout: Noise) -> tuple[Array, Mapping[str, Array]]:
         def read(messages: Array) -> Array:

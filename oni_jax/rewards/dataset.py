@@ -57,7 +57,7 @@ class DataSet:
             places = numbers % self._capacity
             block = {name: column[places] for name, column in self._host.items()}
             places[numbers >= self.num_appended] = self._capacity  # written nowhere
-            self._device = self._write(self._device, block, places.astype(np.int32))
+            self._device = self._write(self._device, (block, places.astype(np.int32)))
         self._num_uploaded = self.num_appended
         return self._device
 
@@ -71,5 +71,6 @@ class DataSet:
         self.append({name: saved[name][-self._capacity :] for name in self._columns})
 
 
-def _write_rows(columns: PyTree, block: PyTree, places: np.ndarray) -> PyTree:
+def _write_rows(columns: PyTree, rows: PyTree) -> PyTree:
+    block, places = rows
     return {name: column.at[places].set(block[name], mode="drop") for name, column in columns.items()}

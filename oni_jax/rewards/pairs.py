@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.rewards.base import Item
-from oni_jax.rewards.messages import message_array
-from oni_jax.types import UNKNOWN, Annotation, CaptionBatch
+from oni_jax.rewards.messages import message_array, message_texts
+from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch
 
 NUM_PAIRS_PER_BATCH = 10
-TIE = 2
 
 Rows = dict[str, np.ndarray]
 
@@ -98,21 +97,17 @@ class PairDraws:
         """The inverse of `save`; also takes the rows of the data set, from which it learns the messages' numbers."""
         self._num_batches = int(saved["num_batches"][0])
         for messages, ids in zip(saved.get("rows_message", ()), saved.get("rows_id", ())):
-            self._ids.update(zip(_texts(messages), ids.tolist()))
+            self._ids.update(zip(message_texts(messages), ids.tolist()))
         self._num_ids = 1 + max(self._ids.values(), default=-1)  # rows that gave way may have had more: theirs are free
         names = [name for name in saved if name.startswith("waiting_")]
         for i in range(len(saved.get("waiting_message", ()))):
             row = {name.removeprefix("waiting_"): np.asarray(saved[name][i]) for name in names}
-            self._waiting.setdefault(tuple(_texts(row["message"])), []).append(row)
+            self._waiting.setdefault(tuple(message_texts(row["message"])), []).append(row)
 
 
 def stack(rows: Sequence[Mapping[str, np.ndarray]]) -> Rows:
     """Rows as columns."""
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def _texts(messages: np.ndarray) -> list[bytes]:
-    return [message.tobytes().rstrip(b"\0") for message in np.asarray(messages, np.uint8)]
 
 
 def _in_order(first: bytes, second: bytes) -> bool:

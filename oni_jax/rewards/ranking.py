@@ -16,7 +16,7 @@ from oni_jax.rewards.base import Item, Reward
 from oni_jax.rewards.pairs import PairDraws, stack
 from oni_jax.rewards.scoring import ObservationScorer
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
+from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
 
 MAX_GRAD_NORM = 10.0
 
@@ -122,4 +122,4 @@ class RankingReward(Reward):
         rewards = rewards.reshape(-1, 2)
         loss = losses.ranking_loss(rewards, rows["label"])
         accuracy = losses.ranking_accuracy(rewards, rows["label"])
-        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": jnp.mean(rows["label"] == 2)}
+        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": jnp.mean(rows["label"] == TIE)}

@@ -1,11 +1,15 @@
 """The reward types by name. A new one is its file and a line here."""
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import Config, NetworkConfig, UserError
 from oni_jax.rewards.base import Reward
 from oni_jax.types import EnvSpec
+
+if TYPE_CHECKING:  # it brings JAX
+    from oni_jax.preferences.reward_model import RewardModel
 
 GoalText = Callable[[], str]
 
@@ -50,16 +54,20 @@ def _ranking(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
 
 
 def _motif(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
-    from oni_jax.preferences.reward_model import load_reward_model
     from oni_jax.rewards.motif import MotifReward
 
-    return MotifReward(config.reward, spec, load_reward_model(config.reward.reward_dir), threshold(config))
+    return MotifReward(config.reward, spec, _reward_model(config.reward.reward_dir), threshold(config))
+
+
+@functools.lru_cache(maxsize=1)  # its network is asked for first, then the model itself
+def _reward_model(folder: str) -> "RewardModel":
+    from oni_jax.preferences.reward_model import load_reward_model
+
+    return load_reward_model(folder)
 
 
 def _motif_network(config: Config) -> NetworkConfig:
-    from oni_jax.preferences.reward_model import load_reward_model
-
-    return load_reward_model(config.reward.reward_dir).network
+    return _reward_model(config.reward.reward_dir).network
 
 
 def _cosine(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
