@@ -12,7 +12,9 @@ import jax
 import numpy as np
 
 from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool, num_workers
+from oni_jax.actors.pool import ActorPool, num_workers
+from oni_jax.actors.process_pool import ProcessPool
+from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.prompts import goal_text
 from oni_jax.annotation.service import AnnotationService

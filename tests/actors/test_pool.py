@@ -8,8 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from oni_jax.actors import pool as pool_module
-from oni_jax.actors.pool import ActorPool, ProcessPool, SerialPool
+from oni_jax.actors import process_pool as process_pool_module
+from oni_jax.actors.pool import ActorPool
+from oni_jax.actors.process_pool import ProcessPool
+from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.config import EnvConfig
 from oni_jax.envs.registry import env_spec, make_vector_env
@@ -89,7 +91,7 @@ def test_an_actor_that_raises_sends_its_traceback(process_pool):
 
 
 def test_a_hanging_actor_is_told(process_pool, monkeypatch):
-    monkeypatch.setattr(pool_module, "HANG_SECS", 1.0)
+    monkeypatch.setattr(process_pool_module, "HANG_SECS", 1.0)
     process, _ = process_pool._children[0]
     os.kill(process.pid, signal.SIGSTOP)
     process_pool.dispatch(0, 0, 0)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.actors.pool import SerialPool
+from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.config import EnvConfig, NetworkConfig
