@@ -11,4 +11,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 # How long an input takes to draw says something of the machine, nothing of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Fuzzing: pytest --hypothesis-profile long tests/annotation/test_fuzzing.py (tests must not set max_examples).
+settings.register_profile("long", settings.get_profile("any machine"), max_examples=20_000)
 settings.load_profile("any machine")
