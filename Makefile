@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 TRAIN_FLAGS := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
 	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1 --train_for_seconds 300
 
-.PHONY: train test test-slow setup clean
+.PHONY: train test test-slow test-servers setup clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
@@ -21,6 +21,9 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slow $(ARGS)
+
+test-servers: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m servers -s -rs $(ARGS)
 
 setup: $(INSTALLED)
 

@@ -1,0 +1,48 @@
+"""Real servers, each with the tiny model. FastChat's tests are skipped where it can't be installed."""
+
+import subprocess
+
+import pytest
+
+from oni_jax.rewards.label_store import LabelStore
+from tests.servers import fastchat, llama_cpp
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_built():
+    llama_cpp.build()
+
+
+@pytest.fixture(scope="session")
+def fastchat_installed():
+    try:
+        fastchat.install()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"FastChat can't be installed here: {error}")
+
+
+@pytest.fixture(params=["llama_cpp", "fastchat"])
+def server_class(request):
+    """The class of one server, and of the other."""
+    if request.param == "llama_cpp":
+        request.getfixturevalue("llama_cpp_built")
+        return llama_cpp.LlamaServer
+    request.getfixturevalue("fastchat_installed")
+    return fastchat.FastChat
+
+
+@pytest.fixture
+def server(server_class, tmp_path):
+    with server_class(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def llama_server(llama_cpp_built, tmp_path):
+    with llama_cpp.LlamaServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LabelStore(str(tmp_path / "labels.sqlite"))

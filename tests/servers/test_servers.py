@@ -1,0 +1,139 @@
+"""What must hold with each real server: nothing asked twice, nothing lost, training beside it."""
+
+import dataclasses
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from oni_jax.annotation.address import check_server
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.service import AnnotationService
+from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.types import UNKNOWN
+from tests.annotation.test_service import collect, wait_for
+from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
+from tests.servers.fastchat import FastChat
+from tests.servers.llama_cpp import LlamaServer
+from tests.servers.tiny_model import CONTEXT_SIZE
+
+pytestmark = pytest.mark.servers
+
+WAIT_SECS = 300.0
+ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(1000)]
+
+
+def config_of(server, **settings):
+    return AnnotationConfig(llm_server_addr=server.address, **{**server.settings, "llm_api": "completions", **settings})
+
+
+def num_labels(store, config):
+    return store.count(config.llm_model, load_prompt(config).digest)
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_each_message_is_labelled_exactly_once(server, store, api):
+    config, items = config_of(server, llm_api=api), ITEMS[: server.num_messages]
+    with closing(AnnotationService(config, store)) as service:
+        for _ in range(3):
+            service.submit(items)
+        annotations = collect(service, len(items), WAIT_SECS)
+    stats = service.stats()
+    assert service.poll() == [] and {annotation.item for annotation in annotations} == set(items)
+    assert {annotation.label for annotation in annotations} == {0, 1}
+    assert stats["labels_asked"] == stats["labels_held"] == num_labels(store, config) == len(items)
+    assert stats["requests_failed"] == stats["answers_unreadable"] == 0
+    if isinstance(server, LlamaServer):
+        assert server.num_prompts() == len(items)
+
+    with closing(AnnotationService(config, store)) as again:
+        again.submit(items)
+        assert set(collect(again, len(items))) == set(annotations)
+    assert again.stats()["labels_asked"] == 0
+
+
+def test_killed_and_started_again(server, store):
+    config, items = config_of(server, llm_max_in_flight=2, llm_batch_size=10), ITEMS[: server.num_messages]
+    with closing(AnnotationService(config, store)) as service:
+        service.submit(items)
+        annotations = wait_for(service, lambda stats: stats["labels_held"] >= len(items) // 4, WAIT_SECS)
+        server.kill()
+        annotations += wait_for(service, lambda stats: stats["state"] == "waiting for server", WAIT_SECS)
+        num_missing = len(items) - len(annotations)
+        assert num_missing > 0
+        server.start()
+        annotations += collect(service, num_missing, WAIT_SECS)
+    stats = service.stats()
+    assert service.poll() == [] and {annotation.item for annotation in annotations} == set(items)
+    assert UNKNOWN not in {annotation.label for annotation in annotations}
+    assert stats["labels_asked"] == num_labels(store, config) == len(items)
+
+
+def test_one_prompt_too_long_among_good_ones(server, store):
+    config = config_of(server, llm_max_retries=1)
+    good, too_long = ITEMS[:99], (b"x" * CONTEXT_SIZE,)
+    with closing(AnnotationService(config, store)) as service:
+        service.submit([*good[:50], too_long, *good[50:]])
+        annotations = collect(service, 100, WAIT_SECS)
+    assert {annotation.item for annotation in annotations if annotation.label == UNKNOWN} == {too_long}
+    stats = service.stats()
+    assert (stats["put_aside"], stats["labels_asked"]) == (1, 99) and num_labels(store, config) == 99
+    assert stats["failures/http_400"] == stats["requests_failed"]
+
+
+def test_wrong_key(server_class, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("RIGHT_KEY", "right-key")
+    monkeypatch.setenv("WRONG_KEY", "wrong-key")
+    with server_class(tmp_path, key="right-key") as server:
+        wrong = config_of(server, llm_api_key="env:WRONG_KEY", llm_required=True)
+        with closing(AnnotationService(wrong, store)) as service:
+            service.submit(ITEMS[:10])
+            wait_for(service, lambda stats: stats["state"] == "wrong key")
+        stats = service.stats()
+        assert num_labels(store, wrong) == stats["dropped"] == stats["put_aside"] == 0
+        assert "wrong-key" not in str(stats)
+        with pytest.raises(UserError, match="refuses the key"):
+            check_server(wrong)
+
+        right = dataclasses.replace(wrong, llm_api_key="env:RIGHT_KEY")
+        check_server(right)
+        with closing(AnnotationService(right, store)) as service:
+            service.submit(ITEMS[:10])
+            assert {annotation.item for annotation in collect(service, 10)} == set(ITEMS[:10])
+
+
+def labels_of_run(folder):
+    """How many labels a run has committed."""
+    path = folder / "labels.sqlite"
+    if not path.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return database.execute("SELECT count(*) FROM labels").fetchone()[0]
+    except sqlite3.OperationalError:  # the tables are being made
+        return 0
+
+
+@pytest.mark.parametrize("reward", ["online_cls", "online_motif"])
+def test_training(server, tmp_path, reward):
+    """The server is killed in mid-run, and comes back."""
+    if reward == "online_motif" and isinstance(server, FastChat):
+        pytest.skip("FastChat restricts no answer, and the tiny model knows no preferences")
+    address = f"--llm_server_addr={server.address}"
+    settings = [f"--{name}={value}" for name, value in {**server.settings, "llm_api": "completions"}.items()]
+    words = [*SMALL, *RETRIEVAL, f"--llm_reward_type={reward}", "--encoder_msg_model=lt_cnn_small", *settings]
+    folder = tmp_path / "run"
+    run = Launched(
+        "launch.train",
+        *[*words, address, f"--train_dir={tmp_path}", "--experiment=run", "--llm_required", "--train_for_seconds=45"],
+    )
+    run.wait_for(lambda: labels_of_run(folder) >= 5)
+    server.kill()
+    num_rows = len(rows(folder))
+    run.wait_for(lambda: len(rows(folder)) > num_rows + 5)
+    num_held = labels_of_run(folder)
+    server.start()
+    run.wait_for(lambda: labels_of_run(folder) > num_held)
+    output = run.finish()
+    assert run.process.returncode == 0, output
+    assert summary(folder)["env_steps"] > 2000 and run.leftovers() == []
