@@ -1,7 +1,9 @@
 """Checkpoints of a run: orbax writes arrays and JSON, nothing that could execute."""
 
+import io
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -13,6 +15,9 @@ import orbax.checkpoint as ocp
 from oni_jax.config import UserError
 from oni_jax.types import PyTree
 
+PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
+UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of what orbax writes before it is whole
+
 
 class Saved(NamedTuple):
     """What a checkpoint holds."""
@@ -20,45 +25,58 @@ class Saved(NamedTuple):
     state: PyTree  # the learner's TrainState
     reward: Mapping[str, np.ndarray]  # Reward.save()
     progress: Mapping[str, Any]  # counters, JSON
+    acting: Mapping[str, np.ndarray] = {}  # Lockstep.save(), where games can be saved
 
 
 class Checkpoints:
     """The checkpoints in a folder, each named by its number of environment steps.
 
-    Saving goes on in the background; a checkpoint that was not finished is not seen by `restore`.
+    Saving goes on in the background; a checkpoint that was not finished is not seen by `restore`, and removed.
+
+    Raises:
+        UserError: the folder can't be made or read.
     """
 
     def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
         logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
         self._directory = os.path.abspath(directory)
-        self._manager = ocp.CheckpointManager(
-            self._directory,
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep,
-                keep_time_interval=timedelta(seconds=milestone_secs) if milestone_secs else None,
-                cleanup_tmp_directories=True,
-            ),
-            item_handlers={
-                "state": ocp.StandardCheckpointHandler(),
-                "reward": ocp.StandardCheckpointHandler(),
-                "progress": ocp.JsonCheckpointHandler(),
-            },
-        )
+        try:
+            os.makedirs(self._directory, exist_ok=True)
+            self._remove_unfinished()
+            self._manager = ocp.CheckpointManager(
+                self._directory,
+                options=ocp.CheckpointManagerOptions(
+                    max_to_keep=keep,
+                    keep_time_interval=timedelta(seconds=milestone_secs) if milestone_secs else None,
+                ),
+                item_handlers={
+                    "state": ocp.StandardCheckpointHandler(),
+                    "reward": ocp.StandardCheckpointHandler(),
+                    "acting": ocp.StandardCheckpointHandler(),
+                    "progress": ocp.JsonCheckpointHandler(),
+                },
+            )
+        except OSError as error:
+            raise UserError(f"{self._directory} can't be used ({error.strerror}); choose another --train_dir") from None
 
     def save(self, step: int, saved: Saved) -> None:
         """Saves in the background; a step that is there already is left as it is.
 
         What fails is told in one line, and the checkpoints there are stay as they are: a full disk does not end a run.
         """
+        self._finish()
         if step in self._manager.all_steps():
             return
-        items = {"state": ocp.args.StandardSave(saved.state), "progress": ocp.args.JsonSave(dict(saved.progress))}
+        items = {"state": ocp.args.StandardSave(saved.state)}
         if saved.reward:
             items["reward"] = ocp.args.StandardSave(dict(saved.reward))
+        if saved.acting:
+            items["acting"] = ocp.args.StandardSave({"npz": _npz(saved.acting)})
+        items["progress"] = ocp.args.JsonSave({**saved.progress, PARTS: sorted(items)})
         try:
             self._manager.save(step, args=ocp.args.Composite(**items))
-        except Exception as error:  # of this save, or of the one before that went on in the background
-            self._warn(error)
+        except Exception as error:  # orbax and tensorstore raise many types
+            self._failed(error)
 
     def restore(self, like: PyTree) -> Saved | None:
         """The newest readable checkpoint, in the structure, shapes and types of `like`; None when there is none.
@@ -81,7 +99,7 @@ class Checkpoints:
         if errors:
             step, text = next(iter(errors.items()))
             raise UserError(
-                f"checkpoint {self._path(step)} can't be read ({text}): it is damaged or of another network; "
+                f"checkpoint {self.path(step)} can't be read ({text}): it is damaged or of another network; "
                 "move it away, or choose another --experiment"
             )
         return None
@@ -90,10 +108,16 @@ class Checkpoints:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         self._check_shapes(step, abstract)
         items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
-        if os.path.isdir(os.path.join(self._path(step), "reward")):
-            items["reward"] = ocp.args.StandardRestore()
+        for name in ("reward", "acting"):
+            if os.path.isdir(os.path.join(self.path(step), name)):
+                items[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**items))
-        return Saved(restored["state"], restored.get("reward") or {}, restored["progress"])
+        progress = dict(restored["progress"])
+        missing = set(progress.pop(PARTS, ())) - set(items)
+        if missing:
+            raise ValueError(f"{', '.join(sorted(missing))} is missing")
+        acting = _from_npz(restored["acting"]["npz"]) if "acting" in items else {}
+        return Saved(restored["state"], restored.get("reward") or {}, progress, acting)
 
     def _check_shapes(self, step: int, abstract: PyTree) -> None:
         """Tells a checkpoint of another network before any of it is read."""
@@ -104,24 +128,44 @@ class Checkpoints:
                 raise ValueError(f"{name} is {stored.get(name, 'absent')} there, {wanted.get(name, 'absent')} here")
 
     def _set_aside(self, step: int, text: str) -> None:
-        aside = f"{self._path(step)}.unreadable"
-        os.rename(self._path(step), aside)
+        aside = f"{self.path(step)}.unreadable"
+        while os.path.exists(aside):  # from an earlier time
+            aside += "~"
+        os.rename(self.path(step), aside)
         self._manager.reload()
         print(f"checkpoint {step} can't be read ({text}); moved to {aside}, going on from an older one", flush=True)
 
-    def _path(self, step: int) -> str:
+    def path(self, step: int) -> str:
+        """The folder of a checkpoint."""
         return os.path.join(self._directory, str(step))
 
     def close(self) -> None:
         """Waits for the save under way."""
-        try:
-            self._manager.wait_until_finished()
-        except Exception as error:
-            self._warn(error)
+        self._finish()
         self._manager.close()
 
-    def _warn(self, error: Exception) -> None:
+    def _finish(self) -> None:
+        """Waits for the save under way, and tells when it failed."""
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:  # orbax and tensorstore raise many types
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
         print(f"warning: a checkpoint in {self._directory} can't be written ({_reason(error)})", flush=True)
+        self._remove_unfinished()  # a full disk needs the room
+        self._manager.reload()
+
+    def _remove_unfinished(self) -> None:
+        for name in os.listdir(self._directory):
+            if UNFINISHED in name:
+                shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+
+def checkpoint_steps(directory: str) -> list[int]:
+    """Of the folders that have a checkpoint's name, the oldest first."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(os.path.join(directory, name)))
 
 
 def restore_params(directory: str, like: PyTree) -> tuple[int, PyTree]:
@@ -160,7 +204,7 @@ def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Map
 
 def _newest(directory: str, restore: Callable[[str], PyTree]) -> tuple[int, PyTree]:
     """The newest step for which `restore(path)` works, and what that gives."""
-    steps = sorted(int(name) for name in os.listdir(directory) if name.isdigit()) if os.path.isdir(directory) else []
+    steps = checkpoint_steps(directory)
     if not steps:
         raise UserError(f"{directory}: holds no checkpoint")
     logging.getLogger("absl").setLevel(logging.CRITICAL)
@@ -186,6 +230,18 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
         if stored.get(leaf) != shape:
             raise ValueError(f"{leaf} is {stored.get(leaf, 'absent')} there, {shape} here")
     return part
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Arrays of records, texts, and of no elements too, which orbax does not write, as one [n] uint8."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def _from_npz(content: np.ndarray) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(np.asarray(content).tobytes()), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:

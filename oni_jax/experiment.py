@@ -5,8 +5,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oni_jax.config import Config, UserError, changed, check_resume, config_from_json, config_to_json
+from oni_jax.config import Config, UserError, changed, check_resume, check_values, config_from_json, config_to_json
 from oni_jax.envs.registry import env_spec
+from oni_jax.files import write_whole
 
 
 @contextmanager
@@ -23,34 +24,42 @@ def open_experiment(config: Config) -> Iterator[str]:
     except OSError as error:
         raise UserError(f"--train_dir: {folder} can't be made ({error.strerror}); choose another") from None
     try:
-        # A lock on the folder itself: the kernel drops it however the process ends, and no file stays behind.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor, folder)
         _check_settings(config, folder)
         yield folder
-    except BlockingIOError:
-        raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
     finally:
         os.close(descriptor)
 
 
 def write_settings(config: Config, folder: str) -> None:
-    """Writes config.json, whole or not at all."""
-    partial = _settings_path(folder) + ".partial"
-    with open(partial, "w") as file:
-        file.write(config_to_json(config))
-    os.replace(partial, _settings_path(folder))
+    """Writes config.json, whole or not at all. Raises UserError when it can't be written."""
+    try:
+        write_whole(_settings_path(folder), config_to_json(config).encode())
+    except OSError as error:
+        path = _settings_path(folder)
+        raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None
 
 
 def read_settings(folder: str) -> Config:
     """The settings of the run in a folder. Raises UserError when it holds none."""
     path = _settings_path(folder)
     try:
-        with open(path) as file:
-            return config_from_json(file.read())
+        with open(path, "rb") as file:
+            config = config_from_json(file.read())
+        check_values(config)  # others may have written it
+        return config
     except OSError as error:
         raise UserError(f"--experiment: {path} can't be read ({error.strerror}); name a training run") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def _lock(descriptor: int, folder: str) -> None:
+    # A lock on the folder itself: the kernel drops it however the process ends, and no file stays behind.
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
 
 
 def _settings_path(folder: str) -> str:
@@ -62,12 +71,10 @@ def _check_settings(config: Config, folder: str) -> None:
         raise UserError(f"--train_dir: {folder} can't be written; choose another")
     if not os.path.exists(_settings_path(folder)):
         return
-    with open(_settings_path(folder)) as file:
-        text = file.read()
     try:
-        old = config_from_json(text)
+        old = read_settings(folder)
     except UserError as error:
-        raise UserError(f"{_settings_path(folder)}: {error}; move it away, or choose another --experiment") from None
+        raise UserError(f"{error}; move it away, or choose another --experiment") from None
     check_resume(old, config)
     if env_spec(old.env).num_actions != env_spec(config.env).num_actions:
         raise UserError(

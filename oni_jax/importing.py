@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.annotation.prompts import goal_text
-from oni_jax.checkpointing import Checkpoints, Saved
+from oni_jax.checkpointing import Checkpoints, Saved, checkpoint_steps
 from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec
@@ -51,7 +51,7 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
         params = import_params(policy.weights)
         config = _with_network(config, policy_settings(params))
     path = os.path.join(config.run.train_dir, config.run.experiment, "checkpoints")
-    if os.path.isdir(path) and os.listdir(path):
+    if checkpoint_steps(path):
         raise UserError(f"{os.path.dirname(path)} holds a run already; choose another --experiment")
     with open_experiment(config) as folder:
         saved = _fresh_run(config, params, classifier)

@@ -1,14 +1,21 @@
 """Checkpoints come back as they were saved; a damaged one is told, and an older one is used."""
 
+import os
 import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.checkpointing import Checkpoints, Saved
+from oni_jax.checkpointing import Checkpoints, Saved, restore_params
 from oni_jax.config import UserError
+from tests.full_disk import full_disk
 
 
 def saved(value: float) -> Saved:
@@ -134,3 +141,139 @@ def test_what_is_saved_may_be_overwritten_at_once(tmp_path):
     checkpoints.close()
     assert restored is not None
     np.testing.assert_array_equal(restored.state["x"], np.arange(1_000_000.0))
+
+
+def test_an_unreadable_one_is_set_aside_again(three):
+    for _ in range(2):
+        damage(three / "3")
+        newest = restore(three)
+        assert newest is not None
+        assert_equal(newest, saved(2))
+        checkpoints = Checkpoints(str(three), keep=2)
+        checkpoints.save(3, saved(3))
+        checkpoints.close()
+    assert len(list(three.glob("3.unreadable*"))) == 2
+
+
+def delete(path: pathlib.Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def empty(path: pathlib.Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.mkdir()
+    else:
+        path.write_bytes(b"")
+
+
+def halve(path: pathlib.Path) -> None:
+    if path.is_file():
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def test_a_half_deleted_one_is_read_whole_or_not_at_all(three, tmp_path_factory):
+    """Whichever of its files or folders is missing, empty or cut off."""
+    places = [three / "3", *sorted((three / "3").rglob("*"))]
+    num_set_aside = 0
+    for path in places:
+        for spoil in (delete, empty, halve):
+            copy = tmp_path_factory.mktemp("copy") / "checkpoints"
+            shutil.copytree(three, copy)
+            spoil(copy / path.relative_to(three))
+            newest = restore(copy)
+            set_aside = not (copy / "3").is_dir()
+            num_set_aside += set_aside
+            assert newest is not None, path
+            assert_equal(newest, saved(2 if set_aside else 3))
+    assert num_set_aside > len(places) / 2
+
+
+def test_strangers_in_the_folder_are_passed_over(three):
+    (three / "notes.txt").write_text("not a checkpoint")
+    (three / "7").write_text("not a folder")
+    (three / "best").mkdir()
+    (three / "²").mkdir()
+    (three / "9").mkdir()
+    newest = restore(three)
+    assert newest is not None
+    assert_equal(newest, saved(3))
+    checkpoints = Checkpoints(str(three), keep=2)
+    for step in (10, 11, 12):
+        checkpoints.save(step, saved(step))
+    checkpoints.close()
+    names = {path.name for path in three.iterdir()}
+    assert {"11", "12", "notes.txt", "best", "²"} <= names and not {"3", "10"} & names
+    newest = restore(three)
+    assert newest is not None
+    assert_equal(newest, saved(12))
+    assert restore_params(str(three), saved(0).state["params"])[0] == 12
+
+
+def test_a_file_in_the_folders_place_is_refused_in_a_line(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(UserError, match="checkpoints") as error:
+        Checkpoints(str(tmp_path / "checkpoints"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_full_disk_is_told_and_the_last_good_one_stays(three, capsys):
+    checkpoints = Checkpoints(str(three), keep=2)
+    with full_disk():
+        for step in (4, 5):
+            checkpoints.save(step, saved(step))
+        checkpoints.close()
+    told = capsys.readouterr()
+    assert told.out.count("\n") == told.out.count("can't be written") == 2 and told.err == ""
+    assert sorted(path.name for path in three.iterdir()) == ["2", "3"]
+    checkpoints = Checkpoints(str(three), keep=2)
+    with full_disk():
+        checkpoints.save(6, saved(6))
+        checkpoints.save(6, saved(6))  # waits for the first
+    checkpoints.save(7, saved(7))
+    checkpoints.close()
+    assert sorted(path.name for path in three.iterdir()) == ["3", "7"]
+    newest = restore(three)
+    assert newest is not None
+    assert_equal(newest, saved(7))
+
+
+def large(value: int) -> Saved:
+    state = {"params": {str(i): jnp.full((250_000,), float(value)) for i in range(8)}}
+    return Saved(state, {"table": np.full(100_000, value)}, {"counters": value})
+
+
+SAVER = textwrap.dedent("""
+    import itertools, sys
+    from oni_jax.checkpointing import Checkpoints
+    from tests.test_checkpointing import large
+    checkpoints = Checkpoints(sys.argv[1], keep=2)
+    newest = checkpoints.restore(large(0).state)
+    for step in itertools.count(newest.progress["counters"] + 1 if newest else 1):
+        checkpoints.save(step, large(step))
+""")
+
+
+def test_a_kill_while_saving_costs_only_what_was_not_finished(tmp_path):
+    for _ in range(2):
+        saver = subprocess.Popen(
+            [sys.executable, "-c", SAVER, str(tmp_path)], env={**os.environ, "JAX_PLATFORMS": "cpu"}
+        )
+        first = max(whole(tmp_path), default=0)
+        while len(whole(tmp_path)) < 2 or max(whole(tmp_path)) < first + 2 or not unfinished(tmp_path):
+            assert saver.poll() is None
+        saver.send_signal(signal.SIGKILL)
+        saver.wait()
+        expected = max(whole(tmp_path))
+        newest = restore(tmp_path, large(0))
+        assert newest is not None
+        assert_equal(newest, large(expected))
+        assert not unfinished(tmp_path)
+
+
+def whole(folder: pathlib.Path) -> list[int]:
+    return [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+
+
+def unfinished(folder: pathlib.Path) -> list[pathlib.Path]:
+    return list(folder.glob("*.orbax-checkpoint-tmp*"))

@@ -11,11 +11,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "oni_jax"
 
-EVERYWHERE = {"config", "types"}
+EVERYWHERE = {"config", "files", "types"}
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
     "config": set(),
     "types": set(),
+    "files": set(),
     "ops": set(),
     "networks": {"ops"},
     "envs": set(),
@@ -41,12 +42,14 @@ MAY_IMPORT = {
     "parallel": set(),
     "checkpointing": set(),
     "experiment": {"envs.registry"},
+    "lockstep": {"actors", "buffers", "inference", "learner"},
     "training": {
         "actors",
         "buffers",
         "checkpointing",
         "inference",
         "learner",
+        "lockstep",
         "metrics",
         "rewards.base",
         "runtime",
@@ -74,7 +77,7 @@ MAY_IMPORT = {
     },
     "evaluation": {"actors", "buffers", "checkpointing", "envs", "inference", "metrics", "networks", "runtime"},
 }
-WITHOUT_JAX = ("types", "config", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
+WITHOUT_JAX = ("types", "config", "files", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
 ABOVE_SYSTEM = ("launch", "benchmarks", "tests")
 
 

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from oni_jax import metrics
-from oni_jax.config import RunConfig
+from oni_jax.config import RunConfig, UserError
 from oni_jax.metrics.progress import LiveProgress, describe, secs_left
+from tests.full_disk import full_disk
 
 ROW = {
     "env_steps": 123_456,
@@ -75,18 +76,29 @@ def test_jsonl_rows_can_be_read_at_once(tmp_path):
     sink.close()
 
 
-def read_events(folder) -> dict[tuple[str, int], float]:
-    """(name, step) -> value, of the events files in a folder; each record is framed by lengths and checksums."""
+def events(folder) -> list:
+    """What the events files in a folder hold; each record is framed by its length and checksums."""
     from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.record_writer import masked_crc32c
 
-    values = {}
+    found = []
     for path in folder.glob("events.out.tfevents.*"):
         data = path.read_bytes()
         while data:
             length = int.from_bytes(data[:8], "little")
-            event = Event.FromString(data[12 : 12 + length])
+            record = data[12 : 12 + length]
+            sums = [int.from_bytes(data[at : at + 4], "little") for at in (8, 12 + length)]
+            assert sums == [masked_crc32c(data[:8]), masked_crc32c(record)]
+            found.append(Event.FromString(record))
             data = data[12 + length + 4 :]
-            values.update({(value.tag, event.step): value.simple_value for value in event.summary.value})
+    return found
+
+
+def read_events(folder) -> dict[tuple[str, int], float]:
+    """(name, step) -> value."""
+    values = {}
+    for event in events(folder):
+        values.update({(value.tag, event.step): value.simple_value for value in event.summary.value})
     return values
 
 
@@ -100,6 +112,35 @@ def test_files_of_an_experiment(tmp_path):
     events = read_events(tmp_path / "tensorboard")
     assert events["loss/policy", 10] == 0.5 and events["a", 20] == 2.0
     assert not any(name == "server_state" for name, _ in events)
+
+
+def test_a_resumed_run_hides_the_steps_that_come_again(tmp_path):
+    from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+
+    metrics.build_sinks(RunConfig(), tmp_path, first_step=500).close()
+    starts = [event.step for event in events(tmp_path / "tensorboard") if event.session_log.status == SessionLog.START]
+    assert starts == [500]
+
+
+def test_a_full_disk_loses_rows_and_nothing_else(tmp_path, capsys):
+    sinks = metrics.build_sinks(RunConfig(), tmp_path)
+    sinks.write(1, {"a": 1.0})
+    with full_disk(100):
+        for step in (2, 3, 4):
+            sinks.write(step, {f"value {i}": 1.0 for i in range(20)})
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2 and "metrics.jsonl" in told[0] and "tensorboard" in told[1]
+    sinks.write(5, {"a": 5.0})
+    assert capsys.readouterr().err.count("3 rows were lost") == 2
+    sinks.close()
+    assert lines_of(tmp_path / "metrics.jsonl") == [{"step": 1, "a": 1.0}, {"step": 5, "a": 5.0}]
+    assert read_events(tmp_path / "tensorboard") == {("a", 1): 1.0, ("a", 5): 5.0}
+
+
+def test_a_full_disk_at_the_start_is_told_in_a_line(tmp_path):
+    with full_disk(), pytest.raises(UserError, match="tensorboard") as error:
+        metrics.build_sinks(RunConfig(), tmp_path)
+    assert "\n" not in str(error.value)
 
 
 class FakeWandb(types.ModuleType):
@@ -188,6 +229,15 @@ def test_write_json_is_whole_or_not_at_all(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
 
 
+def test_a_full_disk_leaves_the_summary_of_before(tmp_path, capsys):
+    metrics.write_json(tmp_path / "summary.json", {"a": 1})
+    with full_disk(5):
+        metrics.write_json(tmp_path / "summary.json", {"a": 2})
+    assert capsys.readouterr().err.count("\n") == 1
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"a": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
+
+
 def test_rate_is_that_of_the_window():
     meter = metrics.RateMeter(window_secs=10)
     assert meter.update(0, now_secs=0) == 0
@@ -224,9 +274,14 @@ def test_plain_lines_say_it_all():
     view.close()
     assert stream.getvalue().count("\n") == 1
     shown = ("123,456", "12.3%", "1,020", "990", "33.21", "12 episodes", "100 held", "141 asked", "2 unreadable")
-    shown += ("1 failed", "37 waiting", "server up", "learner for games 31%", "lag 1.3", "0:02:05 gone", "left")
+    shown += ("1 failed", "server up, 37 queued, ", "learner for games 31%", "lag 1.3", "0:02:05 gone", "left")
     for text in shown:
         assert text in stream.getvalue(), text
+
+
+def test_a_missing_server_is_told():
+    shown = dict(describe({**ROW, "server_state": "waiting for server"}, RunConfig()))
+    assert shown["labels"].startswith("waiting for server, 37 queued, 100 held")
 
 
 def test_a_row_may_lack_anything():

@@ -1,16 +1,18 @@
 """How often a run met each message, for those who look at its reward."""
 
+import io
 import os
-import zipfile
 from collections.abc import Mapping
 
 import numpy as np
 
 from oni_jax.config import UserError
+from oni_jax.files import write_whole
 from oni_jax.types import CaptionBatch
 
 FILE_NAME = "messages.npz"
 CAPACITY = 50_000  # messages; some 10 MB
+MAX_FILE_BYTES = 100_000_000  # unpacked; a larger one is none of ours
 
 
 class MessageCounts:
@@ -38,10 +40,10 @@ class MessageCounts:
         """Writes <folder>/messages.npz, whole or not at all. What fails is told in one line, and ends no run."""
         path = os.path.join(folder, FILE_NAME)
         joined = np.frombuffer(b"\0".join(self._counts), np.uint8)  # messages hold no zeros
+        file = io.BytesIO()
+        np.savez(file, messages=joined, counts=np.array(list(self._counts.values()), np.int64))
         try:
-            with open(f"{path}.partial", "wb") as file:
-                np.savez(file, messages=joined, counts=np.array(list(self._counts.values()), np.int64))
-            os.replace(f"{path}.partial", path)
+            write_whole(path, file.getbuffer())
         except OSError as error:
             print(f"warning: {path} can't be written ({error.strerror})", flush=True)
 
@@ -51,8 +53,10 @@ class MessageCounts:
         if not os.path.exists(path):
             return
         try:
-            with np.load(path) as saved:
+            with np.load(path, allow_pickle=False) as saved:
+                if sum(entry.file_size for entry in saved.zip.infolist()) > MAX_FILE_BYTES:
+                    raise ValueError("too large")
                 messages, counts = saved["messages"].tobytes().split(b"\0"), saved["counts"].tolist()
             self._counts = dict(zip(messages, counts, strict=bool(counts)))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except Exception:  # NumPy and zip raise many types for damaged files
             raise UserError(f"{path} can't be read; move it away: the counts of messages then begin anew") from None

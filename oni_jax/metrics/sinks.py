@@ -5,12 +5,16 @@ import math
 import netrc
 import os
 import pathlib
+import socket
+import struct
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from oni_jax.config import RunConfig
+from oni_jax.config import RunConfig, UserError
+from oni_jax.files import append_whole, write_whole
 
 Row = Mapping[str, Any]  # numbers, as Python, NumPy or JAX scalars; words are allowed
 
@@ -36,14 +40,24 @@ class NullSink:
 
 
 class MultiSink:
-    """Several places."""
+    """Several places. A full disk ends no run: what can't be written is told once, and once when it can be again."""
 
     def __init__(self, sinks: Sequence[Sink]):
         self._sinks = tuple(sinks)
+        self._num_lost = dict.fromkeys(range(len(sinks)), 0)  # rows, since a place could last be written
 
     def write(self, step: int, row: Row) -> None:
-        for sink in self._sinks:
-            sink.write(step, row)
+        for index, sink in enumerate(self._sinks):
+            try:
+                sink.write(step, row)
+            except OSError as error:
+                if not self._num_lost[index]:
+                    _warn(f"{error.filename} can't be written ({error.strerror}); its rows are lost until it can be")
+                self._num_lost[index] += 1
+            else:
+                if self._num_lost[index]:
+                    _warn(f"{self._num_lost[index]} rows were lost; metrics can be written again")
+                self._num_lost[index] = 0
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -57,13 +71,12 @@ class JsonlSink:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self._file = open(path, "ab+")
+        self._file = open(path, "ab+", buffering=0)
         self._file.truncate(_end_of_last_line(self._file))
 
     def write(self, step: int, row: Row) -> None:
         values = {name: plain_value(value) for name, value in row.items()}
-        self._file.write((json.dumps({"step": step, **values}) + "\n").encode())
-        self._file.flush()
+        append_whole(self._file, (json.dumps({"step": step, **values}) + "\n").encode())
 
     def close(self) -> None:
         self._file.close()
@@ -72,22 +85,40 @@ class JsonlSink:
 class TensorBoardSink:
     """An events file of the row's numbers.
 
+    The file is written here, as tensorboardX's own writer would: that one does it in a thread, and once the disk was
+    full its caller would wait for ever.
+
     Args:
         folder: where the events file goes; one a start of the program.
         first_step: steps of an earlier run from here on are hidden: they will come again.
     """
 
     def __init__(self, folder: str | os.PathLike, first_step: int = 0):
-        from tensorboardX import SummaryWriter  # 0.3 s, only wanted where a run writes
+        from tensorboardX.proto import event_pb2, summary_pb2  # 0.3 s, only wanted where a run writes
+        from tensorboardX.record_writer import masked_crc32c
 
-        self._writer = SummaryWriter(str(folder), purge_step=first_step or None, flush_secs=10)
+        self._event, self._session, self._checksum = event_pb2.Event, event_pb2.SessionLog, masked_crc32c
+        self._summary = summary_pb2.Summary
+        os.makedirs(folder, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = open(os.path.join(folder, name), "ab", buffering=0)
+        self._append(file_version="brain.Event:2")
+        if first_step:
+            self._append(step=first_step, session_log=self._session(status=self._session.START))
 
     def write(self, step: int, row: Row) -> None:
-        for name, value in numbers(row).items():
-            self._writer.add_scalar(name, value, step)
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in numbers(row).items()]
+        self._append(step=step, summary=self._summary(value=values))
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.close()
+
+    def _append(self, **fields: Any) -> None:
+        """A record: its length, the checksum of that, the event, the checksum of that."""
+        data = self._event(wall_time=time.time(), **fields).SerializeToString()
+        length = struct.pack("<Q", len(data))
+        checksums = [struct.pack("<I", self._checksum(part)) for part in (length, data)]
+        append_whole(self._file, length + checksums[0] + data + checksums[1])
 
 
 class WandbSink:
@@ -145,20 +176,27 @@ def build_sinks(run: RunConfig, folder: str | os.PathLike, first_step: int = 0) 
         run: settings.
         folder: the experiment's, which exists.
         first_step: env_steps at which this start begins; above 0 when a run is resumed.
+
+    Raises:
+        UserError: the files can't be made.
     """
     path = pathlib.Path(folder)
-    sinks: list[Sink] = [JsonlSink(path / "metrics.jsonl"), TensorBoardSink(path / "tensorboard", first_step)]
+    try:
+        sinks: list[Sink] = [JsonlSink(path / "metrics.jsonl"), TensorBoardSink(path / "tensorboard", first_step)]
+    except OSError as error:
+        raise UserError(f"{error.filename} can't be written ({error.strerror}); choose another --train_dir") from None
     if run.wandb:
         sinks.append(WandbSink(run, folder))
     return MultiSink(sinks)
 
 
 def write_json(path: str | os.PathLike, values: Row) -> None:
-    """Writes an object (summary.json) whole or not at all."""
+    """Writes an object (summary.json) whole or not at all. What fails is told in one line, and ends no run."""
     text = json.dumps({name: plain_value(value) for name, value in values.items()}, indent=2) + "\n"
-    partial = pathlib.Path(f"{os.fspath(path)}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        _warn(f"{os.fspath(path)} can't be written ({error.strerror})")
 
 
 def plain_value(value: Any) -> Any:

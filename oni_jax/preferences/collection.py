@@ -2,8 +2,7 @@
 
 import dataclasses
 import os
-import shutil
-import tempfile
+from contextlib import closing
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from oni_jax.envs.nethack import NetHackVectorEnv
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.envs.tasks import nethack
 from oni_jax.experiment import read_settings
+from oni_jax.files import ScratchFolder
 from oni_jax.preferences.config import CollectionConfig, CollectPairs
 from oni_jax.preferences.dataset import create_dataset
 from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player
@@ -41,18 +41,15 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
     directory = os.path.abspath(collection.directory)
     _check_directory(directory)
     env, player = _build(config)
-    partial = tempfile.mkdtemp(prefix=f"{os.path.basename(directory)}.", suffix=".partial", dir=_parent(directory))
     try:
-        finished = _play(env, player, collection, partial, stop)
-        if finished:
-            os.chmod(partial, 0o755)
-            os.rename(partial, directory)
-            print(f"{directory}: {collection.num_pairs:,} pairs", flush=True)
+        with closing(env), closing(ScratchFolder(_parent(directory))) as partial:
+            finished = _play(env, player, collection, partial.path, stop)
+            if finished:
+                os.chmod(partial.path, 0o755)
+                os.rename(partial.path, directory)
+                print(f"{directory}: {collection.num_pairs:,} pairs", flush=True)
     except OSError as error:
         raise UserError(f"{directory}: can't be written ({error.strerror})") from None
-    finally:
-        env.close()
-        shutil.rmtree(partial, ignore_errors=True)
     if not finished:
         print(f"{stop.reason}: {directory} was not written", flush=True)
     return 0 if finished else 130

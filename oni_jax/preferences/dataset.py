@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.config import UserError
+from oni_jax.files import reserve
 from oni_jax.types import FIRST, UNKNOWN
 
 DATA, INFO, PREFERENCE = "data", "info", "preference"
@@ -103,7 +104,8 @@ class PairDataset:
     def _as_bytes(self, key: str, values: np.ndarray) -> np.ndarray:
         if values.dtype == np.uint8:
             return np.asarray(values)
-        converted = values.astype(np.uint8)
+        with np.errstate(invalid="ignore"):
+            converted = values.astype(np.uint8)
         if not np.array_equal(converted, values):
             raise UserError(f"{self.path(key)}: holds values outside 0-255, which are no bytes")
         return converted
@@ -111,7 +113,8 @@ class PairDataset:
 
 def as_labels(path: str, values: np.ndarray) -> np.ndarray:
     """[P] int8 in {0, 1, 2, 3} from an array of any type. Raises UserError for other labels, naming `path`."""
-    labels = np.asarray(values).astype(np.int8)
+    with np.errstate(invalid="ignore"):
+        labels = np.asarray(values).astype(np.int8)
     wrong = np.flatnonzero((labels != values) | (labels < FIRST) | (labels > UNKNOWN))
     if len(wrong):
         raise UserError(f"{path}: pair {wrong[0]} has the label {values[wrong[0]]}; labels are 0, 1, 2 and 3")
@@ -119,25 +122,40 @@ def as_labels(path: str, values: np.ndarray) -> np.ndarray:
 
 
 def open_array(path: str, writable: bool = False) -> np.ndarray:
-    """A .npy file of numbers, memory mapped. Raises UserError: missing, damaged, or of another type."""
+    """A .npy file of numbers, memory mapped. Raises UserError: missing, damaged, or of another type.
+
+    Nothing in the file is trusted: one to be written is mapped only after it was read, since NumPy would lengthen it to
+    what its header claims, and what a link points at is not written.
+    """
+    if not os.path.exists(path):
+        raise UserError(f"{path}: no such file, which a data set must have")
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: is no file")
     try:
-        array = np.lib.format.open_memmap(path, mode="r+" if writable else "r")  # which takes no pickled objects
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file, which a data set must have") from None
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
-        raise UserError(
-            f"{path}: can't be read as a .npy file of numbers: {' '.join(str(error).split())[:200]}"
-        ) from None
+        with np.errstate(over="ignore"):  # a shape that claims too much is told below
+            array = np.lib.format.open_memmap(path, mode="r")  # which takes no pickled objects
+    except Exception as error:  # NumPy raises many types for damaged headers
+        text = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{path}: can't be read as a .npy file of numbers: {text}") from None
     if array.dtype.kind not in "biuf":
         raise UserError(f"{path}: holds no numbers (its type is {array.dtype})")
-    return array
+    if not writable:
+        return array
+    if os.path.islink(path):
+        raise UserError(f"{path}: is a link, which is not written through; put the file itself there")
+    reserve(path, os.path.getsize(path))
+    return np.lib.format.open_memmap(path, mode="r+")
 
 
 def create_dataset(directory: str, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
-    """New files of zeros, memory mapped for writing: {"data/message": ((P, 2, L, 256), "uint8")}."""
+    """New files of zeros, memory mapped for writing: {"data/message": ((P, 2, L, 256), "uint8")}.
+
+    Raises OSError when the disk has no room for all of them.
+    """
     created = {}
     for key, (shape, dtype) in arrays.items():
         path = os.path.join(directory, f"{key}.npy")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         created[key] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        reserve(path, os.path.getsize(path))
     return created

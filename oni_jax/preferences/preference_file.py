@@ -5,15 +5,16 @@ beside the labels, `<annotator>.unreadable`, holds a byte a pair: 1 where the an
 answer. Without it every 3 is one that is not done. The same bytes carry the locks: a row is one process's at a time.
 """
 
+import contextlib
 import fcntl
 import mmap
 import os
-import tempfile
 from typing import cast
 
 import numpy as np
 
 from oni_jax.config import UserError
+from oni_jax.files import ScratchFolder, reserve
 from oni_jax.preferences.dataset import as_labels, open_array
 from oni_jax.types import UNKNOWN
 
@@ -33,20 +34,28 @@ class PreferenceFile:
             os.makedirs(folder, exist_ok=True)
             if not os.path.exists(self.path):
                 _create(self.path, num_pairs)
+            self._check_labels(num_pairs)
             self._labels = cast(np.memmap, open_array(self.path, writable=True))
-            self._file = open(os.path.join(folder, f"{annotator}.unreadable"), "ab+")
+            self._map_unreadable(os.path.join(folder, f"{annotator}.unreadable"), num_pairs)
         except OSError as error:
             raise UserError(f"{self.path}: can't be written ({error.strerror})") from None
-        if self._labels.shape != (num_pairs,):
-            raise UserError(f"{self.path}: its shape is {self._labels.shape}, but there are {num_pairs} pairs")
-        as_labels(self.path, self._labels)
-        self._map_unreadable(num_pairs)
 
-    def _map_unreadable(self, num_pairs: int) -> None:
-        path, rows = self._file.name, self._rows
+    def _check_labels(self, num_pairs: int) -> None:
+        labels = open_array(self.path)
+        if labels.shape != (num_pairs,):
+            raise UserError(f"{self.path}: its shape is {labels.shape}, but there are {num_pairs} pairs")
+        if labels.dtype.kind == "b":
+            raise UserError(f"{self.path}: its type, bool, can't hold the labels 2 and 3")
+        as_labels(self.path, labels)
+
+    def _map_unreadable(self, path: str, num_pairs: int) -> None:
+        rows = self._rows
+        if os.path.islink(path):
+            raise UserError(f"{path}: is a link, which is not written through; remove it")
+        self._file = open(path, "ab+")
         if os.path.getsize(path) not in (0, num_pairs):
             raise UserError(f"{path}: is of {os.path.getsize(path)} pairs, not {num_pairs}; remove it")
-        os.truncate(path, num_pairs)
+        reserve(path, num_pairs)
         if rows:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(rows), rows.start)
@@ -93,10 +102,11 @@ def chunk_rows(num_pairs: int, num_chunks: int, chunk: int) -> range:
 
 def _create(path: str, num_pairs: int) -> None:
     """A file of "not done yet"; of several processes that make it at once, the first one's stays."""
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
-        partial = os.path.join(folder, "labels.npy")
-        np.save(partial, np.full(num_pairs, UNKNOWN, np.int8))
-        try:
+    with contextlib.closing(ScratchFolder(os.path.dirname(path))) as folder:
+        partial = os.path.join(folder.path, "labels.npy")
+        labels = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int8, shape=(num_pairs,))
+        reserve(partial, os.path.getsize(partial))
+        labels[:] = UNKNOWN
+        labels.flush()
+        with contextlib.suppress(FileExistsError):
             os.link(partial, path)
-        except FileExistsError:
-            pass

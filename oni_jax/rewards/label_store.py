@@ -1,7 +1,10 @@
 """Labels that were paid for, in an SQLite file that outlives the run and may be shared by several at once.
 
-A label belongs to a model, a prompt's digest and an item (one message, or two). Write-ahead logging: what was committed
-survives a kill, and readers never wait for a writer. The file must be on a local disk or one with working locks.
+A label belongs to a model, a prompt's digest and an item (one message, or two). Write-ahead logging, synced at every
+commit: what was committed survives a kill and a power cut, and readers never wait for a writer. The file must be on a
+local disk or one with working locks.
+
+The file may come from a stranger: it is looked at before SQLite opens it, then its schema, its pages and each row are.
 """
 
 import contextlib
@@ -17,6 +20,7 @@ from oni_jax.types import Annotation
 MAX_ANSWER_CHARS = 4000
 _LOCK_WAIT_SECS = 10.0
 _APPLICATION_ID = 0x4F4E494C
+_SQLITE_MAGIC, _HEADER_SIZE, _APPLICATION_ID_AT = b"SQLite format 3\0", 100, 68  # of a database file
 _SCHEMA = (
     "CREATE TABLE prompts (id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest TEXT NOT NULL, UNIQUE (model, digest))",
     "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
@@ -24,6 +28,9 @@ _SCHEMA = (
     "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
 )
 _MAX_ITEMS_PER_QUERY = 500
+_MAX_ROW_BYTES = 1 << 20  # messages and answers are far shorter; SQLite's own limit is a gigabyte
+_BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 Item = tuple[bytes, ...]
 
@@ -112,6 +119,7 @@ class LabelStore:
             raise UserError(f"label store {self.path} is damaged ({error}); move it away or name another") from error
 
     def _open(self) -> sqlite3.Connection:
+        self._check_files()
         try:
             database = sqlite3.connect(self.path, timeout=_LOCK_WAIT_SECS, isolation_level=None)
         except sqlite3.Error as error:
@@ -119,9 +127,12 @@ class LabelStore:
         try:
             # A file of somebody else's must not run anything: no function in a schema is trusted.
             database.execute("PRAGMA trusted_schema = OFF")
+            database.execute("PRAGMA cell_size_check = ON")
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
+            database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
             self._check(database)
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute("PRAGMA synchronous = FULL")
         except sqlite3.OperationalError as error:
             database.close()
             raise OSError(str(error)) from None
@@ -133,6 +144,21 @@ class LabelStore:
             raise
         return database
 
+    def _check_files(self) -> None:
+        """Refuses, before SQLite touches them, links to other files, other databases, and a journal that names a file.
+
+        SQLite would write into what a link points at, and at the end of a journal it removes the file that is named.
+        """
+        for path in (self.path, *(self.path + suffix for suffix in _BESIDE)):
+            if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
+                raise UserError(f"label store {path} is a link or no file; name the file itself")
+        header = _read(self.path, 0, _HEADER_SIZE)
+        application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
+        if header and (not header.startswith(_SQLITE_MAGIC) or application_id != _APPLICATION_ID):
+            raise UserError(f"label store {self.path} is no label store; name another file")
+        if _read(f"{self.path}-journal", -len(_JOURNAL_MAGIC), len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC:
+            raise UserError(f"label store {self.path}-journal names another file; move it away")
+
     def _check(self, database: sqlite3.Connection) -> None:
         """Makes the tables in an empty file; refuses a file with other tables, triggers or views, or damage."""
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -143,13 +169,23 @@ class LabelStore:
                     for statement in _SCHEMA:
                         database.execute(statement)
         schema = tuple(row[0] for row in database.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL"))
-        if database.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID or schema != _SCHEMA:
+        if schema != _SCHEMA:
             raise UserError(f"label store {self.path} is a database of something else; name another file")
         problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise UserError(
                 f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another"
             )
+
+
+def _read(path: str, position: int, num_bytes: int) -> bytes:
+    """A part of a file, from its end where the position is negative; nothing where none is."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(position, -os.path.getsize(path)), os.SEEK_END if position < 0 else os.SEEK_SET)
+            return file.read(num_bytes)
+    except FileNotFoundError:
+        return b""
 
 
 def _encode(item: Item) -> bytes:
@@ -161,7 +197,9 @@ def _encode(item: Item) -> bytes:
 
 def _annotation(row: tuple[bytes, int, float]) -> Annotation:
     item, label, probability = row
-    return Annotation(tuple(bytes(item).split(b"\0")), label, probability)
+    if not (type(item) is bytes and type(label) is int and type(probability) is float and item.count(b"\0") <= 1):
+        raise sqlite3.DatabaseError("a row is no label")  # SQLite keeps any type in any column
+    return Annotation(tuple(item.split(b"\0")), label, probability)
 
 
 def _bounded(answer: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 from oni_jax.config import UserError
 from oni_jax.learner.message_counts import FILE_NAME, MessageCounts
 from oni_jax.types import CaptionBatch
+from tests.full_disk import full_disk
 
 ALL_BYTES = bytes(range(1, 256))
 
@@ -59,3 +60,15 @@ def test_a_damaged_file_is_named(tmp_path, content):
 def test_a_full_disk_ends_no_run(tmp_path, capsys):
     MessageCounts().save(str(tmp_path / "missing"))
     assert "warning" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_the_counts_of_before(tmp_path, capsys):
+    counts = MessageCounts()
+    add(counts, b"a")
+    counts.save(str(tmp_path))
+    add(counts, *(b"%d" % i for i in range(1000)))
+    with full_disk(5000):
+        counts.save(str(tmp_path))
+    assert capsys.readouterr().out.count("\n") == 1
+    assert restored(tmp_path).counts() == {b"a": 1}
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

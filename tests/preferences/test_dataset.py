@@ -1,10 +1,17 @@
 """The published directory format: what loads, and what is refused in one line that names the file."""
 
+import math
+import os
+
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from oni_jax.config import UserError
-from oni_jax.preferences.dataset import PairDataset, create_dataset
+from oni_jax.preferences.dataset import PairDataset, create_dataset, open_array
+from oni_jax.preferences.preference_file import PreferenceFile
+from tests.full_disk import full_disk
 from tests.preferences.pairs import padded, random_dataset, write_dataset
 
 KEYS = ["data/message", "data/blstats", "info/score"]
@@ -116,3 +123,81 @@ def test_refused_when_read(tmp_path, key, array, words):
 
 def test_no_directory(tmp_path):
     assert str(tmp_path / "x") in refusal(tmp_path / "x", KEYS)
+
+
+def header(shape: str, descr: str = "'|u1'", order: str = "False") -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+HEADERS = [
+    header("(20, 99999999999)"),
+    header("(2305843009213693952, 8)"),  # whose product wraps around to 0
+    header("(-1, 2)"),
+    header("(20, 2)", "'|O'"),
+    header("(20, 2)", "'nonsense'"),
+    header("(20, 2)", "[]"),
+    header("(20, 2)", "(1, 2, 3)"),
+    header("(" * 900),
+    header("'text'"),
+    header("(20, 2)", order="7"),
+    b"\x93NUMPY\x02\x00\xff\xff\xff\xff{",
+    b"\x93NUMPY\x09\x00" + bytes(100),
+]
+
+
+@pytest.mark.parametrize("contents", HEADERS)
+@pytest.mark.parametrize("writable", [False, True])
+def test_headers_that_claim_what_is_not_there(tmp_path, contents, writable):
+    path = tmp_path / "a.npy"
+    path.write_bytes(contents + bytes(40))
+    with pytest.raises(UserError) as error:
+        open_array(str(path), writable)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    assert path.stat().st_size == len(contents) + 40  # NumPy would lengthen a file that it may write
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_refused(tmp_path, make):
+    random_dataset(tmp_path)
+    (tmp_path / "info" / "score.npy").unlink()
+    make(tmp_path / "info" / "score.npy")
+    assert "is no file" in refusal(tmp_path, KEYS)
+
+
+def test_a_full_disk_is_told_before_anything_is_written(tmp_path):
+    arrays = {"data/message": ((3000, 2, 4, 256), "uint8")}
+    with full_disk(1_000_000), pytest.raises(OSError):
+        create_dataset(str(tmp_path / "a"), arrays)
+    array = create_dataset(str(tmp_path / "b"), arrays)["data/message"]
+    assert os.stat(tmp_path / "b" / "data" / "message.npy").st_blocks * 512 >= array.nbytes
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_the_files_hold_they_are_read_or_refused(tmp_path, data):
+    random_dataset(tmp_path, num_pairs=3)
+    write_dataset(tmp_path, {"preference/a": np.zeros(3, np.int8)})
+    key = data.draw(st.sampled_from([*KEYS, "preference/a"]))
+    path = tmp_path / f"{key}.npy"
+    if data.draw(st.booleans()):
+        dtypes = ["|b1", "|i1", "<u2", ">i4", "<f2", "<f8", "<c8", "|S3", "<M8[s]"]
+        shape, dtype = data.draw(st.lists(st.integers(0, 4), max_size=5)), np.dtype(data.draw(st.sampled_from(dtypes)))
+        contents = bytes([data.draw(st.integers(0, 255))]) * math.prod(shape) * dtype.itemsize
+        np.save(path, np.frombuffer(contents, dtype).reshape(shape))
+    else:
+        contents = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 5))):
+            contents[data.draw(st.integers(0, min(140, len(contents) - 1)))] = data.draw(st.integers(0, 255))
+        path.write_bytes(bytes(contents[: data.draw(st.sampled_from([len(contents), 130, 70, 9]))]))
+    try:
+        dataset = PairDataset(str(tmp_path), [*KEYS, "preference/a"])
+        assert dataset.messages(slice(None)).shape[:3] == dataset.blstats(slice(None)).shape[:3]
+        assert dataset.numbers("info/score").shape == (3, 2)
+        dataset.preferences("a")
+        with PreferenceFile(str(tmp_path), "a", 3, range(3)) as file:
+            file.write(file.unfinished(), 1)
+    except UserError as error:
+        assert str(tmp_path) in str(error) and "\n" not in str(error)
+    for name in ("a.npy", "a.unreadable"):
+        (tmp_path / "preference" / name).unlink(missing_ok=True)

@@ -2,15 +2,19 @@ import os
 import pickle
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import textwrap
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from oni_jax.config import UserError
 from oni_jax.rewards.label_store import MAX_ANSWER_CHARS, LabelStore
 from oni_jax.types import Annotation
+from tests.full_disk import full_disk
 
 NEWT = Annotation((b"You kill the newt!",), 1, 0.75)
 WALL = Annotation((b"It's a wall.\xff",), 0, 0.25)
@@ -144,3 +148,180 @@ def test_several_processes_share_a_file(path):
     for writer in writers:
         writer.communicate()
     assert LabelStore(path).count("m", "d") == 300
+
+
+def _foreign_with_its_own_mark(path):
+    """Opened by nobody but its own program: not even its log is touched."""
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("CREATE TABLE bookmarks (url)")
+    return database
+
+
+def test_another_programs_database_is_not_touched(path):
+    os.makedirs(os.path.dirname(path))
+    theirs = _foreign_with_its_own_mark(path)
+    before = {name: os.stat(os.path.join(os.path.dirname(path), name)) for name in os.listdir(os.path.dirname(path))}
+    with pytest.raises(UserError, match="no label store"):
+        LabelStore(path)
+    after = {name: os.stat(os.path.join(os.path.dirname(path), name)) for name in os.listdir(os.path.dirname(path))}
+    assert {name: stat.st_mtime_ns for name, stat in after.items()} == {
+        name: stat.st_mtime_ns for name, stat in before.items()
+    }
+    theirs.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+def test_nothing_is_written_through_a_link(path, suffix):
+    if suffix:
+        LabelStore(path).close()
+    else:
+        os.makedirs(os.path.dirname(path))
+    victim = f"{path}.victim"
+    os.symlink(victim, path + suffix)
+    with pytest.raises(UserError, match="is a link"):
+        LabelStore(path)
+    assert not os.path.exists(victim)
+
+
+def journal_that_names(victim: str, num_pages: int) -> bytes:
+    """A rollback journal with nothing to roll back, and at its end the name of a "super-journal"."""
+    magic, name = bytes.fromhex("d9d505f920a163d7"), victim.encode()
+    header = magic + struct.pack(">IIIII", 0, 0, num_pages, 512, 4096)
+    page_of_the_lock = (1 << 30) // 4096 + 1
+    end = struct.pack(">I", page_of_the_lock) + name + struct.pack(">II", len(name), sum(name)) + magic
+    return header.ljust(512, b"\0") + end
+
+
+def test_a_journal_removes_no_file(path):
+    """SQLite would take the file that is named for a super-journal that is no longer needed."""
+    LabelStore(path).close()
+    victim = f"{path}.victim"
+    journal = journal_that_names(victim, os.path.getsize(path) // 4096)
+    for open_store in (sqlite3.connect, LabelStore):
+        with open(victim, "w") as file:
+            file.write("dear to its owner")
+        with open(f"{path}-journal", "wb") as file:
+            file.write(journal)
+        if open_store is LabelStore:
+            with pytest.raises(UserError, match="names another file"):
+                LabelStore(path)
+            assert os.path.exists(victim)
+        else:  # as the attack would work
+            sqlite3.connect(path).execute("SELECT * FROM labels").fetchall()
+            assert not os.path.exists(victim)
+
+
+@pytest.mark.parametrize("columns", ["5000000000, 1, 1.0, ''", "'text', 1, 1.0, ''", "x'610062006300', 1, 1.0, ''"])
+def test_rows_that_are_no_labels_are_refused(path, columns):
+    store = LabelStore(path)
+    store.put_many("m", "d", [(NEWT, "")])
+    with sqlite3.connect(path) as database:
+        database.execute(f"INSERT INTO labels VALUES (1, {columns}, 0)")
+    database.close()
+    with pytest.raises(UserError, match="damaged"):
+        store.all("m", "d")
+
+
+@pytest.mark.parametrize("columns", ["x'61', 7, 1.0, ''", "x'61', 1, 2.0, ''", "x'61', 'no', 1.0, ''"])
+def test_rows_that_break_the_rules_are_refused(path, columns):
+    LabelStore(path).put_many("m", "d", [(NEWT, "")])
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute(f"INSERT INTO labels VALUES (1, {columns}, 0)")
+    database.close()
+    with pytest.raises(UserError, match="damaged"):
+        LabelStore(path)
+
+
+def test_a_row_that_would_fill_the_memory_is_refused(path):
+    store = LabelStore(path)
+    store.put_many("m", "d", [(NEWT, "")])
+    with sqlite3.connect(path) as database:
+        database.execute("INSERT INTO labels VALUES (1, zeroblob(5000000), 1, 1.0, '', 0)")
+    database.close()
+    store.close()
+    with pytest.raises(UserError):
+        LabelStore(path).all("m", "d")
+
+
+def _view(database):
+    database.execute("DROP TABLE labels")
+    database.execute("CREATE VIEW labels AS SELECT load_extension('/tmp/evil.so')")
+
+
+def _generated(database):
+    database.execute("DROP TABLE labels")
+    database.execute("CREATE TABLE labels (prompt, item, label AS (zeroblob(1000000000)))")
+
+
+def _virtual(database):
+    database.execute("CREATE VIRTUAL TABLE search USING fts5(item)")
+
+
+def _expression(database):
+    database.execute("CREATE INDEX i ON labels (abs(label))")
+
+
+@pytest.mark.parametrize("spoil", [_view, _generated, _virtual, _expression])
+def test_a_schema_that_could_do_something_is_refused(path, spoil):
+    LabelStore(path).close()
+    with sqlite3.connect(path) as database:
+        spoil(database)
+    database.close()
+    with pytest.raises(UserError, match="something else"):
+        LabelStore(path)
+
+
+def test_a_full_disk_loses_nothing_that_was_committed(path):
+    store = LabelStore(path)
+    store.put_many("m", "d", [(NEWT, "")])
+    many = [(Annotation((b"%d" % i,), 1, 1.0), "x" * 1000) for i in range(500)]
+    with full_disk(os.path.getsize(f"{path}-wal")), pytest.raises(OSError) as error:
+        store.put_many("m", "d", many)
+    assert path in str(error.value) and "\n" not in str(error.value)
+    assert store.all("m", "d") == [NEWT]
+    store.put_many("m", "d", many)
+    assert store.count("m", "d") == 501 and LabelStore(path).count("m", "d") == 501
+
+
+def test_a_full_disk_at_the_start_is_told_in_a_line(path):
+    with full_disk(), pytest.raises(UserError) as error:
+        LabelStore(path)
+    assert path in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory) -> bytes:
+    """A label store's file."""
+    path = tmp_path_factory.mktemp("store") / "labels.sqlite"
+    store = LabelStore(str(path))
+    store.put_many("m", "d", [(Annotation((b"%d" % i,), i % 2, 0.5), "answer") for i in range(100)])
+    store.close()
+    return path.read_bytes()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_the_file_holds_it_is_read_or_refused(tmp_path, contents, data):
+    spoilt = bytearray(contents)
+    places = st.one_of(st.integers(0, 200), st.integers(0, len(contents) - 1))
+    for _ in range(data.draw(st.integers(1, 8))):
+        spoilt[data.draw(places)] = data.draw(st.integers(0, 255))
+    path = tmp_path / "labels.sqlite"
+    path.write_bytes(bytes(spoilt[: data.draw(st.sampled_from([len(contents), len(contents) // 2, 4096, 1]))]))
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"labels.sqlite{suffix}").unlink(missing_ok=True)
+    try:
+        store = LabelStore(str(path))
+    except UserError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+        return
+    try:
+        for label in store.all("m", "d"):
+            assert label.label in (0, 1, 2) and 0 <= label.probability <= 1
+        store.put_many("m", "d", [(NEWT, "")])
+    except (UserError, OSError):
+        pass
+    finally:
+        store.close()

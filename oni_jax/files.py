@@ -1,0 +1,123 @@
+"""Files on a disk that may be full, written by a process that may be killed at any moment."""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import weakref
+
+
+def write_whole(path: str | os.PathLike, data: bytes | memoryview) -> None:
+    """Puts `data` in the place of the file at `path`, or leaves that as it is. Raises OSError."""
+    partial = f"{os.fspath(path)}.partial"
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # a power cut would else leave the new name without its contents
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(partial)
+        raise
+
+
+def append_whole(file: io.FileIO, data: bytes) -> None:
+    """Writes behind the end of an unbuffered file, or leaves it as it was. Raises OSError with the file's name."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        if file.write(data) != len(data):  # as on a disk that becomes full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        file.truncate(end)
+        raise OSError(error.errno, error.strerror, file.name) from None
+
+
+def reserve(path: str | os.PathLike, num_bytes: int) -> None:
+    """Makes a file at least so long, and has the disk keep the room for it. Raises OSError.
+
+    To write through a memory map into a part that the disk then has no room for would kill the process (SIGBUS).
+    """
+    with open(path, "r+b") as file:
+        there, disk = os.fstat(file.fileno()), os.fstatvfs(file.fileno())
+        if num_bytes - 512 * there.st_blocks > disk.f_frsize * disk.f_bavail:  # before it is filled up
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        elif there.st_size < num_bytes:
+            file.truncate(num_bytes)
+
+
+def keep_printing() -> None:
+    """From now on, what is printed into a file on a full disk is lost; it would be an error, wherever it is printed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        raw = io.BufferedWriter(_LossyFile(stream.fileno(), "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True))
+
+
+class _LossyFile(io.FileIO):
+    def write(self, data) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            return len(data)
+
+
+class ScratchFolder:
+    """A folder for the temporary files of this process, gone when it is closed or the process ends.
+
+    A killed process can't remove its own: the next one that makes such a folder in the same place does. A lock tells
+    the living from the dead, which the kernel drops however a process ends. The host's name is in the folder's, since
+    not every network file system shows a lock to other hosts.
+
+    Args:
+        parent: where it is made; None: where Python puts temporary files.
+    """
+
+    def __init__(self, parent: str | None = None):
+        parent = parent or tempfile.gettempdir()
+        prefix = f"oni_jax_scratch_{socket.gethostname()}_"
+        _remove_dead(parent, prefix)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+            try:
+                lock = _open_folder(self.path)
+            except FileNotFoundError:
+                continue  # another process took it for a dead one's before it was locked
+            with contextlib.suppress(OSError):  # without locks nobody takes it for a dead one's either
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.path.isdir(self.path):
+                break
+            os.close(lock)
+        self.close = weakref.finalize(self, _remove, self.path, lock)
+
+
+def _remove_dead(parent: str, prefix: str) -> None:
+    with os.scandir(parent) as entries:
+        found = [entry for entry in entries if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)]
+    for entry in found:
+        with contextlib.suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                lock = _open_folder(entry.path)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its process lives
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+def _open_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _remove(folder: str, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)

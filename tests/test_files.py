@@ -1,0 +1,134 @@
+"""Files are whole or not there, and what a killed process leaves is removed by the next."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from oni_jax.files import ScratchFolder, append_whole, reserve, write_whole
+from tests.full_disk import full_disk
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"old", b"new"):
+        write_whole(path, content)
+        assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+    with full_disk(2), pytest.raises(OSError):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_nothing_is_appended_by_halves(tmp_path):
+    with open(tmp_path / "file", "ab", buffering=0) as file:
+        append_whole(file, b"first,")
+        with full_disk(8), pytest.raises(OSError, match="file"):
+            append_whole(file, b"second,")
+        append_whole(file, b"third")
+    assert (tmp_path / "file").read_bytes() == b"first,third"
+
+
+def test_room_is_kept(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    reserve(path, 100_000)
+    assert path.read_bytes() == b"content" + bytes(99_993)
+    assert os.stat(path).st_blocks * 512 >= 100_000
+    with full_disk(200_000), pytest.raises(OSError):
+        reserve(path, 300_000)
+
+
+def test_what_the_disk_has_no_room_for_is_not_begun(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    with pytest.raises(OSError, match="No space left"):
+        reserve(path, 1 << 60)
+    assert os.stat(path).st_blocks == 0
+
+
+def test_a_scratch_folder_is_gone_when_closed(tmp_path):
+    folder = ScratchFolder(str(tmp_path))
+    (tmp_path / folder.path / "file").write_text("")
+    folder.close()
+    folder.close()
+    assert os.listdir(tmp_path) == []
+
+
+HOLDER = textwrap.dedent("""
+    import os, sys, time
+    from oni_jax.files import ScratchFolder
+    folder = ScratchFolder(sys.argv[1])
+    os.mkdir(os.path.join(folder.path, "game"))
+    print(folder.path, flush=True)
+    sys.stdin.read() if sys.argv[2] == "wait" else sys.exit("left without closing")
+""")
+
+
+def start_holder(parent, then: str) -> tuple[subprocess.Popen, str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(parent), then], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    return process, process.stdout.readline().strip()
+
+
+def test_a_killed_process_leaves_a_folder_and_the_next_removes_it(tmp_path):
+    living, kept = start_holder(tmp_path, "wait")
+    killed, left = start_holder(tmp_path, "wait")
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert os.path.isdir(left)
+    ScratchFolder(str(tmp_path)).close()
+    assert not os.path.exists(left) and os.path.isdir(os.path.join(kept, "game"))
+    living.communicate()  # ends its standard input, and so it
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_exception_leaves_nothing(tmp_path):
+    process, _ = start_holder(tmp_path, "leave")
+    process.communicate()
+    assert process.returncode == 1 and os.listdir(tmp_path) == []
+
+
+def test_only_folders_of_dead_processes_are_removed(tmp_path):
+    with_name = ScratchFolder(str(tmp_path))
+    prefix = with_name.path.rstrip("_")[:-8]
+    with_name.close()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_text("kept")
+    os.symlink(tmp_path / "elsewhere", f"{prefix}linked")
+    os.mkdir(f"{prefix}dead")
+    (tmp_path / os.path.basename(f"{prefix}file")).write_text("kept")
+    ScratchFolder(str(tmp_path)).close()
+    assert not os.path.exists(f"{prefix}dead")
+    assert (tmp_path / "elsewhere" / "file").exists() and os.path.exists(f"{prefix}file")
+
+
+PRINTER = textwrap.dedent("""
+    import sys
+    from oni_jax.files import keep_printing
+    keep_printing()
+    for _ in range(3):
+        print("a line", "é" * 5000, flush=True)
+        print("another", file=sys.stderr)
+    sys.exit(7)
+""")
+
+
+@pytest.mark.parametrize("full", ["stdout", "stderr"])
+def test_a_full_disk_takes_what_is_printed_and_nothing_else(full):
+    with open("/dev/full", "w") as disk:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: disk}
+        process = subprocess.run([sys.executable, "-c", PRINTER], **streams, text=True)
+    assert process.returncode == 7
+    printed = process.stdout or process.stderr
+    assert printed.count("\n") == 3
