@@ -61,7 +61,9 @@ class Learner:
         annotator: Annotator,
         state: TrainState,
         version: int = 0,
+        prefetch: bool = True,
     ):
+        """`prefetch`: the next batch is taken while the device computes; without it none waits between updates."""
         self._update = jit_update(update)
         self._reward, self._assembler, self._annotator = reward, assembler, annotator
         self._publish = publish
@@ -70,10 +72,11 @@ class Learner:
         self._device_idles = jax.default_backend() != "cpu"
         self.message_counts = MessageCounts()
         self.trajectory_wait = WaitClock()
+        self._prefetch = prefetch
         self._next: PackedBatch | None = None
 
     def step(self) -> Metrics | None:
-        """Updates once and publishes. None when no batch was complete within BATCH_WAIT_SECS."""
+        """Updates once, and publishes unless the update was bad. None when no batch was complete in BATCH_WAIT_SECS."""
         if self._next is None:
             self._next = self._wait_for_batch()
             if self._next is None:
@@ -81,13 +84,14 @@ class Learner:
                 return None
         # Kept at once: the old state is gone, and what follows may raise.
         self.state, metrics = self._update(self.state, self._next)
-        self._next = self._take_batch(0.0)  # while the device computes
+        self._next = self._take_batch(0.0) if self._prefetch else None  # while the device computes
         self._train_reward()
         # Waited for before it is published: inference on parameters still being computed would wait as long.
         self.state = jax.block_until_ready(self.state)
-        self.version += 1
-        self._publish(self.version, self.state.params)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self._reward.metrics())})
+        if not fetched["loss"]["bad_update"]:
+            self.version += 1
+            self._publish(self.version, self.state.params)
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
     def _train_reward(self) -> None:

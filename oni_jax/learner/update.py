@@ -1,10 +1,11 @@
 """One update: reward, V-trace, PPO clip, Adam, as one pure function."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from oni_jax.config import LearnerConfig
@@ -26,6 +27,16 @@ class TrainState(NamedTuple):
 Metrics = Mapping[str, Array]  # float32 scalars
 Update = Callable[[TrainState, PackedBatch], tuple[TrainState, Metrics]]
 
+# Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.
+SOURCES = (
+    "observations",
+    "environment's rewards",
+    "intrinsic rewards",
+    "parameters",
+    "outputs of the policy when it acted",
+    "loss or its gradients",
+)
+
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
     """Adam behind a bound on the gradients' global norm."""
@@ -40,19 +51,41 @@ def make_update_fn(
     optimizer: optax.GradientTransformation,
     unpack: Callable[[PackedBatch], Trajectory],
 ) -> Update:
-    """update(state, batch) -> (state, metrics); pure, to be jitted."""
+    """update(state, batch) -> (state, metrics); pure, to be jitted.
+
+    A bad update, whose loss or gradients are not finite, leaves the state as it is; the metrics tell.
+    """
 
     def update(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
         trajectory = unpack(batch)
         scored = reward.score(state.reward_state, trajectory, batch.features)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
-        grads, metrics = jax.grad(loss_fn, has_aux=True)(state.params, trajectory, intrinsic_rewards)
+        loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)
+        (loss, metrics), grads = loss_and_grads(state.params, trajectory, intrinsic_rewards)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
-        return TrainState(params, opt_state, scored.state, state.key), metrics
+        grad_norm = optax.tree.norm(grads)
+        bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm))
+        updated = TrainState(params, opt_state, scored.state, state.key)
+        acted = (trajectory.initial_core_state, trajectory.behaviour_logits, trajectory.values)
+        sources = (trajectory.observations, trajectory.rewards, intrinsic_rewards, state.params, acted)
+        metrics = {
+            **metrics,
+            "grad_norm": grad_norm,
+            "bad_update": bad,
+            "not_finite": jnp.where(bad, _first_not_finite(sources), -1),
+        }
+        # Not optax.apply_if_finite: the running statistics of the reward stay as they are, too.
+        return jax.tree.map(lambda new, old: jnp.where(bad, old, new), updated, state), metrics
 
     return update
+
+
+def _first_not_finite(trees: Sequence[PyTree]) -> Array:
+    """The place of the first tree that holds a number that is not finite; their number when none does."""
+    floats = [[x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)] for tree in trees]
+    found = [~jnp.all(jnp.array([jnp.isfinite(x).all() for x in leaves])) for leaves in floats]
+    return jnp.argmax(jnp.array([*found, True]))
 
 
 def jit_update(update: Update) -> Update:

@@ -51,7 +51,7 @@ class ClassificationReward(Reward):
         return probabilities[trajectory.captions]
 
     def from_raw(self, state: ModelState, raw: Array) -> Array:
-        return raw if self._soft else (raw > self._threshold).astype(jnp.float32)
+        return raw if self._soft else jnp.heaviside(raw - self._threshold, 0.0)  # NaN stays NaN, for the update to see
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         self._trainer.update_came()

@@ -51,4 +51,4 @@ class MotifReward(Reward):
             return raw
         moments = Moments(jnp.float32(self._model.mean), jnp.float32(self._model.variance), jnp.float32(1))
         normalised = normalise(raw, moments)
-        return jnp.where(normalised > self._threshold, normalised, 0.0)
+        return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see

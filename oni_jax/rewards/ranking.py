@@ -78,7 +78,7 @@ class RankingReward(Reward):
             return raw
         # ONI: as published the normalised reward is computed, and then the raw one used.
         normalised = normalise(raw, state.moments)
-        return jnp.where(normalised > self._threshold, normalised, 0.0)
+        return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see
 
     def requests(self, captions: CaptionBatch) -> Sequence[Item]:
         self._trainer.update_came()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -80,9 +81,12 @@ class RewardTrainer:
         self._seed = seed
         self._num_steps = 0
         self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
-        self._metrics: Mapping[str, Array] = {}
+        self._metrics: Mapping[str, Array] = {"bad_steps": np.int32(0), "bad_steps_in_row": np.int32(0)}
 
-        def step(state: ModelState, columns: PyTree, position: Array, device: Array) -> tuple[ModelState, PyTree]:
+        def step(
+            before: tuple[ModelState, Mapping[str, Array]], columns: PyTree, position: Array, device: Array
+        ) -> tuple[ModelState, Mapping[str, Array]]:
+            state, counts = before
             num_rows, num_steps = position
             key = jax.random.fold_in(jax.random.key(seed), num_steps)
             batch_key, noise_key = jax.random.split(key)
@@ -91,10 +95,18 @@ class RewardTrainer:
             drawn = (batch, make_noise(noise_key, batch.size))
             places, noise = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), drawn)
             rows = {"place": places, **{name: column[places] for name, column in columns.items()}}
-            grads, metrics = parallel.mean(jax.grad(loss_fn, has_aux=True)(state.params, rows, noise))
+            loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, rows, noise)
+            (loss, metrics), grads = parallel.mean(loss_and_grads)
             updates, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
-            metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
-            return ModelState(optax.apply_updates(state.params, updates), opt_state), metrics
+            grad_norm = optax.tree.norm(grads)
+            bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm))
+            stepped = ModelState(optax.apply_updates(state.params, updates), opt_state)
+            counts = {
+                "bad_steps": counts["bad_steps"] + bad,
+                "bad_steps_in_row": jnp.where(bad, counts["bad_steps_in_row"] + 1, 0),
+            }
+            state = jax.tree.map(lambda new, old: jnp.where(bad, old, new), stepped, state)
+            return state, {**metrics, "grad_norm": grad_norm, **counts}
 
         self._step = replicas.stepper(step)
 
@@ -120,11 +132,15 @@ class RewardTrainer:
         return self._schedule.num_owed if self._dataset.size else 0
 
     def train_step(self, state: ModelState) -> ModelState:
-        """Makes one of the gradient steps that are due; none when none is."""
+        """Makes one of the gradient steps that are due; none when none is.
+
+        A bad one, whose loss or gradients are not finite, leaves the state as it is and is counted.
+        """
         if not self.num_owed:
             return state
         position = np.array([self._dataset.size, self._num_steps], np.int32)
-        state, self._metrics = self._step(state, self._dataset.on_devices(), position)
+        counts = {name: self._metrics[name] for name in ("bad_steps", "bad_steps_in_row")}
+        state, self._metrics = self._step((state, counts), self._dataset.on_devices(), position)
         self._num_steps += 1
         self._schedule.num_owed -= 1
         return state

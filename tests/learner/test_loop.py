@@ -30,10 +30,12 @@ class Scripted(Learner):
 
     def __init__(self, reward: Reward, script: Sequence[bool], device_idles: bool):
         def update(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
-            return state, {}
+            return state, {"bad_update": batch[0] < 0}
 
         state = TrainState(jnp.zeros(1), (), jnp.int32(0), jnp.zeros(2))
-        super().__init__(update, reward, cast(Any, None), lambda *_: None, NoAnnotator(), state)
+        self.published: list[int] = []
+        publish = lambda version, params: self.published.append(version)  # noqa: E731
+        super().__init__(update, reward, cast(Any, None), publish, NoAnnotator(), state)
         self._device_idles, self._script = device_idles, list(script)
         self.waits: list[float] = []
 
@@ -46,7 +48,7 @@ class Scripted(Learner):
 def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, num_made):
     script = [False, False, False, True, False] if device_idles else [True, False]
     learner = Scripted(Counting(10), script, device_idles)
-    assert learner.step() == {}
+    assert learner.step() == {"loss/bad_update": 0}
     assert learner.state.reward_state == num_made
     assert learner.version == 1
 
@@ -56,3 +58,12 @@ def test_when_no_more_steps_are_due_it_waits():
     assert learner.step() is None
     assert learner.state.reward_state == 2
     assert learner.waits[:2] == [0.0, 0.0] and learner.waits[2] > 0
+
+
+def test_a_bad_update_is_no_version_and_is_not_published():
+    learner = Scripted(Reward(), [True] * 5, False)
+    batches = iter([1.0, -1.0, -1.0, 1.0, 1.0])
+    learner._take_batch = lambda timeout_secs: jnp.full(1, next(batches))  # type: ignore
+    told = [learner.step() for _ in range(4)]
+    assert [metrics and metrics["loss/bad_update"] for metrics in told] == [0, 1, 1, 0]
+    assert learner.published == [1, 2] and learner.version == 2

@@ -12,7 +12,7 @@ from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.learner.batches import PackedBatch
 from oni_jax.learner.loop import Learner, NoAnnotator
 from oni_jax.learner.loss import make_loss_fn
-from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
+from oni_jax.learner.update import SOURCES, TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.base import Reward
 from oni_jax.types import ArraySpec, EnvSpec, RewardOutput, Trajectory
@@ -121,6 +121,53 @@ def test_the_state_can_be_saved_after_a_step_that_failed():
         learner.step()
     assert learner.state.reward_state == 1
     copied(learner.state)
+
+
+def with_record(batch: PackedBatch, place: tuple[int, int, int], value: float) -> PackedBatch:
+    records = np.array(batch.records)
+    records[place] = value
+    return batch._replace(records=records)
+
+
+def with_nan_parameter(state: TrainState) -> TrainState:
+    leaves, structure = jax.tree.flatten(state.params)
+    leaves[-1] = leaves[-1].at[..., 0].set(np.nan)
+    return state._replace(params=jax.tree.unflatten(structure, leaves))
+
+
+@functools.cache
+def bad_inputs() -> dict[str, tuple[TrainState, PackedBatch]]:
+    """What makes a bad update -> (state, batch). Of two causes the first is told."""
+    _, state, batch = build()
+    intrinsic = batch._replace(features={"rewards": np.float32(np.nan)})
+    return {
+        "observations": (state, with_record(batch, (2, 1, 0), np.inf)),
+        "environment's rewards": (state, with_record(intrinsic, (0, 1, 8), np.nan)),
+        "intrinsic rewards": (with_nan_parameter(state), intrinsic),
+        "parameters": (with_nan_parameter(state), batch),
+        "outputs of the policy when it acted": (state, with_record(batch, (0, 1, 9), np.nan)),
+        "loss or its gradients": (state, with_record(batch, (0, 1, 13), 1e30)),  # whose square is too large
+    }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source):
+    update, _, good_batch = build()
+    state, batch = bad_inputs()[source]
+    skipped, metrics = update(state, batch)
+    assert metrics["bad_update"] and SOURCES[int(metrics["not_finite"])] == source
+    assert_equal(copied(skipped), copied(state))
+    expected, metrics = update(state, good_batch)
+    assert metrics["bad_update"] == (source in ("intrinsic rewards", "parameters"))
+    assert metrics["not_finite"] == (SOURCES.index("parameters") if metrics["bad_update"] else -1)
+    assert_equal(copied(update(skipped, good_batch)[0]), copied(expected))
+
+
+def test_a_bad_update_leaves_the_memory_it_overwrites_as_it_was():
+    update, good, _ = build()
+    state, batch = bad_inputs()["environment's rewards"]
+    skipped, _ = jit_update(update)(jax.tree.map(jnp.array, state), batch)
+    assert_equal(copied(skipped), copied(good))
 
 
 def test_metrics_are_finite_scalars():

@@ -77,6 +77,16 @@ def test_the_offline_reward_is_normalised_as_in_its_training(quantile):
     np.testing.assert_array_equal(raw.from_raw((), jnp.asarray(RAW)), RAW)
 
 
+def test_a_reward_that_is_no_number_is_not_hidden_behind_a_threshold():
+    rewards = [
+        (ClassificationReward(RewardConfig(), "lt_cnn_small", 1), cast(Any, None)),
+        (ranking(), RankingState(cast(Any, ()), initial_moments())),
+        (MotifReward(RewardConfig(), SPEC, MODEL, 0.5), ()),
+    ]
+    for reward, state in rewards:
+        np.testing.assert_array_equal(np.isnan(reward.from_raw(state, jnp.array([1.0, np.nan]))), [False, True])
+
+
 def test_only_quantiles_that_were_saved_are_known():
     with pytest.raises(UserError, match=r"--eps_threshold_quantile 0.51: .* one of 0.05, 0.1, .*, 0.95$"):
         MotifReward(RewardConfig(), SPEC, MODEL, 0.51)

@@ -107,3 +107,16 @@ def test_a_resumed_run_knows_how_many_labels_came():
     other._schedule.num_owed = 0
     other.append(numbers(1))
     assert other.num_owed == 0  # no burst: enough are held
+
+
+def test_a_bad_step_changes_nothing_and_is_counted():
+    trainer = trainer_of(reward_dataset_size=40)
+    trainer.append({"x": np.full(40, np.inf, np.float32)})
+    state = trainer.init({"mean": jnp.float32(1)})
+    for _ in range(2):
+        after = trainer.train_step(state)
+        jax.tree.map(np.testing.assert_array_equal, after, state)
+    assert (trainer.metrics()["bad_steps"], trainer.metrics()["bad_steps_in_row"]) == (2, 2)
+    trainer.append(numbers(40))  # in their places
+    assert trainer.train_step(state).params["mean"] != 1
+    assert (trainer.metrics()["bad_steps"], trainer.metrics()["bad_steps_in_row"]) == (2, 0)
