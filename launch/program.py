@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from launch import flags
 from oni_jax.config import Program, UserError
-from oni_jax.runtime import StopRequest
+from oni_jax.files import keep_printing
+from oni_jax.runtime import LEFT_AT_ONCE, ChildError, StopRequest
 
 
 def run_program(
@@ -25,9 +26,12 @@ def run_program(
         run: the program; gives the exit code.
 
     Returns:
-        The exit code: 2 bad input (one line on stderr), 130 interrupted twice, else what `run` gives.
+        The exit code: 1 a process of the run failed (its own words on stderr), 2 bad input (one line on stderr),
+        130 interrupted twice, else what `run` gives.
     """
     words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        keep_printing()
     if flags.wants_help(words):
         print(flags.help_text(f"python -m launch.{name}", defaults))
         return 0
@@ -40,6 +44,9 @@ def run_program(
     except UserError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return 2
+    except ChildError as error:  # with its traceback
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
-        print("interrupted twice: left at once", file=sys.stderr)
+        print(LEFT_AT_ONCE, file=sys.stderr)
         return 130

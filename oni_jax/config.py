@@ -6,6 +6,7 @@ Names and defaults are those of the published systems where they have them.
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -72,6 +73,9 @@ class ActorConfig:
     )
     actor_pool: str = setting(
         "process", "Where games run: processes, or this process one after another.", choices=("process", "serial")
+    )
+    max_actor_restarts: int = setting(
+        10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
     )
 
 
@@ -165,6 +169,11 @@ class LearnerConfig:
         "Value after a trajectory's last step: of the next observation, or the published stand-in.",
         choices=("value", "published"),
     )
+    max_bad_updates: int = setting(
+        20,
+        "Updates in a row after which the run ends, when all were skipped because loss or gradients were not finite.",
+        within=_COUNT,
+    )
     reward_scale: float = setting(1.0, "Factor of the environment's reward.")
     reward_clip: float = setting(10.0, "Bound of the scaled environment reward.", within=_POSITIVE)
 
@@ -237,9 +246,10 @@ class AnnotationConfig:
         "", "host, host:port (9001 when left out) or http(s) URL; empty: a rule-based judge is started here."
     )
     llm_api_key: str = setting(
-        "", "Key for the server; when empty: from llm_api_key_file, else $OPENAI_API_KEY.", secret=True
+        "",
+        "Where the server's key is: env:NAME, or file:PATH (its first line); when empty: $OPENAI_API_KEY.",
+        secret=True,
     )
-    llm_api_key_file: str = setting("", "File whose first line is the key.")
     llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Model asked for.")
     llm_api: str = setting(
         "chat", "Endpoint: one message a request, or lists of prompts.", choices=("chat", "completions")
@@ -289,6 +299,11 @@ class RunConfig:
     save_every_steps: int = setting(0, "Environment steps between checkpoints; 0 turns them off.")
     keep_checkpoints: int = setting(3, "Newest checkpoints kept.", within=_COUNT)
     save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
+    on_sigusr1: str = setting(
+        "stop",
+        "What SIGUSR1 asks for, Slurm's warning of the end: save and leave (exit code 0), or save and go on.",
+        choices=("stop", "save"),
+    )
     stats_avg: int = setting(100, "Episodes over which statistics are averaged.", within=_COUNT)
     log_every_sec: float = setting(5.0, "Seconds between rows of metrics.", within=_POSITIVE)
     wandb: bool = setting(False, "Log to Weights & Biases.")
@@ -337,7 +352,7 @@ def config_to_json(config: Config) -> str:
     return json.dumps(tree, indent=2) + "\n"
 
 
-def config_from_json(text: str) -> Config:
+def config_from_json(text: str | bytes) -> Config:
     """The inverse of `config_to_json`. Settings that the text lacks have their defaults.
 
     Raises:
@@ -350,7 +365,7 @@ def config_from_json(text: str) -> Config:
             if type(value) is not type(default) and not (type(default) is float and type(value) is int):
                 raise ValueError(f"{field.name} is {value!r}")
         return config
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
 
 
@@ -440,7 +455,12 @@ def check_network(network: NetworkConfig) -> None:
 
 
 def check_annotation(annotation: AnnotationConfig) -> None:
-    """Raises UserError: settings of the server that don't go together."""
+    """Raises UserError: settings of the server that don't go together, or a key where its place should be."""
+    if not re.fullmatch(r"((env|file):.+)?", annotation.llm_api_key):
+        raise UserError(
+            "--llm_api_key: says where the key is, env:NAME or file:PATH; a key on the command line, where others "
+            "on this machine can read it, is not taken"
+        )
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
             f"--llm_constraint {annotation.llm_constraint}: restricts an answer to a label; add --llm_answer label"

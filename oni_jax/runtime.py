@@ -10,12 +10,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 _SPAWN = get_context("spawn")
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+LEAVE_SECS = 3.0  # for tidying up after a second SIGINT
+LEFT_AT_ONCE = "interrupted twice: left at once"
 
 
 class ChildError(RuntimeError):
@@ -40,21 +43,20 @@ def start_child(
 ) -> tuple[BaseProcess, Connection]:
     """Starts `body(connection, *args)` in a new process. Returns it and this side of the connection.
 
-    The child ignores SIGINT and SIGTERM: its parent stops it by closing the connection. When the parent is killed,
+    STOP_SIGNALS never reach the child: its parent stops it by closing the connection. When the parent is killed,
     so is the child, unless it `cleans_up`: then it ends by itself where it meets the closed connection.
     `single_threaded` keeps NumPy's BLAS from starting threads in it.
     """
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=_child_main, args=(name, body, theirs, args, cleans_up), name=name, daemon=True)
-    with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}):
+    with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}), _deaf():
         process.start()
     theirs.close()
     return process, ours
 
 
 def _child_main(name: str, body: Callable[..., None], connection: Connection, args: tuple, cleans_up: bool) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _prctl(_PR_SET_NAME, name.encode())  # for `top` and `ps`
     if not cleans_up:
         die_with_parent()
     try:
@@ -72,8 +74,12 @@ def _child_main(name: str, body: Callable[..., None], connection: Connection, ar
 
 def die_with_parent() -> None:
     """Asks the kernel to kill this process when the thread that started it ends. Linux only; elsewhere no-op."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int | bytes) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float = 5.0) -> None:
@@ -83,6 +89,21 @@ def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float
     if process.is_alive():
         process.kill()
         process.join()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started meanwhile inherit that STOP_SIGNALS are blocked, so that none gets one before it could say so.
+
+    The thread itself gets those that come meanwhile afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        resource_tracker.ensure_running()  # multiprocessing's own helper, too; starting it unblocks some of them
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -100,29 +121,66 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 class StopRequest:
-    """Set by SIGINT or SIGTERM once installed; a second SIGINT raises KeyboardInterrupt as usual."""
+    """Set by a stop signal once installed: SIGINT, SIGTERM or SIGUSR1, which Slurm sends ahead of a job's end.
+
+    A second SIGINT raises KeyboardInterrupt, and ends the process LEAVE_SECS later if it is still there, whatever it
+    does: compiling, waiting for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
+    """
 
     def __init__(self) -> None:
-        self.reason = ""
+        self.reason = ""  # the signal's name
+        self.usr1_saves = False
+        self.save_due = False
 
     def __bool__(self) -> bool:
         return bool(self.reason)
 
     @contextmanager
     def installed(self) -> Iterator["StopRequest"]:
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        previous = {number: signal.signal(number, self._handle) for number in numbers}
+        came, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        ended = threading.Event()
+        threading.Thread(target=_leave_if_stuck, args=(came, ended), name="signals", daemon=True).start()
+        wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         try:
             yield self
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup_before)
+            ended.set()
+            os.close(write_end)
 
     def _handle(self, number: int, frame: object) -> None:
         del frame
+        if number == signal.SIGUSR1 and self.usr1_saves:
+            self.save_due = True
+            return
         self.reason = signal.Signals(number).name
         if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    del frame
+    signal.signal(number, signal.SIG_IGN)  # tidying up is not interrupted again
+    raise KeyboardInterrupt
+
+
+def _leave_if_stuck(came: int, ended: threading.Event) -> None:
+    """Ends the process when it has not `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.
+
+    Python runs handlers between its own instructions, in the main thread alone, and several of a kind at once as one:
+    a thread that compiles gets to them when it is done. The numbers come at once.
+    """
+    num_interrupts = 0
+    with open(came, "rb", buffering=0) as numbers:
+        while num_interrupts < 2 and (number := numbers.read(1)):
+            num_interrupts += number[0] == signal.SIGINT
+        if num_interrupts == 2 and not ended.wait(LEAVE_SECS):
+            print(LEFT_AT_ONCE, file=sys.stderr, flush=True)
+            os._exit(130)
 
 
 class Worker(threading.Thread):

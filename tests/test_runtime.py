@@ -1,10 +1,15 @@
-"""Starting anew with large pages."""
+"""Starting anew with large pages; signals, also where no handler runs and where a child is just being started."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from multiprocessing.connection import Connection
 
 import pytest
+
+from oni_jax.runtime import STOP_SIGNALS, StopRequest, start_child, stop_child
 
 PROGRAM = """
 import os, sys
@@ -29,3 +34,95 @@ def test_a_program_starts_anew_once_as_the_same_process(given, used, starts):
     *pids, last = ended.stdout.splitlines()
     assert len(pids) == starts and len(set(pids)) == 1, ended.stderr
     assert last == f"{used} ['--flag', 'a word']"
+
+
+def send(process: subprocess.Popen, *numbers: int, pause_secs: float = 0.3) -> None:
+    """Signals one by one, so far apart that each is seen by itself."""
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(pause_secs)
+
+
+def start(program: str) -> subprocess.Popen:
+    command = [sys.executable, "-u", "-c", program]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_each_stop_signal_sets_the_request_and_only_sigusr1_can_ask_for_a_save_instead():
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    for number in STOP_SIGNALS:
+        with StopRequest().installed() as stop:
+            assert not stop
+            signal.raise_signal(number)
+            assert stop and stop.reason == signal.Signals(number).name and not stop.save_due
+    with StopRequest().installed() as stop:
+        stop.usr1_saves = True
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.save_due and not stop
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.reason == "SIGTERM"
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+
+
+TIDYING = """
+import time
+from oni_jax.runtime import StopRequest
+with StopRequest().installed() as stop:
+    try:
+        print("ready")
+        while True:
+            time.sleep(0.01)
+    finally:
+        time.sleep(1)
+        print(stop.reason, "tidied up")
+"""
+
+
+def test_a_second_interrupt_leaves_without_waiting_and_a_third_does_not_disturb_it():
+    process = start(TIDYING)
+    send(process, signal.SIGINT, signal.SIGINT, signal.SIGINT)
+    output, error = process.communicate(timeout=20)
+    assert output == "SIGINT tidied up\n" and error.endswith("KeyboardInterrupt\n")
+
+
+STUCK = """
+import hashlib
+from oni_jax import runtime
+runtime.LEAVE_SECS = 0.3
+with runtime.StopRequest().installed():
+    print("ready")
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # minutes, in which Python runs no handler
+"""
+
+
+def test_a_second_interrupt_ends_what_cannot_be_interrupted_and_a_first_does_not():
+    process = start(STUCK)
+    send(process, signal.SIGINT, signal.SIGTERM, pause_secs=0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20)[1] == "interrupted twice: left at once\n"
+    assert process.returncode == 130
+
+
+def answer(connection: Connection) -> None:
+    connection.send_bytes(b"alive")
+    connection.recv_bytes()
+
+
+def start_children() -> None:
+    """Its whole process group gets each stop signal as soon as it has a child, which then answers."""
+    with StopRequest().installed() as stop:
+        child = start_child("child", answer)
+        for number in STOP_SIGNALS:
+            os.killpg(0, number)
+        print(child[1].recv_bytes().decode(), stop.reason)
+        stop_child(*start_child("another", answer))  # warns if multiprocessing's helper has died
+        stop_child(*child)
+
+
+def test_no_signal_reaches_a_child_even_while_it_starts():
+    process = start("from tests.test_runtime import start_children; start_children()")
+    output, error = process.communicate(timeout=30)
+    assert output.startswith("alive SIG") and error == "" and process.returncode == 0

@@ -22,8 +22,8 @@ exit $code""",
     "scontrol": 'if [ $1 = show ]; then echo node0; echo node1; else echo "$@" >> scontrol.log; fi',
     "curl": "[ -e serving ]",
     "serve": "touch serving; exec sleep 60",
-    # As training does: saves on TERM, and would die of USR1.
-    "python": 'echo "$@" > trained; trap "echo saved >> trained; exit 0" TERM; eval "$BEHAVIOUR"',
+    # As training does: saves on USR1.
+    "python": 'echo "$@" > trained; trap "echo saved >> trained; exit 0" USR1; eval "$BEHAVIOUR"',
 }
 
 
