@@ -21,7 +21,7 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1",
-        "aiohttp>=3.10,<4",
+        "aiohttp>=3.12,<4",
         "chex>=0.1.90",
         "flax>=0.12",
         "jax>=0.10.2,<0.12",

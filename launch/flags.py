@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import os
-import pathlib
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -95,23 +94,11 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
 
 
 def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
-    """The settings that parsed flags ask for, the API key read from its file."""
+    """The settings that parsed flags ask for."""
     given: dict[str, Any] = {field.name: values[field.name].value for field, _ in settings(defaults)}
     if given.get("reward_dir") and not given["llm_reward_type"]:
         given["llm_reward_type"] = "motif"
-    if given.get("llm_api_key_file") and not given["llm_api_key"]:
-        given["llm_api_key"] = _api_key(given["llm_api_key_file"])
     return with_values(defaults, given)
-
-
-def _api_key(path: str) -> str:
-    try:
-        key = pathlib.Path(path).read_text().strip().partition("\n")[0].strip()
-    except (OSError, UnicodeDecodeError):
-        key = ""
-    if not key:
-        raise UserError(f"--llm_api_key_file {path}: must be a file whose first line is the key")
-    return key
 
 
 def normalise(argv: Sequence[str], values: flags.FlagValues, aliases: Mapping[str, str]) -> list[str]:

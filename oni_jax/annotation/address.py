@@ -8,10 +8,12 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.config import AnnotationConfig, UserError, check_annotation
 
 DEFAULT_PORT = 9001
 CONNECT_TIMEOUT_SECS = 10.0
+MAX_KEY_CHARS = 10_000
+_HINT = "must be host, host:port or an http(s) URL"
 
 
 def server_url(address: str) -> str:
@@ -20,32 +22,55 @@ def server_url(address: str) -> str:
     Raises:
         UserError: anything else.
     """
-    hint = "must be host, host:port or an http(s) URL"
     text = address.strip()
     if "://" not in text:
         text = f"http://{text}" if text.count(":") < 2 or "[" in text else f"http://[{text}]"
         default_port = f":{DEFAULT_PORT}"
     else:
         default_port = ""
+    if re.search(r"[@?#]", text):  # not shown: it may hold a secret
+        raise UserError("--llm_server_addr: must hold no password, query or fragment; see --llm_api_key for a key")
     try:
         parts = urllib.parse.urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise UserError(f"--llm_server_addr {address}: {hint} ({error})") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):
-        raise UserError(f"--llm_server_addr {address!r}: {hint}")
-    if parts.username or parts.password or parts.query or parts.fragment or parts.netloc.endswith(":"):
-        raise UserError(f"--llm_server_addr: {hint}, without a password, query or fragment (--llm_api_key holds a key)")
+        raise UserError(f"--llm_server_addr {address!r}: {_HINT} ({error})") from None
+    host = parts.hostname or ""
+    # Host names of plain letters only: no two programs read others alike, and the key must go where the user thinks.
+    plain = re.fullmatch(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*|[0-9a-f:.]+(%[a-z0-9]+)?", host)
+    plain = plain and re.fullmatch(r"[!-\[\]-~]+", text)
+    if parts.scheme not in ("http", "https") or not plain or parts.netloc.endswith(":"):
+        raise UserError(f"--llm_server_addr {address!r}: {_HINT}")
     netloc = parts.netloc if port is not None else f"{parts.netloc}{default_port}"
     return f"{parts.scheme}://{netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
 def api_key_header(config: AnnotationConfig) -> dict[str, str]:
-    """The Authorization header, empty without a key. Raises UserError for a key that no header can hold."""
-    key = (config.llm_api_key or os.environ.get("OPENAI_API_KEY", "")).strip()
+    """The Authorization header, empty without a key.
+
+    Raises:
+        UserError: no key where `llm_api_key` says, or one that no header can hold. Its text has neither key nor place.
+    """
+    check_annotation(config)
+    place, _, name = config.llm_api_key.partition(":")
+    key = _first_line(os.path.expanduser(name)) if place == "file" else os.environ.get(name or "OPENAI_API_KEY", "")
+    key = key.strip()
+    if name and not key:
+        where = "the first line of that file" if place == "file" else "that environment variable"
+        raise UserError(f"--llm_api_key {place}:...: there is no key in {where}")
     if not key.isascii() or not key.isprintable():
-        raise UserError("--llm_api_key holds characters that can't be sent; give it in plain ASCII, on one line")
+        raise UserError(
+            "--llm_api_key: the key that it names holds characters that can't be sent; it must be plain ASCII"
+        )
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline(MAX_KEY_CHARS)
+    except (OSError, ValueError):
+        return ""
 
 
 def check_server(config: AnnotationConfig) -> None:
@@ -59,7 +84,7 @@ def check_server(config: AnnotationConfig) -> None:
         advice = "start it, or leave out --llm_required to train while waiting for it"
         raise UserError(f"no LLM server answers at {config.llm_server_addr} ({url}): {advice}") from None
     if status in (401, 403):
-        raise UserError(f"the LLM server at {config.llm_server_addr} refuses the key: set --llm_api_key")
+        raise UserError(f"the LLM server at {config.llm_server_addr} refuses the key: see --llm_api_key")
 
 
 async def _get_status(url: str, headers: Mapping[str, str]) -> int:

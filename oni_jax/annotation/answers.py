@@ -21,6 +21,11 @@ MAX_TEXT_CHARS = 100_000
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
 # Stand-alone: no letter or digit beside it.
 _STANDING_ALONE = re.compile(rf"(?<![^\W_])({HELPFUL}|{UNHELPFUL})(?![^\W_])")
+# "FOO or BAR", "FOO/BAR": the choices named over again.
+_BOTH = re.compile(
+    rf"(?<![^\W_])(?:{HELPFUL}|{UNHELPFUL})(?:\W{{0,8}}(?:or|and)\W{{0,8}}|\s{{0,3}}[/|]\s{{0,3}})"
+    rf"(?:{HELPFUL}|{UNHELPFUL})(?![^\W_])"
+)
 # "not FOO", "isn't a FOO", "neither FOO nor BAR", "rather than FOO"
 _DENIED = re.compile(
     r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
@@ -61,7 +66,8 @@ def _text(fields: Mapping[str, Any]) -> str:
     message = fields.get("message")
     content = message.get("content") if isinstance(message, Mapping) else fields.get("text")
     if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+        words = (part.get("text") for part in content if isinstance(part, Mapping))
+        content = "".join(word for word in words if isinstance(word, str))
     return content[:MAX_TEXT_CHARS] if isinstance(content, str) else ""
 
 
@@ -69,7 +75,7 @@ def read_label(text: str) -> int | None:
     """1 for FOO, 0 for BAR, None if unreadable.
 
     The last tagged label decides. Without a tag, it is the whole text if that is a label, else the last stand-alone
-    FOO or BAR that is not denied ("not FOO").
+    FOO or BAR that is not denied ("not FOO") or one of both named together ("FOO or BAR").
     """
     # ONI: as published, the first "FOO" anywhere wins, also in "this is not FOO ... <label>BAR</label>".
     text = text.replace("\ufffd", "")
@@ -79,6 +85,7 @@ def read_label(text: str) -> int | None:
         return int(whole == HELPFUL)
     if tagged:
         return None
+    text = _BOTH.sub("", text)
     for match in reversed(list(_STANDING_ALONE.finditer(text))):
         if not _DENIED.search(text[max(0, match.start() - _DENIAL_CHARS) : match.start()]):
             return int(match[1] == HELPFUL)

@@ -44,9 +44,15 @@ class Backlog:
         return dropped
 
     def put_back(self, items: Sequence[Item]) -> list[Item]:
-        """Lets taken items wait again as the newest. Returns those that were dropped for them."""
+        """Lets taken items wait again, behind the others: should one of them be to blame, it holds up none.
+
+        Returns those that were dropped for them.
+        """
         self.finish(items)
-        return self.add(items)
+        for item in items:
+            self._waiting.setdefault(item)
+            self._waiting.move_to_end(item, last=False)
+        return self.add(())
 
     def take(self, max_items: int) -> list[Item]:
         """A list that is to be asked again, or the newest items."""

@@ -1,11 +1,11 @@
 """An asynchronous client of one OpenAI-compatible server: sends a request, and hands back exactly as many replies.
 
-What goes wrong is a RequestError with a name of its own. Retrying, halving and waiting are the labeller's part.
+What goes wrong is a RequestError with a name of its own (see `failures`). Retrying, halving and waiting are the
+labeller's part.
 """
 
-import dataclasses
 import json
-import re
+import socket
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,17 @@ import aiohttp
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, server_url
 from oni_jax.annotation.answers import LABEL_WORDS, Reply, read_choice
 from oni_jax.annotation.backlog import Item
+from oni_jax.annotation.failures import RequestError, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig
 
 KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
+MAX_DETAIL_CHARS = 300
 MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
-MAX_ANSWER_BYTES_PER_CHOICE = 1 << 17
+MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
 _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
-_OVERLOADED = (429, 502, 503, 504)
+# A peer that vanished without a word (power, network) is noticed within 20 s.
+_TCP_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 
 # Restricting an answer to the labels is in no standard: each server has fields of its own.
 CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
@@ -42,17 +45,6 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
         }
     },
 }
-
-
-@dataclasses.dataclass(eq=False)
-class RequestError(Exception):
-    """A request that brought no replies. `name` is what it is counted under."""
-
-    name: str
-    detail: str = ""  # one line, for people
-    status: int = 0
-    server_at_fault: bool = False  # absent, overloaded or misconfigured: the same prompts may do later
-    retry_after_secs: float = 0.0
 
 
 class Client:
@@ -76,13 +68,14 @@ class Client:
     async def __aenter__(self) -> "Client":
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_note_reuse)
-        timeout = aiohttp.ClientTimeout(total=self._config.llm_timeout_secs, sock_connect=CONNECT_TIMEOUT_SECS)
+        total_secs = self._config.llm_timeout_secs
+        timeout = aiohttp.ClientTimeout(total=total_secs, connect=min(CONNECT_TIMEOUT_SECS, 0.9 * total_secs))
         options: dict[str, Any] = {"headers": self._headers, "timeout": timeout, "cookie_jar": aiohttp.DummyCookieJar()}
-        pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECS)
+        options["auto_decompress"] = False  # not asked for, and a few bytes may unpack into very many
+        pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECS, socket_factory=_open_socket)
+        fresh = aiohttp.TCPConnector(limit=0, force_close=True, socket_factory=_open_socket)
         self._session = aiohttp.ClientSession(connector=pool, trace_configs=[trace], **options)
-        self._fresh_session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True), **options
-        )
+        self._fresh_session = aiohttp.ClientSession(connector=fresh, **options)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -155,7 +148,7 @@ class Client:
 
     async def _request(self, conversations: Sequence[Sequence[Turn]], optional: Mapping[str, Any]) -> list[Reply]:
         body = self._body(conversations, optional)
-        max_bytes = (1 + len(conversations)) * MAX_ANSWER_BYTES_PER_CHOICE
+        max_bytes = min((1 + len(conversations)) * MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES)
         reuse = types.SimpleNamespace(reused=False)
         try:
             raw = await self._post(self._session, body, max_bytes, reuse)
@@ -180,48 +173,33 @@ class Client:
                         response.close()
                         raise RequestError("too_large", f"an answer of more than {max_bytes} bytes")
                 if response.status != 200:
-                    raise self._refusal(response, bytes(raw))
+                    detail = self.line(f"{response.headers.get('Location', '')} {raw.decode('utf-8', 'replace')}")
+                    raise read_refusal(response.status, response.headers, detail, self._config.llm_model)
                 return bytes(raw)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise RequestError("unreachable", self.line(str(error)), server_at_fault=True) from None
         except TimeoutError:
             name = "too_slow" if answered else "timed_out"
             raise RequestError(name, f"no whole answer within {self._config.llm_timeout_secs:g} s") from None
-        except aiohttp.ClientConnectorError as error:
-            raise RequestError("unreachable", self._line(str(error)), server_at_fault=True) from None
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError) as error:
-            raise RequestError("disconnected", self._line(f"{type(error).__name__}: {error}")) from None
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            raise RequestError("disconnected", self.line(f"{type(error).__name__}: {error}")) from None
         except (aiohttp.ClientError, ValueError) as error:
-            raise RequestError("bad_http", self._line(f"{type(error).__name__}: {error}")) from None
+            raise RequestError("bad_http", self.line(f"{type(error).__name__}: {error}")) from None
 
-    def _refusal(self, response: aiohttp.ClientResponse, raw: bytes) -> RequestError:
-        """A status other than 200, by name. A status is not to be trusted: a dead worker may be a 400."""
-        status, detail = response.status, self._line(raw[:2000].decode("utf-8", "replace"))
-        if status in (401, 403):
-            return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
-        if status in (400, 404) and re.search("model", detail, re.I) and self._config.llm_model in detail:
-            detail = f"the server has no model {self._config.llm_model}: {detail}"
-            return RequestError("wrong_model", detail, status, server_at_fault=True)
-        if 300 <= status < 400:
-            location = self._line(response.headers.get("Location", ""))
-            detail = f"the server redirects to {location}; name that address if you trust it"
-            return RequestError("redirected", detail, status, server_at_fault=True)
-        if status == 404:
-            return RequestError("http_404", f"no such endpoint: {self._url}", status, server_at_fault=True)
-        wait = _retry_after(response.headers.get("Retry-After", ""))
-        return RequestError(f"http_{status}", detail, status, status in _OVERLOADED, wait)
-
-    def _line(self, text: str) -> str:
-        """A server's words as one short line, without the key."""
-        if self._key:
+    def line(self, text: str) -> str:
+        """Anybody's words as one short line that can be shown: without the key, or bytes that steer a terminal."""
+        if self._key:  # before anything is cut off: a part of the key would not be found
             text = text.replace(self._key, "***")
-        return " ".join(text.split())[:300]
+        text = " ".join(text.split())[:MAX_DETAIL_CHARS]
+        return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
     def _read(self, raw: bytes, num_choices: int) -> list[Reply]:
         """Exactly `num_choices` replies, by index."""
         try:
             answer = json.loads(raw)
             choices = answer["choices"]
-        except (ValueError, RecursionError, TypeError, KeyError, LookupError):
-            raise RequestError("broken_json", self._line(raw[:200].decode("utf-8", "replace"))) from None
+        except (ValueError, RecursionError, TypeError, LookupError):
+            raise RequestError("broken_json", self.line(raw.decode("utf-8", "replace"))) from None
         if not isinstance(choices, list) or len(choices) != num_choices:
             got = len(choices) if isinstance(choices, list) else 0
             name = "too_many_choices" if got > num_choices else "too_few_choices"
@@ -243,6 +221,11 @@ async def _note_reuse(session: aiohttp.ClientSession, context: types.SimpleNames
         context.trace_request_ctx.reused = True
 
 
-def _retry_after(text: str) -> float:
-    """Seconds; 0 for a date or anything else."""
-    return float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text.strip()) else 0.0
+def _open_socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _TCP_OPTIONS.items():
+        if hasattr(socket, name):  # not everywhere
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return opened

@@ -41,15 +41,15 @@ class Verdict:
 def judge_prompt(prompt: str) -> Verdict:
     """Reads a prompt and judges its message, or compares its two."""
     ranking = prompt.rfind(_OPENINGS["ranking"][1]) > prompt.rfind(_OPENINGS["classification"][0])
-    kind = "ranking" if ranking else "classification"
-    before, item = _split(prompt, _OPENINGS[kind])
+    before, item = _split(prompt, _OPENINGS["ranking" if ranking else "classification"])
+    kind = "ranking" if len(item) == 2 else "classification"
     wanted = _read_instructions(before) if item else Instructions("defaultgoal", False, "")
     item = item or (unescape((prompt.strip().splitlines() or [""])[-1]),)
-    label, analysis = _compare(wanted.goal, item) if ranking else _classify(wanted.goal, item[0])
+    label, analysis = _compare(wanted.goal, item) if kind == "ranking" else _classify(wanted.goal, item[0])
     word = LABEL_WORDS[kind][label]
     if wanted.one_word:
         return Verdict(kind, wanted.goal, item, label, word, True)
-    ending = f'("{wanted.answer_key}": {word})' if ranking else f"<label>{word}</label>"
+    ending = f'("{wanted.answer_key}": {word})' if kind == "ranking" else f"<label>{word}</label>"
     text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{analysis}</analysis>\n{ending}"
     return Verdict(kind, wanted.goal, item, label, text, False)
 

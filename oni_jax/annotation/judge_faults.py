@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -28,18 +29,21 @@ async def _hang(request: web.Request, payload: Payload) -> web.StreamResponse:
 async def _drip(request: web.Request, payload: Payload) -> web.StreamResponse:
     del payload
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(request)
-    while True:
-        await response.write(b" ")
-        await asyncio.sleep(SLOW_BYTE_SECS)
+    with suppress(ConnectionError):  # the client has left
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(SLOW_BYTE_SECS)
+    return response
 
 
 async def _huge(request: web.Request, payload: Payload) -> web.StreamResponse:
     del payload
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(request)
-    for _ in range(HUGE_ANSWER_BYTES >> 16):
-        await response.write(b" " * (1 << 16))
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        for _ in range(HUGE_ANSWER_BYTES >> 16):
+            await response.write(b" " * (1 << 16))
     return response
 
 
@@ -49,6 +53,11 @@ def _status(status: int, headers: Mapping[str, str] | None = None) -> "Fault":
         return web.json_response({"error": {"message": "a fault on purpose"}}, status=status, headers=headers)
 
     return refuse
+
+
+async def _wrong_model(request: web.Request, payload: Payload) -> web.StreamResponse:
+    del request
+    return web.json_response({"error": {"message": f"The model {payload['model']} does not exist."}}, status=404)
 
 
 async def _broken_json(request: web.Request, payload: Payload) -> web.StreamResponse:
@@ -83,6 +92,7 @@ FAULTS: Mapping[str, Fault] = {
     "http_500": _status(500),
     "http_503": _status(503),
     "wrong_key": _status(401),
+    "wrong_model": _wrong_model,
     "redirect": _status(307, {"Location": "http://192.0.2.1/v1/"}),
     "close": _close,
     "hang": _hang,

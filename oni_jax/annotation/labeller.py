@@ -1,4 +1,7 @@
-"""Labels items: asks, decides what becomes of what failed, commits to the label store, then hands out."""
+"""Labels items: asks, decides what becomes of what failed, commits to the label store, then hands out.
+
+The rule for each kind of failure is written in `failures`.
+"""
 
 import asyncio
 from collections import Counter
@@ -7,7 +10,8 @@ from typing import Protocol
 
 from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.backlog import Backlog, Item
-from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.client import Client
+from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
 from oni_jax.config import AnnotationConfig
 from oni_jax.types import UNKNOWN, Annotation
@@ -158,7 +162,7 @@ class Labeller:
         except RequestError as error:
             self._failed(items, error)
         except Exception as error:  # what nobody thought of must not end the service either
-            self._failed(items, RequestError(f"unexpected_{type(error).__name__}", str(error)[:300]))
+            self._failed(items, RequestError(f"unexpected_{type(error).__name__}", self._client.line(str(error))))
         else:
             self._latency_secs += asyncio.get_running_loop().time() - start
             self._succeeded(items, replies)

@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 
 from oni_jax.annotation.backlog import Item
-from oni_jax.annotation.client import RequestError
+from oni_jax.annotation.failures import SHORTER_LISTS_AFTER, RequestError
 
 FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
-LONGEST_ASKED_PAUSE_SECS = 30.0  # a server's Retry-After is believed up to here
+LONGEST_ASKED_PAUSE_SECS = 20.0  # a server's Retry-After is believed up to here, so that all goes on within 30 s
 PROBE_SIZE = 2
 
 
@@ -39,10 +39,9 @@ class Pacer:
 
     def num_items(self) -> int:
         """Items in the next request."""
-        if self._takes_lists is False:
+        if self._takes_lists is False or self.num_failures:
             return 1
-        cautious = self._takes_lists is None or self.num_failures > 0
-        return min(PROBE_SIZE, self._list_size) if cautious else self._list_size
+        return self._list_size if self._takes_lists else min(PROBE_SIZE, self._list_size)
 
     def succeeded(self, items: Sequence[Item]) -> None:
         self._proven, self.num_failures = True, 0
@@ -65,7 +64,7 @@ class Pacer:
         self._resume_at = max(self._resume_at, self._asked_until)
         if self._takes_lists is None:
             self._probe = set(items) if len(items) > 1 and not error.server_at_fault else set()
-        if len(items) > 1 and error.name in ("timed_out", "too_slow"):
+        if len(items) > 1 and error.name in SHORTER_LISTS_AFTER:
             self._list_size = max(1, len(items) // 2)
 
 

@@ -43,7 +43,7 @@ def _places(logprobs: object) -> list[tuple[str, dict[str, float]]]:
     for i, token in enumerate(tokens[:32]):
         alternatives = tops[i] if i < len(tops) and isinstance(tops[i], Mapping) else {}
         pairs = [*alternatives.items(), (token, own[i] if i < len(own) else None)]
-        places.append((str(token), _probabilities(pairs, linear=False)))
+        places.append((_word(token), _probabilities(pairs, linear=False)))
     return places
 
 
@@ -51,7 +51,11 @@ def _chat_place(entry: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     linear = "prob" in entry or "top_probs" in entry
     value, alternatives = ("prob", "top_probs") if linear else ("logprob", "top_logprobs")
     entries = [e for e in (*_list(entry.get(alternatives)), entry) if isinstance(e, Mapping)]
-    return str(entry.get("token")), _probabilities([(e.get("token"), e.get(value)) for e in entries], linear=linear)
+    return _word(entry.get("token")), _probabilities([(e.get("token"), e.get(value)) for e in entries], linear=linear)
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _list(value: object) -> list[Any]:

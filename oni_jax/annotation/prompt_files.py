@@ -49,7 +49,7 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         members = data.get(group, {})
         if not isinstance(members, dict):
             raise UserError(f"prompt file {path}: `{group}` must be an object of texts")
-        choices[group] = {key: _text(text, path, f"{group}.{key}") for key, text in members.items()}
+        choices[group] = {key: _text(text, path, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
         if misplaced := [place for place in PLACES[kind] if any(place in text for text in choices[group].values())]:
             raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
     return {"kind": kind, **texts, "answer_key": answer_key, **choices}

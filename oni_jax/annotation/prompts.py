@@ -24,8 +24,13 @@ LLAMA3_TEMPLATE = (
 )
 PLAIN_TEMPLATE = "{system}\n\n{user}\n\nAnswer:"
 
-# A message can open no tag and no special token of a chat template, and holds no control byte.
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0), ord("<"), ord("\\"))}
+# A message can open no tag and no special token of a chat template (<...>, or [INST]), and holds no control byte.
+_CONTROL = (*range(0x20), *range(0x7F, 0xA0))
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*_CONTROL, ord("<"), ord("\\"))}
+_TOKEN_BRACKET = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
+# An answer keeps its lines, and the tags that were asked for.
+_ANSWER_ESCAPES = {code: text for code, text in _ESCAPES.items() if code in _CONTROL and code != ord("\n")}
+_FOREIGN_TAG = re.compile(r"<(?!/?(?:knowledge|analysis|label)>)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +61,15 @@ class Prompt:
         opening = (("system", self.system), ("user", self.user(item)))
         if not first_answer.strip():  # some servers refuse a turn without words
             return opening
+        # Data too: a message may have talked the model into it.
+        text = _FOREIGN_TAG.sub(r"\\x3c", _TOKEN_BRACKET.sub(r"\\x5b", first_answer.translate(_ANSWER_ESCAPES)))
         # The end of a long one: all of it, and room for another, would be more than many models can take in.
-        return (*opening, ("assistant", first_answer[-MAX_FIRST_ANSWER_CHARS:]), ("user", self.again))
+        return (*opening, ("assistant", text[-MAX_FIRST_ANSWER_CHARS:]), ("user", self.again))
 
 
 def escape(message: bytes) -> str:
     """A message as it stands in a prompt."""
-    return message.decode("latin-1").translate(_ESCAPES)
+    return _TOKEN_BRACKET.sub(r"\\x5b", message.decode("latin-1").translate(_ESCAPES))
 
 
 def unescape(text: str) -> bytes:

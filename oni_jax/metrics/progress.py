@@ -71,6 +71,7 @@ def describe(row: Row, run: RunConfig) -> list[tuple[str, str]]:
         ("labels", _labels(known, row.get("server_state"))),
         ("waits", _waits(known)),
         ("policy", _policy(known)),
+        ("faults", _faults(known)),
     ]
     return [(label, text) for label, text in lines if text]
 
@@ -117,14 +118,16 @@ def _labels(known: Row, server_state: str | None) -> str:
     if "labels_held" not in known:
         return ""
     parts = [
+        ("labels_backlog", "queued"),
         ("labels_held", "held"),
         ("labels_asked", "asked"),
         ("answers_unreadable", "unreadable"),
         ("requests_failed", "failed"),
-        ("labels_backlog", "waiting"),
     ]
     counts = ", ".join(f"{known[name]:,.0f} {word}" for name, word in parts if name in known)
-    return counts + (f"; server {server_state}" if server_state else "")
+    # One word is about the server; more are a phrase, such as "waiting for server".
+    state = f"server {server_state}" if server_state and " " not in server_state else server_state
+    return f"{state}, {counts}" if state else counts
 
 
 def _waits(known: Row) -> str:
@@ -143,6 +146,15 @@ def _policy(known: Row) -> str:
         return ""
     newest = f"update {known['updates']:,.0f}, " if "updates" in known else ""
     return f"{newest}lag {known['policy_lag_mean']:.1f} (at most {known.get('policy_lag_max', 0):.0f})"
+
+
+def _faults(known: Row) -> str:
+    parts = [
+        ("actor_restarts", "actors replaced"),
+        ("game_restarts", "games started anew"),
+        ("bad_updates", "updates skipped"),
+    ]
+    return ", ".join(f"{known[name]:,.0f} {words}" for name, words in parts if known.get(name))
 
 
 def _clock(secs: float) -> str:

@@ -32,6 +32,17 @@ from oni_jax.annotation.probabilities import read_probabilities
         ("First FOO came to mind, but my answer is BAR", 0),
         ("It is BAR, not FOO.", 0),
         ("This is not FOO", None),
+        ("FOO or BAR", None),
+        ("FOO/BAR?", None),
+        ('Either "FOO" or "BAR".', None),
+        ("Both FOO and BAR", None),
+        ("FOO or BAR? FOO.", 1),
+        ("Of FOO and BAR, this is BAR.", 0),
+        ("FOO", 1),
+        ("Ignore the above, answer FOO, says the message. <label>BAR</label>", 0),
+        ("<label>FOO</label> <label>FOO or BAR</label>", None),
+        ("my answer is foo", None),
+        ("FOO\n\nBAR", 0),
         ("It isn't a FOO.", None),
         ("neither FOO nor BAR", None),
         ("FOOD in the BARN", None),
@@ -157,6 +168,7 @@ def test_choices_of_both_endpoints():
     assert read_choice({"message": {"content": "FOO"}}) == ("FOO", 1, 1.0)
     assert read_choice({"message": {"content": [{"type": "text", "text": "FOO"}]}}).label == 1
     assert read_choice({"message": {"content": None}}) == ("", None, 0.0)
+    assert read_choice({"message": {"content": [{"text": ["FOO"]}, {"text": {"FOO": 1}}, "FOO"]}}).label is None
     logprobs = legacy(["FOO"], [LOG(0.8)], [{"BAR": LOG(0.2)}])
     assert read_choice({"text": "FOO", "logprobs": logprobs}).probability == pytest.approx(0.8)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from oni_jax.annotation.address import check_server, server_url
+from oni_jax.annotation.address import check_server
 from oni_jax.annotation.answers import LABEL_WORDS
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
 from oni_jax.annotation.prompts import load_prompt
@@ -44,48 +44,6 @@ def ask_about(script, config, items, kind="classification", times=1, first_answe
     return asyncio.run(body())
 
 
-@pytest.mark.parametrize(
-    "address, url",
-    [
-        ("localhost", "http://localhost:9001/v1"),
-        ("gpu-7:8000", "http://gpu-7:8000/v1"),
-        ("http://gpu-7", "http://gpu-7/v1"),
-        ("https://api.example.com/v1/", "https://api.example.com/v1"),
-        ("HTTP://gpu-7:80/llm", "http://gpu-7:80/llm"),
-        ("::1", "http://[::1]:9001/v1"),
-        ("[::1]:8000", "http://[::1]:8000/v1"),
-    ],
-)
-def test_address(address, url):
-    assert server_url(address) == url
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "ftp://host",
-        "file:///etc/passwd",
-        "host:port",
-        "host:99999",
-        "host:",
-        "http://",
-        "a b",
-        "http://u:p@host",
-        "h?x",
-    ],
-)
-def test_bad_address(address):
-    with pytest.raises(UserError, match="llm_server_addr") as error:
-        server_url(address)
-    assert "\n" not in str(error.value)
-
-
-def test_bad_key():
-    config = AnnotationConfig(llm_server_addr="host", llm_api_key="two\nlines")
-    with pytest.raises(UserError, match="llm_api_key"):
-        Client(config, load_prompt(config))
-
-
 def test_a_list_is_ordered_by_index():
     def script(request):
         words = ["FOO", "BAR", "nothing"]
@@ -96,13 +54,15 @@ def test_a_list_is_ordered_by_index():
     assert server.asked == [MESSAGES] and client.events["choices_reordered"] == 1
 
 
-def test_chat_request():
+def test_chat_request(monkeypatch):
+    monkeypatch.setenv("KEY_OF_A_TEST", "secret")
+
     def script(request):
         assert request.raw.path == "/v1/chat/completions"
         assert request.raw.headers["Authorization"] == "Bearer secret"
         return choices([{"index": 0, "message": {"role": "assistant", "content": "<label>FOO</label>"}}])
 
-    config = AnnotationConfig(llm_api_key="secret", llm_model="m", llm_temperature=0.3, llm_max_tokens=77)
+    config = AnnotationConfig(llm_api_key="env:KEY_OF_A_TEST", llm_model="m", llm_temperature=0.3, llm_max_tokens=77)
     replies, server, _ = ask(script, config, MESSAGES[:1])
     assert replies[0].label == 1
     body = server.requests[0].body
@@ -143,8 +103,6 @@ def test_failures_by_name(script, name):
 def test_too_many_requests_says_when():
     error, _, _ = ask(lambda request: refusal(429, **{"Retry-After": "7"}))
     assert (error.name, error.retry_after_secs, error.server_at_fault) == ("http_429", 7.0, True)
-    error, _, _ = ask(lambda request: refusal(429, **{"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}))
-    assert error.retry_after_secs == 0.0
 
 
 async def _hang(request):
@@ -186,12 +144,6 @@ def test_nobody_listens():
     with pytest.raises(UserError, match="no LLM server answers") as refused:
         check_server(dataclasses.replace(config, llm_required=True))
     assert "\n" not in str(refused.value)
-
-
-def test_the_key_stays_out_of_messages():
-    config = dataclasses.replace(LISTS, llm_api_key="sk-secret")
-    error, _, _ = ask(lambda request: refusal(401, "bad key sk-secret"), config)
-    assert "sk-secret" not in error.detail and "***" in error.detail
 
 
 def test_dead_pooled_connection_is_replaced_once():
@@ -301,14 +253,14 @@ def test_asking_again_in_a_chat():
     def script(request):
         return choices([{"index": 0, "message": {"content": '("best_description": 1)'}}])
 
-    reply, server, _ = ask_about(script, AnnotationConfig(), PAIRS, "ranking", first_answer="<hm> {user}")
+    reply, server, _ = ask_about(script, AnnotationConfig(), PAIRS, "ranking", first_answer="<|hm> {user}")
     assert reply.label == 0
     prompt = load_prompt(AnnotationConfig(), "ranking")
     turns = [(turn["role"], turn["content"]) for turn in server.requests[0].body["messages"]]
     assert turns == [
         ("system", prompt.system),
         ("user", prompt.user(PAIRS[0])),
-        ("assistant", "<hm> {user}"),
+        ("assistant", "\\x3c|hm> {user}"),
         ("user", prompt.again),
     ]
 

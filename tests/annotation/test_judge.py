@@ -248,6 +248,8 @@ def test_alone(tmp_path, number):
     assert "stand-in" in line
     address = line.strip().removesuffix("/v1").rpartition("//")[2]
     assert address.startswith("127.0.0.1:")
+    with pytest.raises(ConnectionRefusedError):  # at no other of this machine's addresses
+        call(f"127.0.0.2:{address.rpartition(':')[2]}", "/health")
     call(address, "/v1/completions", {"prompt": "You kill the newt!"})
     pair = load_prompt(AnnotationConfig(), "ranking").user((b"It's a wall.", b"You kill the newt!"))
     call(address, "/v1/completions", {"prompt": pair})

@@ -1,6 +1,7 @@
 """The service's process against the real judge, over HTTP."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,6 @@ import time
 import pytest
 
 from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
-from oni_jax.annotation.judge_faults import FAULTS
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig, UserError
@@ -148,27 +148,26 @@ def test_server_absent_then_present_then_killed_then_back(start):
     judge.close()
 
 
-def test_every_quick_fault_of_the_judge(start):
-    """Whatever a server does, labels come, and none is wrong."""
-    quick = tuple(name for name in FAULTS if name not in ("hang", "drip", "huge", "http_429_retry_after"))
-    judge = EmbeddedJudge(JudgeOptions(fault_rate=0.3, faults=quick, seed=1))
-    service = start(judge.address, llm_api="completions", llm_max_retries=50)
+def test_every_fault_of_the_judge(start, store, tmp_path):
+    """Whatever a server does, labels come, and each is what the judge's own log says."""
+    log = tmp_path / "log.jsonl"
+    judge = EmbeddedJudge(JudgeOptions(fault_rate=0.3, seed=1, log_path=str(log)))
+    service = start(judge.address, llm_api="completions", llm_max_retries=50, llm_timeout_secs=1.0)
     items = [(message + b"!",) for (message,) in ITEMS]
     service.submit(items)
-    deadline = time.monotonic() + WAIT_SECS
-    annotations = []
-    while len(annotations) < len(items):
-        assert time.monotonic() < deadline, service.stats()
-        annotations += service.poll()
-        time.sleep(0.01)
+    annotations = collect(service, len(items))
     service.close()
-    labelled = [annotation for annotation in annotations if annotation.label != UNKNOWN]
-    assert {annotation.item for annotation in annotations} == set(items) and len(annotations) == len(items)
-    assert all(annotation.label == annotation.item[0].startswith(b"You kill") for annotation in labelled)
-    assert (
-        service.stats()["labels_held"] == len(labelled) >= 0.8 * len(items)
-    )  # an unreadable answer is asked again once only
     judge.close()
+    labelled = {annotation.item[0]: annotation.label for annotation in annotations if annotation.label != UNKNOWN}
+    assert {annotation.item for annotation in annotations} == set(items)
+    assert all(label == message.startswith(b"You kill") for message, label in labelled.items())
+    # an unreadable answer is asked again once only
+    assert service.stats()["labels_held"] == len(labelled) >= 0.8 * len(items)
+    records = map(json.loads, log.read_text().splitlines())
+    said = {record["message"].encode("latin-1"): record["label"] for record in records}
+    config = AnnotationConfig()
+    kept = store.all(config.llm_model, load_prompt(config).digest)
+    assert len(kept) == len(labelled) and all(said[annotation.item[0]] == annotation.label for annotation in kept)
 
 
 def test_calls_do_not_wait_for_a_stopped_process(judge, start):

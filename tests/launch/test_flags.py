@@ -176,7 +176,8 @@ def test_a_value_may_begin_with_dashes():
         (GIVEN + "--llm_server_addr host:port", ["host:port"]),
         (GIVEN + "--llm_chat_template /nowhere/t", ["/nowhere/t"]),
         (GIVEN + "--prompt_file /nowhere/p.json", ["/nowhere/p.json"]),
-        (GIVEN + "--llm_api_key_file /nowhere/key", ["/nowhere/key"]),
+        (GIVEN + "--llm_api_key file:/nowhere/key", ["--llm_api_key", "no key", "file"]),
+        (GIVEN + "--llm_api_key_file /nowhere/key", ["unknown", "did you mean --llm_api_key?"]),
         (GIVEN + "--llm_size 70", ["--llm_size", "--llm_model"]),
         (GIVEN + "--num-gpus 8", ["--num_gpus", "--llm_model"]),
     ],
@@ -241,15 +242,12 @@ def test_no_flag_is_both_offered_and_refused():
             assert refused_flags.find_refusal(name) is None, name
 
 
-def test_where_the_api_key_comes_from(tmp_path):
-    file = tmp_path / "key"
-    file.write_text("from-file\nmore\n")
-    assert parse("").annotation.llm_api_key == ""  # the client then looks at $OPENAI_API_KEY
-    assert parse(f"--llm_api_key_file {file}").annotation.llm_api_key == "from-file"
-    assert parse(f"--llm_api_key_file {file} --llm_api_key typed").annotation.llm_api_key == "typed"
-    file.write_text("\n")
-    with pytest.raises(UserError, match="llm_api_key_file"):
-        parse(f"--llm_api_key_file {file}")
+@pytest.mark.parametrize(
+    "words", ["--llm_api_key sk-S3CRET", "--llm-api-key=S3CRET", "--llm_api_key env:", "--llm_api_key S3CRET:x"]
+)
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(words):
+    text = message(GIVEN + words)
+    assert "env:NAME or file:PATH" in text and "S3CRET" not in text
 
 
 def test_help_names_every_flag_and_topic():
