@@ -1,5 +1,7 @@
 """What the games have said so far."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 
@@ -19,3 +21,12 @@ class CaptionTable:
 
     def __getitem__(self, caption_id: int) -> bytes:
         return self._captions[caption_id]
+
+    def save(self) -> dict[str, np.ndarray]:
+        return {
+            "caption_ids": np.array(list(self._captions), np.int64),
+            "captions": np.array(list(self._captions.values())),
+        }
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._captions.update(zip(saved["caption_ids"].tolist(), saved["captions"].tolist(), strict=True))

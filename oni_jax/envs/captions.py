@@ -1,6 +1,7 @@
 """Captions: a text's number, and how often it was seen in an episode."""
 
 import hashlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -71,6 +72,16 @@ class CaptionTracker:
             new_messages[row] = 0
             new_messages[row, : len(text)] = np.frombuffer(text, np.uint8)
         return len(new)
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The counts of the running episodes; the texts are handed on anew after `restore`."""
+        rows = [(i, number, count) for i, counts in enumerate(self._counts) for number, count in counts.items()]
+        return {"caption_counts": np.array(rows, np.int64).reshape(-1, 3)}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`, before the first `update`."""
+        for i, number, count in saved["caption_counts"].tolist():
+            self._counts[i][number] = count
 
     def _texts(self, records: np.ndarray) -> list[bytes]:
         """The captions of records [n], without the zeros behind them."""

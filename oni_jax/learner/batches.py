@@ -70,6 +70,13 @@ class BatchAssembler:
         self._start_batch()
         return batch
 
+    def save(self) -> dict[str, np.ndarray]:
+        """Between batches: how much is read of the slot that is open."""
+        return {"place": np.array([self._slot, self._column])}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._slot, self._column = saved["place"].tolist()
+
     def _next_slot(self, version: int, timeout_secs: float) -> bool:
         """Opens the oldest full slot, unless it is too old to learn from. False: there was none in time."""
         slot = self._exchange.get_full(timeout_secs)
