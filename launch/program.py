@@ -1,5 +1,6 @@
 """What the programs have in common: command line, help, requests to stop, exit codes."""
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -50,3 +51,7 @@ def run_program(
     except KeyboardInterrupt:
         print(LEFT_AT_ONCE, file=sys.stderr)
         return 130
+    finally:
+        if argv is None:  # the interpreter takes a while to end, with nothing left that could be stopped
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -21,7 +21,7 @@ from oni_jax.annotation.service import AnnotationService
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints
-from oni_jax.config import ActorConfig, Config
+from oni_jax.config import ActorConfig, Config, UserError
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.experiment import open_experiment, write_settings
@@ -31,6 +31,7 @@ from oni_jax.learner.batches import BatchAssembler, make_unpack_fn
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, initial_key
 from oni_jax.learner.loss import make_loss_fn
 from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
+from oni_jax.lockstep import Lockstep
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
@@ -43,15 +44,21 @@ def run(config: Config, stop: StopRequest) -> int:
     """Trains until a limit of `config.run` or a request to stop; saves; returns the exit code 0.
 
     Raises:
-        UserError: bad input, before anything was started or with everything stopped again.
+        UserError: bad input, before anything was started or with everything stopped again; or too little memory on
+            the accelerator.
         ChildError: an actor process or the annotation service died; what was learnt is saved.
     """
     keep_compiled_code()
-    with open_experiment(config) as folder, ExitStack() as stack:
-        training = build_training(config, folder, stack)
-        write_settings(config, folder)
-        if not stop:
-            training.train(stop)
+    try:
+        with open_experiment(config) as folder, ExitStack() as stack:
+            training = build_training(config, folder, stack)
+            write_settings(config, folder)
+            if not stop:
+                training.train(stop)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise UserError(f"{str(error).splitlines()[0]}: lower --batch_size or --num_envs_per_worker") from error
     return 0
 
 
@@ -100,11 +107,12 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
         state = saved.state
         reward.restore(saved.reward)
         progress = Progress(**saved.progress)
-        print(f"resumed at {progress.env_steps:,} environment steps", flush=True)
+        path = checkpoints.path(progress.env_steps)
+        print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
 
     ring = build_ring(config, spec)
     exchange = TrajectoryExchange(ring)
-    # A resumed run plays new games: those that were under way can't be saved.
+    # A resumed run plays new games, unless those that were under way could be saved.
     game_seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
     make_env = functools.partial(make_vector_env, config.env, seed=game_seed, with_glyphs=with_glyphs)
     pool = build_pool(config.actors, make_env, ring)
@@ -123,8 +131,14 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     def publish(version: int, params: PyTree) -> None:
         parameters.publish(version, to_act_with(params))
 
-    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates)
-    return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress)
+    lockstep = None
+    if isinstance(pool, SerialPool):
+        lockstep = Lockstep(f"{config.env} {ring.shape}", pool, exchange, server, assembler)
+        if saved and lockstep.restore(saved.acting):
+            print("the games go on where they were", flush=True)
+    prefetch = lockstep is None
+    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch)
+    return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress, lockstep)
 
 
 def build_ring(config: Config, spec: EnvSpec) -> TrajectoryRing:
@@ -140,7 +154,7 @@ def build_ring(config: Config, spec: EnvSpec) -> TrajectoryRing:
 def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> ActorPool:
     if actors.actor_pool == "serial":
         return SerialPool(make_env, ring)
-    return ProcessPool(make_env, ring, num_workers(actors))
+    return ProcessPool(make_env, ring, num_workers(actors), actors.max_actor_restarts)
 
 
 @contextmanager
@@ -151,5 +165,8 @@ def _annotation(config: Config, folder: str, kind: str) -> Iterator[Annotator]:
         service = AnnotationService(annotation, LabelStore(path), kind)
         try:
             yield service
+        except KeyboardInterrupt:  # who interrupts twice does not wait
+            service.close(grace_secs=0.0)
+            raise
         finally:
             service.close()

@@ -2,8 +2,10 @@
 
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import jax
@@ -14,8 +16,11 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
 from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Metrics
+from oni_jax.learner.update import TrainState
+from oni_jax.lockstep import Lockstep
 from oni_jax.metrics import RateMeter, RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
 from oni_jax.runtime import Every, StopRequest, Worker
@@ -33,6 +38,9 @@ class Progress:
     policy_lag_sum: float = 0.0  # of the batches' mean lags
     train_secs: float = 0.0
     episodes: int = 0
+    actor_restarts: int = 0
+    game_restarts: int = 0
+    bad_updates: int = 0  # skipped
     last_episodes: Sequence[Sequence[float]] = ()  # statistics that the means are of
 
 
@@ -50,18 +58,22 @@ class Training:
         server: InferenceServer,
         checkpoints: Checkpoints,
         progress: Progress,
+        lockstep: Lockstep | None = None,
     ):
         self._config, self._folder = config, folder
         self._learner, self._reward, self._annotator = learner, reward, annotator
         self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
+        self._lockstep = lockstep
         self.progress = progress
         self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
         self._rate = RateMeter()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
         self._notes: set[str] = set()  # told already
+        self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
+        self._game_restarts_before = progress.game_restarts
         self._started = time.monotonic()
         learner.message_counts.restore(folder)
 
@@ -72,24 +84,26 @@ class Training:
         print(f"{games}, learning on {jax.default_backend()}; compiling takes a while at the first start", flush=True)
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
-        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
-        view = build_progress(self._config.run)
         self._started = time.monotonic()
         self._rate.update(self.progress.env_steps, self._started)
-        try:
-            acting.start()
-            self._loop(stop, acting, sinks, view)
-            if stop:
-                print(f"{stop.reason}: saving and leaving", flush=True)
-        finally:
-            self._server.stop()
-            acting.join()
-            self._save()
-            self._annotator.close()  # takes in the answers under way, which the summary counts
-            view.close()
-            sinks.close()
-            self.compilations.close()
-            write_json(os.path.join(self._folder, "summary.json"), self.summary())
+        at_rest = False  # what fails may leave acting in the middle of a step
+        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
+        with closing(self.compilations), closing(sinks), closing(build_progress(self._config.run)) as view:
+            try:
+                if not self._lockstep:
+                    acting.start()
+                self._loop(stop, acting, sinks, view)
+                at_rest = True
+                if stop:
+                    print(f"{stop.reason}: saving and leaving", flush=True)
+            finally:
+                self._server.stop()
+                if acting.is_alive():
+                    acting.join()
+                if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
+                    self._save(at_rest)
+                    self._annotator.close()  # takes in the answers under way, which the summary counts
+                write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
         run, progress = self._config.run, self.progress
@@ -101,10 +115,12 @@ class Training:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
         while not ended:
             acting.check()
+            self._count_failures()
             new_metrics = self._learner.step()
             if new_metrics is not None:
                 metrics = new_metrics
                 self._count(metrics)
+                self._bad_updates.check(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             ended = bool(stop) or self._at_limit()
             if metrics and (log_due() or ended):
@@ -113,7 +129,8 @@ class Training:
                 sinks.write(progress.env_steps, row)
                 view.update(row)
             steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
-            if not ended and (steps_due or save_due()):
+            if not ended and (steps_due or stop.save_due or save_due()):
+                stop.save_due = False
                 steps_saved = progress.env_steps
                 self._save()
 
@@ -124,6 +141,12 @@ class Training:
                 self._notes.add(note)
                 print(note, flush=True)
 
+    def _count_failures(self) -> None:
+        while self._exchange.failures:
+            self.progress.actor_restarts += 1
+            print(f"warning: {self._exchange.failures.popleft()}", flush=True)
+        self.progress.game_restarts = self._game_restarts_before + int(np.sum(self._exchange.ring.game_restarts))
+
     def _at_limit(self) -> bool:
         run = self._config.run
         secs = self.progress.train_secs - self._secs_before
@@ -133,15 +156,20 @@ class Training:
         progress = self.progress
         progress.env_steps += self._config.learner.batch_size
         progress.updates = self._learner.version
+        progress.bad_updates += int(metrics["loss/bad_update"])
         progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
         while self._exchange.episodes:
             self._stats.add(self._exchange.episodes.popleft())
             progress.episodes += 1
 
-    def _save(self) -> None:
+    def _save(self, at_rest: bool = True) -> None:
+        if problem := _problem(self._learner.state):
+            print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
+            return
         progress = dataclasses.replace(self.progress, last_episodes=self._stats.save())
-        saved = Saved(self._learner.state, self._reward.save(), dataclasses.asdict(progress))
+        acting = self._lockstep.save() if self._lockstep and at_rest else {}
+        saved = Saved(self._learner.state, self._reward.save(), dataclasses.asdict(progress), acting)
         self._checkpoints.save(self.progress.env_steps, saved)
         self._learner.message_counts.save(self._folder)
 
@@ -155,6 +183,9 @@ class Training:
             "env_steps_per_sec": self._rate.update(progress.env_steps, now),
             "env_steps_per_sec_overall": (progress.env_steps - self._steps_before) / secs,
             "episodes": progress.episodes,
+            "actor_restarts": progress.actor_restarts,
+            "game_restarts": progress.game_restarts,
+            "bad_updates": progress.bad_updates,
             **self._stats.row(),
             "rewarded_steps": progress.rewarded_steps,
             "policy_lag_mean": metrics["loss/policy_lag_mean"],
@@ -193,6 +224,9 @@ class Training:
             "updates": progress.updates,
             "env_steps_per_sec": (progress.env_steps - self._steps_before) / secs,
             "episodes": progress.episodes,
+            "actor_restarts": progress.actor_restarts,
+            "game_restarts": progress.game_restarts,
+            "bad_updates": progress.bad_updates,
             "mean_return": self._stats.row().get("mean_return"),
             "mean_length": self._stats.row().get("mean_length"),
             "rewarded_steps": progress.rewarded_steps,
@@ -200,3 +234,12 @@ class Training:
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
         }
+
+
+def _problem(state: TrainState) -> str:
+    """Why a training state must not be saved; empty when it can."""
+    try:
+        leaves = jax.device_get(jax.tree.leaves((state.params, state.opt_state)))
+    except RuntimeError:
+        return "the update that failed has taken the training state with it"
+    return "" if all(np.isfinite(x).all() for x in leaves) else "parameters, or Adam's moments, are not finite"

@@ -6,6 +6,7 @@ import signal
 import time
 
 import aiohttp
+import psutil
 import pytest
 
 from oni_jax.learner.message_counts import MessageCounts
@@ -14,6 +15,14 @@ from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 def train(tmp_path: pathlib.Path, *words: str) -> Launched:
     return Launched("launch.train", *SMALL, f"--train_dir={tmp_path}", "--experiment=run", *words)
+
+
+def an_actor(run: Launched) -> psutil.Process:
+    return next(process for process in run.descendants() if process.name().startswith("actor-"))
+
+
+def wait_for_metric(run: Launched, folder: pathlib.Path, name: str, least: float) -> None:
+    run.wait_for(lambda: rows(folder)[-1][name] >= least)
 
 
 def checkpoints(folder: pathlib.Path) -> list[int]:
@@ -82,7 +91,7 @@ def test_a_resumed_run_goes_on_and_asks_nothing_twice(tmp_path, judge):
     assert stats["repeated"] == 0 and stats["prompts"] >= after["labels_held"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
     run = train(tmp_path, *RETRIEVAL)
     folder = tmp_path / "run"
@@ -91,6 +100,34 @@ def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
     output = run.finish(30)
     assert run.process.returncode == 0, output
     assert checkpoints(folder) == [summary(folder)["env_steps"]]
+    assert run.leftovers() == []
+
+
+def test_signals_to_every_process_of_a_run_save_it_and_then_stop_it_while_an_actor_is_replaced(tmp_path):
+    run = train(tmp_path, *RETRIEVAL, "--on_sigusr1=save")
+    folder = tmp_path / "run"
+    run.wait_for(lambda: rows(folder))
+    for process in (run.process, *run.descendants()):
+        process.send_signal(signal.SIGUSR1)
+    run.wait_for(lambda: checkpoints(folder))
+    wait_for_metric(run, folder, "env_steps", checkpoints(folder)[0] + 2048)  # it went on
+    an_actor(run).kill()
+    for process in (run.process, *run.descendants(), run.process):
+        process.send_signal(signal.SIGTERM)
+    output = run.finish(30)
+    assert run.process.returncode == 0 and "SIGTERM: saving and leaving" in output, output
+    assert checkpoints(folder)[-1] == summary(folder)["env_steps"]
+    assert run.leftovers() == []
+
+
+def test_a_second_interrupt_leaves_while_it_compiles(tmp_path):
+    run = train(tmp_path, *RETRIEVAL)
+    run.wait_for(lambda: "compiling" in run.output())
+    for _ in range(2):
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert "interrupted twice: left at once" in run.finish(30)
+    assert run.process.returncode == 130
     assert run.leftovers() == []
 
 
@@ -126,15 +163,19 @@ def test_a_killed_run_leaves_nothing_and_is_resumed(tmp_path):
     assert summary(folder)["env_steps"] == saved + 512
 
 
-def test_an_actor_that_dies_ends_the_run_with_what_was_learnt_saved(tmp_path):
-    run = train(tmp_path, "--llm_reward_type=none")
+def test_actors_that_die_are_replaced_until_there_are_too_many(tmp_path):
+    run = train(tmp_path, "--llm_reward_type=none", "--max_actor_restarts=2")
     folder = tmp_path / "run"
     run.wait_for(lambda: rows(folder))
-    actor = next(process for process in run.descendants() if "spawn_main" in " ".join(process.cmdline()))
-    actor.kill()
+    for num_restarts, number in enumerate((signal.SIGKILL, signal.SIGSEGV), start=1):
+        an_actor(run).send_signal(number)
+        wait_for_metric(run, folder, "actor_restarts", num_restarts)
+        wait_for_metric(run, folder, "env_steps", rows(folder)[-1]["env_steps"] + 2048)  # more than lay in the ring
+    an_actor(run).kill()
     output = run.finish(60)
     assert run.process.returncode == 1
-    assert "actor-" in output and "died" in output
+    assert "new games in its place (restart 2 of 2" in output and "--max_actor_restarts is 2" in output
+    assert "died, killed by SIGKILL" in output.splitlines()[-2], output
     assert checkpoints(folder)
     assert run.leftovers() == []
 

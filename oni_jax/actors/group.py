@@ -1,24 +1,31 @@
 """One group of games: takes the actions that lie in the ring and writes what came of them into it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from oni_jax.buffers.ring import TrajectoryRing
-from oni_jax.envs.base import VectorEnv
+from oni_jax.envs.base import SavableEnv, VectorEnv
 from oni_jax.envs.captions import CaptionTracker
 
 MakeEnv = Callable[..., VectorEnv]  # called with num_envs= and first_index=, the first one's number over all actors
 
 
 class Group:
-    """The games of unit `unit`. The first call of `advance` starts them, each later one steps them."""
+    """The games of unit `unit`. The first call of `advance` starts them, each later one steps them.
 
-    def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, unit: int):
+    `restarts` groups of this unit were lost: the games' numbers, which decide what they are, go on behind theirs.
+    """
+
+    def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, unit: int, restarts: int = 0):
         num_envs = ring.shape.num_envs_per_unit
-        self._env = make_env(num_envs=num_envs, first_index=unit * num_envs)
+        first_index = (restarts * ring.shape.num_units + unit) * num_envs
+        self._env = make_env(num_envs=num_envs, first_index=first_index)
         self._tracker = CaptionTracker(num_envs, ring.spec.caption)
         self._ring, self._unit = ring, unit
         self._started = False
+        self._num_restarts = 0  # of games, counted in the ring
 
     def advance(self, slot: int, t: int) -> None:
         """Writes row `t` of `slot`, the unit's episode statistics and its new captions."""
@@ -32,8 +39,23 @@ class Group:
             self._started = True
         if t in (0, ring.shape.rollout):  # the first row, and from then on the last of each trajectory
             ring.set_note(unit, self._env.note())
+            ring.game_restarts[unit] += self._env.num_restarts - self._num_restarts
+            self._num_restarts = self._env.num_restarts
         ring.num_new[unit] = self._tracker.update(out, ring.new_ids[unit], ring.new_captions[unit])
         ring.busy_secs[unit] += time.perf_counter() - start
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Between two steps: the games, and what they have shown; nothing before they start or where they can't be."""
+        if not (self._started and isinstance(self._env, SavableEnv)):
+            return {}
+        return {**self._env.save(), **self._tracker.save()}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`, in place of a start."""
+        assert isinstance(self._env, SavableEnv)
+        self._env.restore(saved)
+        self._tracker.restore(saved)
+        self._started = True
 
     def close(self) -> None:
         self._env.close()

@@ -1,7 +1,8 @@
 """What a pool of actors is: `serial_pool` and `process_pool` have one each."""
 
 import os
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from oni_jax.config import ActorConfig
 
@@ -9,6 +10,14 @@ from oni_jax.config import ActorConfig
 def num_workers(actors: ActorConfig) -> int:
     """Actor processes; 0 in the settings means one a core that this process may use."""
     return actors.num_workers or len(os.sched_getaffinity(0))
+
+
+class Answers(NamedTuple):
+    """What came back from the units since the last look."""
+
+    done: Sequence[int] = ()  # units that have finished their step
+    lost: Sequence[int] = ()  # units whose games are gone; their next step, which starts new ones, writes a row 0
+    failures: Sequence[str] = ()  # why they are lost, one line each
 
 
 class ActorPool(Protocol):
@@ -20,8 +29,8 @@ class ActorPool(Protocol):
         """The unit's actions lie in the ring: step it and write row `t` of `slot`. The first starts its games."""
         ...
 
-    def wait(self, timeout_secs: float) -> list[int]:
-        """Units that have finished their step; empty after the time-out or a `wake`. Raises ChildError."""
+    def wait(self, timeout_secs: float) -> Answers:
+        """Empty after the time-out or a `wake`. Raises ChildError when the games can't be kept running."""
         ...
 
     def wake(self) -> None:

@@ -1,31 +1,72 @@
-"""The games stepped by processes of their own."""
+"""The games stepped by processes of their own. One that dies or hangs is replaced."""
 
+import dataclasses
 import os
 import selectors
 import shutil
+import signal
 import tempfile
 import time
+from collections import deque
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from oni_jax.actors.group import MakeEnv
+from oni_jax.actors.pool import Answers
 from oni_jax.actors.worker import ANSWER, COMMAND, run_worker
 from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 HANG_SECS = 60.0  # a step takes microseconds and a start a few seconds
+RESTARTS_WINDOW_SECS = 600.0
+CHECK_SECS = 1.0
+
+
+class ActorLost(Exception):
+    """An actor process is gone or no longer of use; the text says why."""
+
+
+@dataclasses.dataclass(eq=False)
+class Actor:
+    """A process and what it plays."""
+
+    name: str
+    units: Sequence[int]
+    scratch: str  # folder of its games' files
+    process: BaseProcess
+    connection: Connection
+    restarts: int = 0  # processes that had its place before
+    has_answered: bool = False
+
+
+def _how_it_ended(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}"
 
 
 class ProcessPool:
-    """`num_workers` processes, each with an equal share of the ring's units."""
+    """`num_workers` processes, each with an equal share of the ring's units.
 
-    def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, num_workers: int):
-        self._make_env, self._ring = make_env, ring
+    A process that fails, dies or does not answer for HANG_SECS is replaced by one with new games.
+
+    Args:
+      make_env: makes a unit's environments.
+      ring: that of the units.
+      num_workers: processes.
+      max_restarts: replacements within RESTARTS_WINDOW_SECS; what would be one more raises ChildError, and so does a
+        process that has never answered, since the next would do no better.
+    """
+
+    def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, num_workers: int, max_restarts: int = 0):
+        self._make_env, self._ring, self._max_restarts = make_env, ring, max_restarts
         per_worker = ring.shape.num_units // num_workers
         self._units = [range(i * per_worker, (i + 1) * per_worker) for i in range(num_workers)]
-        self._children: list[tuple[BaseProcess, Connection]] = []
-        self._connection_of: dict[int, Connection] = {}
+        self._actors: list[Actor] = []
+        self._actor_of: dict[int, Actor] = {}
         self._dispatched_at: dict[int, float] = {}
+        self._restarted_at: deque[float] = deque()
         self._checked_at = time.monotonic()
         self._scratch = tempfile.mkdtemp(prefix="oni_jax_")  # for the games' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
@@ -36,60 +77,92 @@ class ProcessPool:
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         scratches = [os.path.join(self._scratch, f"actor-{index}") for index in range(len(self._units))]
-        for scratch in scratches:
+        for scratch in scratches:  # all of them first: the last actor to leave removes the folder around them
             os.mkdir(scratch)
         for index, (units, scratch) in enumerate(zip(self._units, scratches, strict=True)):
-            child = start_child(
-                f"actor-{index}",
-                run_worker,
-                self._make_env,
-                self._ring,
-                units,
-                scratch,
-                single_threaded=True,
-                cleans_up=True,
-            )
-            self._children.append(child)
-            self._selector.register(child[1], selectors.EVENT_READ, child)
-            self._connection_of.update(dict.fromkeys(units, child[1]))
+            name = f"actor-{index}"
+            actor = Actor(name, units, scratch, *self._start_process(name, units, scratch, restarts=0))
+            self._actors.append(actor)
+            self._actor_of.update(dict.fromkeys(units, actor))
+            self._selector.register(actor.connection, selectors.EVENT_READ, actor)
+
+    def _start_process(
+        self, name: str, units: Sequence[int], scratch: str, restarts: int
+    ) -> tuple[BaseProcess, Connection]:
+        body = (run_worker, self._make_env, self._ring, units, scratch, restarts)
+        return start_child(name, *body, single_threaded=True, cleans_up=True)
 
     def dispatch(self, unit: int, slot: int, t: int) -> None:
         self._dispatched_at[unit] = time.monotonic()
         try:
-            self._connection_of[unit].send_bytes(COMMAND.pack(unit, slot, t))
+            self._actor_of[unit].connection.send_bytes(COMMAND.pack(unit, slot, t))
         except OSError:
-            pass  # it has died: `wait` reads its last words and raises
+            pass  # it has died: `wait` finds out
 
-    def wait(self, timeout_secs: float) -> list[int]:
-        ready = self._selector.select(timeout_secs)
-        done = []
-        for key, _ in ready:
+    def wait(self, timeout_secs: float) -> Answers:
+        done: list[int] = []
+        lost: dict[Actor, str] = {}  # and why
+        for key, _ in self._selector.select(timeout_secs):
             if key.data is None:
                 os.read(self._wake_read, 4096)
-            else:
-                done.append(self._receive(*key.data))
+                continue
+            try:
+                done.append(self._receive(key.data))
+            except ActorLost as reason:
+                lost[key.data] = str(reason)
         for unit in done:
             del self._dispatched_at[unit]
         now = time.monotonic()
-        if now - self._checked_at > 1.0:
+        if now - self._checked_at > CHECK_SECS:
             self._checked_at = now
-            self._check_hanging(now)
-        return done
+            lost.update(self._hanging(now))
+        if not lost:
+            return Answers(done)
+        failures = [self._replace(actor, reason) for actor, reason in lost.items()]
+        return Answers(done, [unit for actor in lost for unit in actor.units], failures)
 
-    def _receive(self, process: BaseProcess, connection: Connection) -> int:
+    def _receive(self, actor: Actor) -> int:
         try:
-            answer = connection.recv_bytes()
+            answer = actor.connection.recv_bytes()
         except (EOFError, OSError):
-            process.join(1.0)
-            raise ChildError(f"{process.name} (pid {process.pid}) died, exit code {process.exitcode}") from None
+            actor.process.join(1.0)
+            raise ActorLost(f"died, {_how_it_ended(actor.process.exitcode)}") from None
         if len(answer) != ANSWER.size:
-            raise ChildError(answer.decode(errors="replace"))
+            raise ActorLost(answer.decode(errors="replace"))
+        actor.has_answered = True
         return ANSWER.unpack(answer)[0]
 
-    def _check_hanging(self, now: float) -> None:
-        for unit, since in self._dispatched_at.items():
-            if now - since > HANG_SECS:
-                raise ChildError(f"the actor of unit {unit} has not answered for {HANG_SECS:.0f} s")
+    def _hanging(self, now: float) -> dict[Actor, str]:
+        silent = [self._actor_of[unit] for unit, since in self._dispatched_at.items() if now - since > HANG_SECS]
+        return dict.fromkeys(silent, f"has not answered for {HANG_SECS:.0f} s")
+
+    def _replace(self, actor: Actor, reason: str) -> str:
+        """Puts a new process in the place of a lost one, and says so; raises ChildError when that makes no sense."""
+        now = time.monotonic()
+        self._restarted_at.append(now)
+        while now - self._restarted_at[0] > RESTARTS_WINDOW_SECS:
+            self._restarted_at.popleft()
+        text = f"{actor.name} (pid {actor.process.pid}) {reason}"
+        if not actor.has_answered and actor.restarts == 0:
+            raise ChildError(text)
+        if len(self._restarted_at) > self._max_restarts:
+            window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
+            raise ChildError(
+                f"{text}\nactors were lost {len(self._restarted_at)} times in {window}, --max_actor_restarts is "
+                f"{self._max_restarts}"
+            )
+        self._selector.unregister(actor.connection)
+        actor.process.kill()
+        stop_child(actor.process, actor.connection)
+        shutil.rmtree(actor.scratch, ignore_errors=True)
+        os.mkdir(actor.scratch)
+        actor.restarts += 1
+        actor.process, actor.connection = self._start_process(actor.name, actor.units, actor.scratch, actor.restarts)
+        self._selector.register(actor.connection, selectors.EVENT_READ, actor)
+        for unit in actor.units:
+            self._dispatched_at.pop(unit, None)
+        of_allowed = f"restart {len(self._restarted_at)} of {self._max_restarts} in ten minutes"
+        return f"{text.strip().splitlines()[-1]}: new games in its place ({of_allowed})"
 
     def wake(self) -> None:
         try:
@@ -98,10 +171,10 @@ class ProcessPool:
             pass  # it is awake already
 
     def close(self) -> None:
-        for _, connection in self._children:
-            connection.close()
-        for process, connection in self._children:
-            stop_child(process, connection)
+        for actor in self._actors:
+            actor.connection.close()
+        for actor in self._actors:
+            stop_child(actor.process, actor.connection)
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._selector.close()
         os.close(self._wake_read)

@@ -4,6 +4,7 @@ import time
 from collections import deque
 
 from oni_jax.actors.group import Group, MakeEnv
+from oni_jax.actors.pool import Answers
 from oni_jax.buffers.ring import TrajectoryRing
 
 
@@ -12,28 +13,28 @@ class SerialPool:
 
     def __init__(self, make_env: MakeEnv, ring: TrajectoryRing):
         self._make_env, self._ring = make_env, ring
-        self._groups: dict[int, Group] = {}
+        self.groups: dict[int, Group] = {}
         self._commands: deque[tuple[int, int, int]] = deque()
 
     def start(self) -> None:
-        self._groups = {unit: Group(self._make_env, self._ring, unit) for unit in range(self._ring.shape.num_units)}
+        self.groups = {unit: Group(self._make_env, self._ring, unit) for unit in range(self._ring.shape.num_units)}
 
     def dispatch(self, unit: int, slot: int, t: int) -> None:
         self._commands.append((unit, slot, t))
 
-    def wait(self, timeout_secs: float) -> list[int]:
+    def wait(self, timeout_secs: float) -> Answers:
         if not self._commands:
             time.sleep(min(timeout_secs, 1e-3))
         done = []
         while self._commands:
             unit, slot, t = self._commands.popleft()
-            self._groups[unit].advance(slot, t)
+            self.groups[unit].advance(slot, t)
             done.append(unit)
-        return done
+        return Answers(done)
 
     def wake(self) -> None:
         pass
 
     def close(self) -> None:
-        for group in self._groups.values():
+        for group in self.groups.values():
             group.close()

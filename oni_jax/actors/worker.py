@@ -15,14 +15,15 @@ ANSWER = struct.Struct("=i")  # unit
 
 
 def run_worker(
-    connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, units: Sequence[int], scratch: str
+    connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, units: Sequence[int], scratch: str, restarts: int
 ) -> None:
     """Serves commands for `units` until the connection closes (EOFError, which ends the process quietly).
 
     Games keep their files in the folder `scratch`, beside those of other actors; the last to leave removes the lot.
+    `restarts` processes had this one's place before: its games are others than theirs.
     """
     tempfile.tempdir = scratch
-    groups = {unit: Group(make_env, ring, unit) for unit in units}
+    groups = {unit: Group(make_env, ring, unit, restarts) for unit in units}
     try:
         while True:
             unit, slot, t = COMMAND.unpack(connection.recv_bytes())

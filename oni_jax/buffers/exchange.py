@@ -2,7 +2,7 @@
 
 import queue
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -40,7 +40,9 @@ class TrajectoryExchange:
         self.initial_core_states: PyTree = ()  # leaves [S*N, ...] on the device; before row 0 of each slot
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
+        self.failures: deque[str] = deque()  # of actors that were replaced, one line each
         self.on_release: Callable[[], None] = lambda: None
+        self.act: Callable[[], None] | None = None  # in lockstep: goes on acting, on the learner's thread
         self._free = deque(range(shape.num_slots))
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -52,7 +54,9 @@ class TrajectoryExchange:
         self._full.put(slot)
 
     def get_full(self, timeout_secs: float) -> int | None:
-        """The oldest full slot, or None after the time-out."""
+        """The oldest full slot, or None after the time-out. In lockstep acts until there is one."""
+        while self.act and self._full.empty():
+            self.act()
         try:
             return self._full.get(timeout=max(0.0, timeout_secs))
         except queue.Empty:
@@ -61,3 +65,22 @@ class TrajectoryExchange:
     def release(self, slot: int) -> None:
         self._free.append(slot)
         self.on_release()
+
+    def save(self) -> dict[str, np.ndarray]:
+        """While no slot is being filled: those that the learner has not given back, and the captions."""
+        full = [self._full.get() for _ in range(self._full.qsize())]
+        for slot in full:
+            self._full.put(slot)
+        held = sorted(set(range(self.ring.shape.num_slots)).difference(self._free))
+        slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32)}
+        rows = {"records": self.ring.records[held], "policy_records": self.policy_records[held]}
+        return {**slots, **rows, **self.captions.save()}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`, before anything was taken or put."""
+        held = saved["held"].tolist()
+        self.ring.records[held], self.policy_records[held] = saved["records"], saved["policy_records"]
+        self._free = deque(slot for slot in self._free if slot not in held)
+        for slot in saved["full"].tolist():
+            self._full.put(slot)
+        self.captions.restore(saved)

@@ -47,6 +47,7 @@ class TrajectoryRing:
             "new_captions": SharedArray((units, 2 * envs, caption_bytes), np.uint8),
             "num_new": SharedArray((units,), np.int32),
             "busy_secs": SharedArray((units,), np.float64),  # time spent stepping so far
+            "game_restarts": SharedArray((units,), np.int64),  # games that failed and were started anew
             "notes": SharedArray((units,), f"S{NOTE_BYTES}"),  # how the environments run, UTF-8
         }
         self._view()
@@ -60,6 +61,7 @@ class TrajectoryRing:
         self.new_captions = self._arrays["new_captions"].array  # [U, 2N, M] uint8
         self.num_new = self._arrays["num_new"].array  # [U] int32
         self.busy_secs = self._arrays["busy_secs"].array  # [U] float64
+        self.game_restarts = self._arrays["game_restarts"].array  # [U] int64
         self._notes = self._arrays["notes"].array
 
     def set_note(self, unit: int, note: str) -> None:

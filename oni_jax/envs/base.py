@@ -1,6 +1,7 @@
 """What an environment is to the rest of the program. Names nothing of any game."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class VectorEnv(Protocol):
 
     spec: EnvSpec
     num_envs: int
+    num_restarts: int  # environments that failed and were started anew
 
     def reset(self, out: StepOutput) -> None:
         """Starts every environment: rewards 0, no end, is_first True."""
@@ -57,3 +59,16 @@ class VectorEnv(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class SavableEnv(VectorEnv, Protocol):
+    """One whose running episodes can be saved, and go on in another process."""
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        """All that later steps depend on, between two steps."""
+        ...
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`, which may be among others; in place of `reset`."""
+        ...

@@ -1,5 +1,6 @@
 """N games of NetHack in one process, observed as one: after all have moved, few array operations see them all."""
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ BLSTATS_SCALE[21] = 1  # hunger
 VECTOR_OBS_BOUND = 5.0
 
 TIME_PENALTY = -0.01
+MAX_STARTS = 3  # of an episode, before what the engine raises is the process's failure
 EPISODE_STATS = ("return", "length", "dlvl", "gold", "xlvl", "scout", "kills", "end_status", "turns")
 
 Seeds = Callable[[int, int], tuple[int, int]]
@@ -63,6 +65,8 @@ def engine_array(name: str, num_games: int) -> np.ndarray:
 
 class NetHackVectorEnv:
     """A task of N NetHack games; see `VectorEnv`.
+
+    A game in which NLE raises is given up, as if its step limit were reached, and another takes its place.
 
     Observations: `chars` and `colors` [12, 12] uint8, the screen around (x, y) of the statistics, black outside
     (that the terminal's map begins one row lower is left as published); `vector_obs` [27] float32, the statistics
@@ -114,8 +118,11 @@ class NetHackVectorEnv:
 
         self._shared_code = SharedCode() if share_code else None
         self._directory = tempfile.TemporaryDirectory(prefix="oni_jax_games_")
-        self._games = self._make_games()
+        self._games = [self._make_game(i) for i in range(num_envs)]
         self._press_raw = [game.press_raw for game in self._games]
+        self._failed: dict[int, Exception] = {}  # games of the step under way
+        self._last_failure = ""
+        self.num_restarts = 0
         self._episodes = [-1] * num_envs
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
@@ -149,8 +156,7 @@ class NetHackVectorEnv:
         for i in self.end_status.nonzero()[0].tolist():
             out.finals[i] = records[i]
             out.episode_stats[i] = self._episode_stats(i)
-            if self.end_status[i] != DEATH:
-                self._games[i].quit()
+            self._end_episode(i)
             self._begin_episode(i)
             self._observe(slice(i, i + 1), records)
             records["is_first"][i] = True
@@ -165,6 +171,9 @@ class NetHackVectorEnv:
             self._shared_code = None
 
     def note(self) -> str:
+        return f"{self._code_note()}{self._last_failure}"
+
+    def _code_note(self) -> str:
         if not self._shared_code:
             return "games have the engine's code each to themselves"
         if self._shared_code.failure:
@@ -179,17 +188,43 @@ class NetHackVectorEnv:
         """Steps of game i's episode that were taken after a message about a kill."""
         return self._games[i].kill_count
 
-    def _make_games(self) -> list[NetHackGame]:
+    def _make_game(self, i: int) -> NetHackGame:
         # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's are found by name.
         directory, tempfile.tempdir = tempfile.tempdir, self._directory.name
         try:
-            return [NetHackGame(self._task, self.arrays, i, self._shared_code) for i in range(self.num_envs)]
+            return NetHackGame(self._task, self.arrays, i, self._shared_code)
         finally:
             tempfile.tempdir = directory
 
+    def _replace_game(self, i: int, error: Exception) -> None:
+        """Puts a new engine in the place of one that raised."""
+        with contextlib.suppress(Exception):  # it may be past closing, too
+            self._games[i].close()
+        self._games[i] = self._make_game(i)
+        self._press_raw[i] = self._games[i].press_raw
+        self.num_restarts += 1
+        self._last_failure = f"; game {self._first_index + i} raised {error!r} and was started anew"
+
+    def _end_episode(self, i: int) -> None:
+        if (error := self._failed.get(i)) is not None:
+            self._replace_game(i, error)
+        elif self.end_status[i] != DEATH:
+            try:
+                self._games[i].quit()
+            except Exception as error:
+                self._replace_game(i, error)
+
     def _begin_episode(self, i: int) -> None:
-        self._episodes[i] += 1
-        self._games[i].start(*self._seeds(self._first_index + i, self._episodes[i]))
+        """Raises what the engine raises, when it does so again and again."""
+        for attempt in range(MAX_STARTS):
+            self._episodes[i] += 1
+            try:
+                self._games[i].start(*self._seeds(self._first_index + i, self._episodes[i]))
+                break
+            except Exception as error:
+                if attempt == MAX_STARTS - 1:
+                    raise
+                self._replace_game(i, error)
         self._lengths[i] = 0
         self._returns[i] = 0
         self._paid[i] = False
@@ -197,11 +232,21 @@ class NetHackVectorEnv:
 
     def _press(self, actions: np.ndarray) -> np.ndarray:
         """Every game's step; returns [N] bool, whose hero is dead."""
-        games, keys = self._games, self._task.keys
+        games, keys, failed = self._games, self._task.keys, self._failed
+        failed.clear()
         pressed = [game.translate(keys[action]) for game, action in zip(games, actions.tolist(), strict=True)]
-        for press, key in zip(self._press_raw, pressed):
-            press(key)
-        return np.array([game.settle(key) for game, key in zip(games, pressed)])
+        for i, press in enumerate(self._press_raw):
+            try:
+                press(pressed[i])
+            except Exception as error:
+                failed[i] = error
+        dead = np.zeros(self.num_envs, bool)
+        for i, game in enumerate(games):
+            try:
+                dead[i] = i not in failed and game.settle(pressed[i])
+            except Exception as error:
+                failed[i] = error
+        return dead
 
     def _judge(self, dead: np.ndarray) -> np.ndarray:
         """Writes the end status of all games and returns their rewards [N]."""
@@ -209,8 +254,12 @@ class NetHackVectorEnv:
         status[:] = RUNNING
         status[self._lengths >= self._max_episode_steps] = ABORTED
         status[dead] = DEATH
+        failed = list(self._failed)
+        status[failed] = ABORTED
         if task.goal is None:
-            return self._score_rewards()
+            rewards = self._score_rewards()
+            rewards[failed] = 0
+            return rewards
         reached = task.goal(arrays.blstats, arrays.message, arrays.glyphs) & (status == RUNNING) & ~self._paid
         if task.continual:
             self._paid |= reached

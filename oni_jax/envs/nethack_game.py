@@ -12,6 +12,7 @@ from oni_jax.envs.tasks import Task, nethack
 
 CHARACTER = "Agent-mon-hum-neu-mal"
 MAX_OPENING_PRESSES = 1000
+MAX_KNOWN_PRESSES = 10_000  # between two of the agent's
 
 SPACE, ESCAPE, YES = ord(" "), 27, ord("y")
 QUIT = 0x80 | ord("q")
@@ -168,7 +169,9 @@ class NetHackGame:
         """Answers for the agent until the game waits for the agent. Returns whether the game is over."""
         engine, internal = self._engine, self._internal
         enhance = False
-        while not engine.done():
+        for _ in range(MAX_KNOWN_PRESSES):
+            if engine.done():
+                return True
             if self._extended:
                 if pressed == CAST:
                     engine.step(FIRST_ITEM)
@@ -187,7 +190,7 @@ class NetHackGame:
                 continue
             if internal[IN_QUESTION]:
                 if not self._facts.questions.isdisjoint(questions_left):
-                    break
+                    return engine.done()
                 engine.step(pressed := ESCAPE)
                 self._read_message()
             if enhance:
@@ -195,5 +198,5 @@ class NetHackGame:
                     if not engine.done():
                         engine.step(key)
                 self._read_message()
-            break
-        return engine.done()
+            return engine.done()
+        raise RuntimeError(f"NetHack still asked after {MAX_KNOWN_PRESSES} key presses")

@@ -1,5 +1,8 @@
 """What tiny environments share: N boards in arrays, random only where an episode begins."""
 
+import json
+from collections.abc import Mapping
+
 import numpy as np
 
 from oni_jax.envs.base import StepOutput
@@ -7,7 +10,9 @@ from oni_jax.types import EnvSpec
 
 
 class SmallVectorEnv:
-    """Base of vectorised environments; see `VectorEnv`. Subclasses write the three hooks and set `spec`.
+    """Base of vectorised environments; see `SavableEnv`. Subclasses write the three hooks and set `spec`.
+
+    What they add to the state has to lie in arrays.
 
     Episode statistics: `return`, `length`.
 
@@ -18,6 +23,7 @@ class SmallVectorEnv:
     """
 
     spec: EnvSpec
+    num_restarts = 0  # nothing here fails
 
     def __init__(self, num_envs: int, seed: int = 0, first_index: int = 0, max_episode_steps: int = 5000):
         self.num_envs = num_envs
@@ -69,6 +75,19 @@ class SmallVectorEnv:
 
     def close(self) -> None:
         pass
+
+    def save(self) -> dict[str, np.ndarray]:
+        generators = json.dumps([generator.bit_generator.state for generator in self.generators])
+        return {**self._arrays(), "generators": np.array(generators)}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        for name in self._arrays():
+            setattr(self, name, saved[name].copy())
+        for generator, state in zip(self.generators, json.loads(str(saved["generators"])), strict=True):
+            generator.bit_generator.state = state
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     def _begin_all(self, chosen: np.ndarray) -> None:
         for i in np.flatnonzero(chosen).tolist():

@@ -7,6 +7,7 @@ of learning.
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ WAIT_SECS = 0.2
 
 
 class InferenceServer:
-    """`run` is the body of the one thread that may call anything here but `stop`."""
+    """One thread may call anything here but `stop`: that whose body is `run`, or, in lockstep, the learner's."""
 
     def __init__(
         self,
@@ -53,7 +54,8 @@ class InferenceServer:
         self._position = [(-1, 0)] * shape.num_units  # (slot, row that lies there or is being written)
         self._last_rows = np.zeros_like(ring.finals)  # [U, N]; of paused units
         self._runnable: deque[int] = deque()
-        self._paused: deque[int] = deque()
+        self._paused = deque(range(shape.num_units))
+        self._unstarted = set(self._paused)  # paused units that have no games yet, or no longer
         self._buckets = bucket_sizes(shape.num_units)
         self._key, self._num_calls = key, 0
         step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
@@ -63,7 +65,7 @@ class InferenceServer:
         exchange.on_release = pool.wake
 
     def warm_up(self) -> None:
-        """Compiles every shape that `run` will use."""
+        """Compiles every shape that acting will use."""
         shape = self._ring.shape
         for size in self._buckets:
             padding = np.full(size, shape.num_units, np.int32), np.full(size, shape.num_slots, np.int32)
@@ -73,20 +75,24 @@ class InferenceServer:
         self._value_step(self._parameters.newest.params, self._states, as_bytes(finals), np.int32(0))
 
     def run(self) -> None:
-        """Serves until `stop`. Raises ChildError when an actor fails."""
-        for unit in range(self._ring.shape.num_units):
-            self._begin_slot(unit, self._exchange.take_free())
-            self._pool.dispatch(unit, *self._position[unit])
+        """Serves until `stop`. Raises ChildError when the games can't be kept running."""
         while not self._stopping.is_set():
-            everyone_paused = len(self._paused) == self._ring.shape.num_units
-            with (self.slot_wait if everyone_paused else self.actor_wait).waiting():
-                done = self._pool.wait(WAIT_SECS)
-            for unit in done:
-                self._receive(unit)
-            while self._paused and (slot := self._exchange.take_free()) is not None:
-                self._resume(self._paused.popleft(), slot)
-            while self._runnable:
-                self._act()
+            self.advance()
+
+    def advance(self) -> None:
+        """Answers the units that can go on, waits a while, and takes in what came of the games' steps."""
+        while self._paused and (slot := self._exchange.take_free()) is not None:
+            self._resume(self._paused.popleft(), slot)
+        while self._runnable:
+            self._act()
+        everyone_paused = len(self._paused) == self._ring.shape.num_units
+        with (self.slot_wait if everyone_paused else self.actor_wait).waiting():
+            answers = self._pool.wait(WAIT_SECS)
+        for unit in answers.done:
+            self._receive(unit)
+        for unit in answers.lost:
+            self._void(unit)
+        self._exchange.failures.extend(answers.failures)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -112,6 +118,16 @@ class InferenceServer:
         self._exchange.put_full(slot)
         self._paused.append(unit)
 
+    def _void(self, unit: int) -> None:
+        """The unit's games are gone, and with them what it has of a trajectory: new ones begin in the same slot."""
+        if unit in self._paused:
+            self._unstarted.add(unit)
+            return
+        if unit in self._runnable:
+            self._runnable.remove(unit)
+        self._position[unit] = (self._position[unit][0], 0)
+        self._pool.dispatch(unit, *self._position[unit])
+
     def _value_final_observations(self, unit: int, slot: int, t: int, truncated: np.ndarray) -> None:
         """A step that was cut off bootstraps from its final observation, seen with the memory that led to it."""
         finals = as_bytes(self._ring.finals[unit].copy())
@@ -119,14 +135,14 @@ class InferenceServer:
         self._exchange.policy_records[slot, t - 1]["truncation_value"] = np.where(truncated, np.asarray(values), 0.0)
 
     def _resume(self, unit: int, slot: int) -> None:
-        """Goes on in a new slot, whose row 0 is the last row of the old one."""
-        self._ring.records[slot, 0] = self._last_rows[unit]
-        self._begin_slot(unit, slot)
-        self._runnable.append(unit)
-
-    def _begin_slot(self, unit: int, slot: int | None) -> None:
-        assert slot is not None, "the ring has a slot for each unit"
+        """Goes on in a new slot, whose row 0 is the last row of the old one, or the first of new games."""
         self._position[unit] = (slot, 0)
+        if unit in self._unstarted:
+            self._unstarted.remove(unit)
+            self._pool.dispatch(unit, *self._position[unit])
+            return
+        self._ring.records[slot, 0] = self._last_rows[unit]
+        self._runnable.append(unit)
 
     def _act(self) -> None:
         """Infers for as many runnable units as there are, padded to a compiled size, and dispatches them."""
@@ -142,6 +158,7 @@ class InferenceServer:
             calls.units[i] = unit
             if t == 0:
                 calls.starting_slots[i] = slot
+        self._num_calls += 1
         output, version = self._infer(as_bytes(records).reshape(size * num_envs, -1), calls)
         output = np.asarray(output).reshape(size, num_envs, -1)
         for i, unit in enumerate(units):
@@ -156,8 +173,22 @@ class InferenceServer:
 
     def _infer(self, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
         version, params = self._parameters.newest
-        self._num_calls += 1
         call = np.uint32(self._num_calls % 2**32)
         output, self._states = self._policy_step(params, self._key, call, self._states, jnp.asarray(packed), calls)
         self._exchange.initial_core_states = self._states.initial
         return output, version
+
+    def save(self) -> dict[str, np.ndarray]:
+        """While every unit is paused: what the next answers depend on beside the games and the parameters."""
+        core = {f"core_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._states))}
+        counter = {"key": np.asarray(self._key), "num_calls": np.array(self._num_calls)}
+        return {**core, **counter, "paused": np.array(self._paused), "last_rows": self._last_rows}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `save`, before anything was served."""
+        leaves, structure = jax.tree.flatten(self._states)
+        restored = [jnp.array(saved[f"core_{i}"]) for i in range(len(leaves))]
+        self._states = jax.tree.unflatten(structure, restored)
+        self._key, self._num_calls = jnp.array(saved["key"]), int(saved["num_calls"])
+        self._paused, self._unstarted = deque(saved["paused"].tolist()), set()
+        self._last_rows[:] = saved["last_rows"]

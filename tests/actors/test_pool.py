@@ -4,12 +4,13 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from oni_jax.actors import process_pool as process_pool_module
-from oni_jax.actors.pool import ActorPool
+from oni_jax.actors.pool import ActorPool, Answers
 from oni_jax.actors.process_pool import ProcessPool
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -32,7 +33,7 @@ def play(pool: ActorPool, ring: TrajectoryRing, num_steps: int) -> None:
         for unit in waiting:
             pool.dispatch(unit, unit, t)
         while waiting:
-            waiting -= set(pool.wait(10.0))
+            waiting -= set(pool.wait(10.0).done)
 
 
 def make(env: EnvConfig):
@@ -67,7 +68,7 @@ def process_pool():
     pool.start()
     yield pool
     pool.close()
-    assert not [process for process, _ in pool._children if process.is_alive()]
+    assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
 
 
 def wait_for_error(pool: ProcessPool) -> str:
@@ -79,8 +80,7 @@ def wait_for_error(pool: ProcessPool) -> str:
 
 
 def test_a_killed_actor_is_told(process_pool):
-    process, _ = process_pool._children[1]
-    os.kill(process.pid, signal.SIGKILL)
+    os.kill(process_pool._actors[1].process.pid, signal.SIGKILL)
     assert "actor-1" in wait_for_error(process_pool)
 
 
@@ -92,15 +92,102 @@ def test_an_actor_that_raises_sends_its_traceback(process_pool):
 
 def test_a_hanging_actor_is_told(process_pool, monkeypatch):
     monkeypatch.setattr(process_pool_module, "HANG_SECS", 1.0)
-    process, _ = process_pool._children[0]
-    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(process_pool._actors[0].process.pid, signal.SIGSTOP)
     process_pool.dispatch(0, 0, 0)
     assert "has not answered" in wait_for_error(process_pool)
-    os.kill(process.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def lasting_pool():
+    """Two actors that may be replaced twice, their games started, in slots of their units' numbers."""
+    ring, make_env = make(EnvConfig(root_env="Catch-v0"))
+    pool = ProcessPool(make_env, ring, num_workers=2, max_restarts=2)
+    pool.start()
+    start_games(pool, range(SHAPE.num_units))
+    yield pool
+    pool.close()
+    assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
+    assert not os.path.exists(pool._scratch)
+
+
+def start_games(pool: ProcessPool, units: Sequence[int]) -> None:
+    for unit in units:
+        pool.dispatch(unit, unit, 0)
+    waiting = set(units)
+    while waiting:
+        answers = pool.wait(10.0)
+        assert not answers.lost
+        waiting -= set(answers.done)
+
+
+def wait_for_loss(pool: ProcessPool) -> Answers:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if (answers := pool.wait(0.2)).lost:
+            return answers
+    raise AssertionError("no actor was lost")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=lambda number: number.name)
+def test_a_dead_actor_is_replaced_by_one_with_other_games(lasting_pool, number):
+    ring, dead = lasting_pool._ring, lasting_pool._actors[1].process.pid
+    before = ring.records[:, 0].copy()
+    os.kill(dead, number)
+    answers = wait_for_loss(lasting_pool)
+    assert list(answers.lost) == [2, 3]
+    (failure,) = answers.failures
+    assert failure.startswith(f"actor-1 (pid {dead}) died, killed by {number.name}") and "restart 1 of 2" in failure
+    start_games(lasting_pool, answers.lost)
+    assert ring.records["is_first"][2:, 0].all()
+    assert (ring.records["board"][2:, 0] != before["board"][2:]).any()  # a Catch game starts at one of five columns
+    start_games(lasting_pool, [0])  # the other one has not noticed
+    ring.actions[:] = 0
+    lasting_pool.dispatch(3, 3, 1)
+    assert list(lasting_pool.wait(10.0).done) == [3]
+    assert not ring.records["is_first"][3, 1].any()
+
+
+def test_a_hanging_actor_is_replaced(lasting_pool, monkeypatch):
+    monkeypatch.setattr(process_pool_module, "HANG_SECS", 1.0)
+    hanging = lasting_pool._actors[0].process
+    os.kill(hanging.pid, signal.SIGSTOP)
+    lasting_pool.dispatch(1, 1, 1)
+    answers = wait_for_loss(lasting_pool)
+    monkeypatch.undo()
+    assert list(answers.lost) == [0, 1] and "has not answered for 1 s" in answers.failures[0]
+    assert not hanging.is_alive()
+    start_games(lasting_pool, answers.lost)
+
+
+def test_the_games_files_of_a_dead_actor_are_gone(lasting_pool):
+    actor = lasting_pool._actors[0]
+    left = os.path.join(actor.scratch, "left")
+    open(left, "w").close()
+    actor.process.kill()
+    wait_for_loss(lasting_pool)
+    assert os.path.isdir(actor.scratch) and not os.path.exists(left)
+
+
+def test_one_replacement_too_many_ends_with_the_last_words(lasting_pool):
+    for _ in range(2):
+        lasting_pool._actors[0].process.kill()
+        start_games(lasting_pool, wait_for_loss(lasting_pool).lost)
+    lasting_pool.dispatch(0, 99, 1)  # there is no slot 99
+    text = wait_for_error(lasting_pool)
+    assert "IndexError" in text and "Traceback" in text and "--max_actor_restarts is 2" in text
+
+
+def test_replacements_long_ago_do_not_count(lasting_pool, monkeypatch):
+    monkeypatch.setattr(process_pool_module, "RESTARTS_WINDOW_SECS", 0.0)
+    for _ in range(3):
+        lasting_pool._actors[1].process.kill()
+        answers = wait_for_loss(lasting_pool)
+        assert "restart 1 of 2" in answers.failures[0]
+        start_games(lasting_pool, answers.lost)
 
 
 def test_wake_ends_a_wait(process_pool):
     process_pool.wake()
     start = time.monotonic()
-    assert process_pool.wait(30.0) == []
+    assert process_pool.wait(30.0) == Answers([])
     assert time.monotonic() - start < 10

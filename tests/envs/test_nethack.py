@@ -11,7 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from oni_jax.envs.nethack import BLSTATS_SCALE, EPISODE_STATS, NetHackVectorEnv, episode_seeds
+from oni_jax.envs import nethack_game
+from oni_jax.envs.nethack import BLSTATS_SCALE, EPISODE_STATS, MAX_STARTS, NetHackVectorEnv, episode_seeds
 from oni_jax.envs.tasks import TASKS
 from tests.envs.outputs import are_equal, step_output
 
@@ -168,6 +169,69 @@ def test_close_leaves_nothing(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
     assert tempfile.tempdir == str(tmp_path)
+
+
+class Raises:
+    """In the place of one of an engine's functions: raises at its `number`-th call, and works otherwise."""
+
+    def __init__(self, function, number):
+        self._function, self._number, self._calls = function, number, 0
+
+    def __call__(self, *args):
+        self._calls += 1
+        if self._calls == self._number:
+            raise RuntimeError("the engine is out of order")
+        return self._function(*args)
+
+
+@pytest.mark.parametrize("where", ["press", "settle"])
+def test_a_game_that_raises_is_replaced_and_the_others_notice_nothing(group, where, monkeypatch):
+    actions, records, _, _ = group
+    env = make_env(3, with_glyphs=True)
+    if where == "press":
+        env._press_raw[1] = Raises(env._press_raw[1], number=10)
+    else:
+        monkeypatch.setattr(env._games[1], "settle", Raises(env._games[1].settle, number=10))
+    played, finals, stats = play(env, actions)
+    assert are_equal(played[:, 0], records[:, 0]) and are_equal(played[:, 2], records[:, 2])
+    assert are_equal(played[:10, 1], records[:10, 1])
+    assert played["is_first"][10, 1] and played["truncated"][10, 1] and played["reward"][10, 1] == 0
+    assert stats[9, 1][EPISODE_STATS.index("length")] == 10 and stats[9, 1][EPISODE_STATS.index("end_status")] == -1
+    # What it plays next is the episode that would have come next: the one that the undisturbed game began at 60.
+    assert np.array_equal(played["chars"][10, 1], records["chars"][60, 1])
+    assert env.num_restarts == 1 and "out of order" in env.note() and "game 1 " in env.note()
+
+
+def test_a_game_that_cannot_end_is_replaced(group, monkeypatch):
+    actions, records, _, _ = group
+    env = make_env(3, with_glyphs=True)
+    game = env._games[2]
+    monkeypatch.setattr(game, "quit", Raises(game.quit, number=1))
+    played, *_ = play(env, actions)
+    assert are_equal(played, records)
+    assert env.num_restarts == 1
+
+
+def test_a_game_that_asks_without_end_raises(monkeypatch):
+    env = make_env()
+    env.reset(step_output(env))
+    monkeypatch.setattr(nethack_game, "MAX_KNOWN_PRESSES", 0)
+    with pytest.raises(RuntimeError, match="still asked after 0 key presses"):
+        env._games[0].quit()
+    monkeypatch.undo()
+    env.close()
+
+
+def test_games_that_never_start_are_the_process_s_failure(monkeypatch):
+    def start(game, core_seed, display_seed):
+        raise RuntimeError("no start")
+
+    env = make_env()
+    monkeypatch.setattr(nethack_game.NetHackGame, "start", start)
+    with pytest.raises(RuntimeError, match="no start"):
+        env.reset(step_output(env))
+    assert env.num_restarts == MAX_STARTS - 1
+    env.close()
 
 
 CHILD = """

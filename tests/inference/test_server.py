@@ -6,6 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from oni_jax.actors.group import Group
+from oni_jax.actors.pool import Answers
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -24,22 +26,24 @@ NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
 class Played:
     """Consecutive batches, each of one trajectory of every game, and the policy that played them."""
 
-    def __init__(self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs"):
+    def __init__(self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs", make_pool=SerialPool):
         spec = env_spec(env)
         self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec, None)
         self.params = init_params(self.policy, spec, jax.random.key(0))
         ring = TrajectoryRing(spec, RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 2 + 1, ROLLOUT))
-        exchange = TrajectoryExchange(ring)
-        pool = SerialPool(functools.partial(make_vector_env, env, seed=5), ring)
+        self.exchange = exchange = TrajectoryExchange(ring)
+        pool = make_pool(functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
         server = InferenceServer(self.policy, exchange, pool, ParameterStore(3, self.params), jax.random.key(1))
         server.warm_up()
         assembler = BatchAssembler(exchange, NUM_UNITS * NUM_ENVS * ROLLOUT, 1000, intrinsic_at)
         acting = Worker("inference", server.run)
         acting.start()
-        batches = (assembler.next(version=7, timeout_secs=60.0) for _ in range(num_batches))
-        self.host = [batch for batch in batches if batch is not None]
-        assert len(self.host) == num_batches
+        self.host = []
+        while len(self.host) < num_batches:
+            acting.check()
+            if (batch := assembler.next(version=7, timeout_secs=1.0)) is not None:
+                self.host.append(batch)
         server.stop()
         acting.join()
         acting.check()
@@ -47,9 +51,50 @@ class Played:
         self.trajectories = [jax.device_get(unpack(pack(batch, {}, 7))) for batch in self.host]
 
 
+class LossyPool(SerialPool):
+    """Loses a unit's games now and then: while it steps, while it waits for its actions, while it is paused."""
+
+    def start(self) -> None:
+        super().start()
+        self.num_lost = 0
+        self._num_waits = 0
+
+    def wait(self, timeout_secs: float) -> Answers:
+        answers = super().wait(timeout_secs)
+        self._num_waits += 1
+        if self._num_waits % 4:
+            return answers
+        unit = self._num_waits // 4 % NUM_UNITS
+        self.num_lost += 1
+        self.groups[unit] = Group(self._make_env, self._ring, unit, restarts=self.num_lost)
+        done = [other for other in answers.done if other != unit or self.num_lost % 2]
+        return Answers(done, [unit], ["lost"])
+
+
 @pytest.fixture(scope="module")
 def catch() -> Played:
     return Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=6)
+
+
+def check_play(played: Played) -> None:
+    """In Catch the paddle's column tells the action, and the policy says again what it said while acting."""
+    for batch, trajectory in zip(played.host, played.trajectories):
+        after_steps = batch.records[1:]  # where an episode begins there, the last one's end was seen
+        assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
+        steps = {name: value[:-1] for name, value in trajectory.observations.items()}
+        output, _ = played.policy.apply(played.params, steps, trajectory.initial_core_state, trajectory.is_first[:-1])
+        np.testing.assert_allclose(output.logits, trajectory.behaviour_logits, atol=1e-5)
+        boards = trajectory.observations["board"].reshape(ROLLOUT + 1, -1, 10, 5)
+        paddles = boards[:, :, -1].argmax(axis=-1)
+        going_on = ~trajectory.is_first[1:]
+        expected = np.clip(paddles[:-1] + trajectory.actions - 1, 0, 4)
+        np.testing.assert_array_equal(paddles[1:][going_on], expected[going_on])
+
+
+def test_trajectories_hold_only_what_was_played_when_games_are_lost():
+    played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=12, make_pool=LossyPool)
+    assert len(played.exchange.failures) >= 12
+    check_play(played)
 
 
 def test_buckets_hold_every_number_of_units():

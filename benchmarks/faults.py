@@ -1,0 +1,146 @@
+"""What the runs in which things break share: a judge that can be stopped and made to misbehave, whether the labels that
+are kept are right, and what a run uses while it goes."""
+
+import json
+import pathlib
+import signal
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import psutil
+
+from benchmarks.training import memory_of
+from oni_jax.annotation.judge_faults import FAULTS
+from oni_jax.rewards.label_store import LabelStore
+
+SERVER_FAULTS = tuple(sorted(FAULTS))
+WINDOW_SHARE = 0.1  # of what is compared: its first and its last part
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Server:
+    """`python -m launch.judge` at an address that stays, with a log of what it said. One process at a time."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._log = folder / "judge.jsonl"
+        self._process: subprocess.Popen | None = None
+
+    def start(self, fault: str = "") -> None:
+        """Listens after this; with a fault, every answer has it."""
+        words = [f"--port={self.port}", f"--log={self._log}"]
+        words += [f"--fault={fault}", "--fault_rate=1"] if fault else []
+        command = [sys.executable, "-u", "-m", "launch.judge", *words]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout
+        self._process.stdout.readline()
+
+    def stop(self) -> None:
+        """Kills it, if it runs."""
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def freeze(self) -> None:
+        """It holds its connections and says nothing more."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def said(self) -> Iterator[tuple[tuple[bytes, ...], int]]:
+        """(item, label) of everything that it judged, also where a fault kept the answer from being told."""
+        with open(self._log, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if not line.endswith("\n"):
+                    return  # killed while it wrote
+                record = json.loads(line)
+                texts = record["messages"] if "messages" in record else [record["message"]]
+                yield tuple(text.encode("latin-1") for text in texts), record["label"]
+
+
+def stored_labels(path: pathlib.Path) -> dict[tuple[bytes, ...], int]:
+    """Every committed label of a store that a run may be writing to; {} before there is one."""
+    if not path.exists():
+        return {}
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10.0) as database:
+        keys = database.execute("SELECT model, digest FROM prompts").fetchall()
+    database.close()
+    store = LabelStore(str(path))
+    return {row.item: row.label for model, digest in keys for row in store.all(model, digest)}
+
+
+class LabelAudit:
+    """Watches a label store: what was committed once has to stay, and be what the judge said."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._committed: dict[tuple[bytes, ...], int] = {}
+
+    def look(self) -> None:
+        """Remembers what is committed now."""
+        self._committed.update(stored_labels(self._path))
+
+    def result(self, server: Server) -> dict[str, int]:
+        """Labels committed, lost since, changed since, and others than the judge's own log has."""
+        now, said = stored_labels(self._path), dict(server.said())
+        return {
+            "committed": len(now),
+            "lost": len(self._committed.keys() - now.keys()),
+            "changed": sum(now.get(item, label) != label for item, label in self._committed.items()),
+            "wrong": sum(said.get(item) != label for item, label in now.items()),
+        }
+
+
+class Sample(NamedTuple):
+    """Of a moment. Memory in bytes."""
+
+    secs: float
+    memory: int
+    memory_all: int
+    num_files: int
+    num_threads: int
+
+
+def take_sample(pid: int, secs: float) -> Sample:
+    process = psutil.Process(pid)
+    with process.oneshot():
+        return Sample(secs, process.memory_info().rss, memory_of(pid), process.num_fds(), process.num_threads())
+
+
+def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:
+    """Medians of the first and the last part of what came after `settle_secs`, and their ratio."""
+    settled = [sample for sample in samples if sample.secs >= settle_secs]
+    length = max(1, round(len(settled) * WINDOW_SHARE))
+    figures = {}
+    for name in Sample._fields[1:]:
+        first, last = (
+            statistics.median(getattr(sample, name) for sample in part)
+            for part in (settled[:length], settled[-length:])
+        )
+        figures[name] = {"after_settling": first, "at_the_end": last, "ratio": last / first}
+    return figures
+
+
+def windows(own: Sequence[Mapping[str, Any]], start: float, end: float, window_secs: float) -> list[float]:
+    """Steps a second in each whole window of the rows between two moments, in seconds of training."""
+    rates, first = [], None
+    for row in own:
+        if not start <= row["secs"] <= end:
+            continue
+        if first is None:
+            first = row
+        elif row["secs"] - first["secs"] >= window_secs:
+            rates.append((row["env_steps"] - first["env_steps"]) / (row["secs"] - first["secs"]))
+            first = row
+    return rates

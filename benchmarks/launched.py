@@ -1,0 +1,84 @@
+"""A program started as a user starts it, and what it leaves behind."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import psutil
+
+
+class Launched:
+    """A program started with a marker in its environment, by which all its descendants are found."""
+
+    def __init__(self, module: str, *words: str):
+        self.marker = f"ONI_JAX_LAUNCHED={os.getpid()}-{time.monotonic_ns()}"
+        name, value = self.marker.split("=")
+        self._directory = tempfile.TemporaryDirectory(prefix="launched_")
+        self.temporary = self._directory.name
+        environment = {**os.environ, name: value, "TMPDIR": self.temporary, "JAX_PLATFORMS": "cpu"}
+        self.shared_memory_before = set(os.listdir("/dev/shm"))
+        self._output = tempfile.TemporaryFile(
+            "a+"
+        )  # a pipe would fill up; appended to, so that it can be read meanwhile
+        command = [sys.executable, "-u", "-m", module, *words]
+        self.process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, env=environment)
+
+    def finish(self, timeout_secs: float = 240.0) -> str:
+        """Waits for its end; its output."""
+        self.process.wait(timeout_secs)
+        return self.output()
+
+    def output(self) -> str:
+        """What it has printed so far."""
+        self._output.seek(0)
+        return self._output.read()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def wait_for(self, condition: Callable[[], object], timeout_secs: float = 180.0) -> None:
+        deadline = time.monotonic() + timeout_secs
+        while not condition():
+            assert self.process.poll() is None, f"ended early:\n{self.finish()}"
+            assert time.monotonic() < deadline, "waited too long"
+            time.sleep(0.1)
+
+    def descendants(self) -> list[psutil.Process]:
+        """Processes with the marker, alive, but for the program itself."""
+        name, value = self.marker.split("=")
+        found = []
+        for process in psutil.process_iter():
+            try:
+                marked = process.environ().get(name) == value
+                if marked and process.pid != self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def leftovers(self, patience_secs: float = 10.0) -> list[object]:
+        """What is still there a while after the end: processes, shared memory, temporary files."""
+        deadline = time.monotonic() + patience_secs
+        while True:
+            left = [
+                *self.descendants(),
+                *(set(os.listdir("/dev/shm")) - self.shared_memory_before),
+                *os.listdir(self.temporary),
+            ]
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.2)
+
+
+def rows(folder: pathlib.Path) -> list[dict]:
+    """The rows of metrics that a run has written so far."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]

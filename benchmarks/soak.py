@@ -1,0 +1,150 @@
+"""A long run at full speed in which something breaks every half minute: what it loses, and what it leaks.
+
+    python -m benchmarks.soak --secs 3600 --json soak.json
+
+The faults are drawn by --seed, out of those that a run has to live through: a server that is killed, frozen or answers
+in any of the judge's faulty ways; actor processes that are killed, crash or hang (replaced after a minute); files that
+can't grow; Slurm's warning signal. `labels` compares the label store with the judge's own log. Memory, open files and
+threads are those of the program itself; `all` is the program with all its processes. Growth is from the minutes after
+--settle_secs to the last ones, by medians.
+"""
+
+import pathlib
+import random
+import resource
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import psutil
+from absl import app, flags
+
+from benchmarks.faults import SERVER_FAULTS, LabelAudit, Server, compare, take_sample
+from benchmarks.harness import JSON, ROOT_ENV, sized, write_report
+from benchmarks.launched import Launched, rows
+from benchmarks.training import SMALL_FLAGS
+
+FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20 --log_every_sec=5 --save_every_sec=60"
+_SECS = flags.DEFINE_float("secs", None, "Seconds of training. (default: 3600; 40 with --smoke)")
+_FAULT_EVERY_SECS = flags.DEFINE_float("fault_every_secs", None, "Between faults. (default: 30; 4 with --smoke)")
+_SETTLE_SECS = flags.DEFINE_float("settle_secs", None, "Before memory is compared. (default: 600; 10 with --smoke)")
+_SEED = flags.DEFINE_integer("seed", 0, "Draws the faults.")
+_FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of the run. (default: {FULL_FLAGS}; small with --smoke)")
+
+SAMPLE_SECS = 5.0
+SMALL_FILE_BYTES = 1024
+
+
+class Faults:
+    """Breaks a part of a run, and mends it before the next one is broken."""
+
+    def __init__(self, run: Launched, server: Server, seed: int):
+        self._run, self._server, self._random = run, server, random.Random(seed)
+        self.counts: Counter[str] = Counter()
+        self._mend: Callable[[], object] | None = None
+
+    def inject(self) -> None:
+        """Mends what was broken last, and breaks something else."""
+        self.mend()
+        kind = self._random.choice((self._break_server, self._break_server, self._break_actor, self._break_rest))
+        name = kind()
+        self.counts[name] += 1
+        print(f"fault: {name}", flush=True)
+
+    def mend(self) -> None:
+        if self._mend:
+            self._mend()
+            self._mend = None
+
+    def _break_server(self) -> str:
+        fault = self._random.choice((*SERVER_FAULTS, "absent", "frozen"))
+        self._mend = self._restart_server
+        if fault == "frozen":
+            self._server.freeze()
+        else:
+            self._server.stop()
+            if fault != "absent":
+                self._server.start(fault)
+        return f"server_{fault}"
+
+    def _restart_server(self) -> None:
+        self._server.stop()
+        self._server.start()
+
+    def _break_actor(self) -> str:
+        number = self._random.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP))
+        actors = [process for process in self._run.descendants() if process.name().startswith("actor-")]
+        if not actors:
+            return "actor_none_there"
+        self._random.choice(sorted(actors, key=lambda process: process.pid)).send_signal(number)
+        return f"actor_{number.name}"
+
+    def _break_rest(self) -> str:
+        if self._random.random() < 0.5:
+            self._run.process.send_signal(signal.SIGUSR1)
+            return "SIGUSR1"
+        for process in self._processes():
+            process.rlimit(resource.RLIMIT_FSIZE, (SMALL_FILE_BYTES, resource.RLIM_INFINITY))
+        self._mend = self._let_files_grow
+        return "files_can_not_grow"
+
+    def _let_files_grow(self) -> None:
+        for process in self._processes():
+            process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    def _processes(self) -> list[psutil.Process]:
+        return [psutil.Process(self._run.process.pid), *self._run.descendants()]
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    secs = _SECS.value or sized(3600.0, 40.0)
+    every, settle = _FAULT_EVERY_SECS.value or sized(30.0, 4.0), _SETTLE_SECS.value or sized(600.0, 10.0)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = pathlib.Path(directory) / "run"
+        server = Server(pathlib.Path(directory))
+        server.start()
+        words = (_FLAGS.value or sized(FULL_FLAGS, f"{SMALL_FLAGS} --log_every_sec=1 --save_every_sec=5")).split()
+        run = Launched(
+            *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
+            *("--llm_reward_type=online_cls", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
+            *(f"--llm_server_addr={server.address}", f"--seed={_SEED.value}", "--on_sigusr1=save"),
+            *("--max_actor_restarts=1000", f"--train_for_seconds={secs}", *words),
+        )
+        run.wait_for(lambda: rows(folder))
+        faults, audit, samples = Faults(run, server, _SEED.value), LabelAudit(folder / "labels.sqlite"), []
+        start = time.monotonic()
+        sample_due = fault_due = start + every
+        while run.process.poll() is None:
+            now = time.monotonic()
+            if now >= fault_due and now - start < secs - 2 * every:
+                faults.inject()
+                fault_due += every
+            if now >= sample_due:
+                samples.append(take_sample(run.process.pid, now - start))
+                audit.look()
+                sample_due += SAMPLE_SECS
+            if now - start > secs - every:
+                faults.mend()
+            time.sleep(0.1)
+        output = run.finish()
+        faults.mend()
+        last = rows(folder)[-1]
+        figures = {
+            "exit_code": run.process.returncode,
+            "faults": dict(faults.counts),
+            "num_faults": sum(faults.counts.values()),
+            "labels": audit.result(server),
+            "left_over": len(run.leftovers()),
+            **compare(samples, settle),
+            **{name: last[name] for name in ("env_steps", "env_steps_per_sec_overall", "actor_restarts")},
+        }
+        server.stop()
+    print(output)
+    write_report(JSON.value, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)
