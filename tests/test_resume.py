@@ -1,0 +1,240 @@
+"""A run that was interrupted ends in the same bits as one that was not: one thread, fixed seeds, answers replayed."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oni_jax import system
+from oni_jax.checkpointing import Saved
+from oni_jax.config import (
+    ActorConfig,
+    AnnotationConfig,
+    Config,
+    EnvConfig,
+    LearnerConfig,
+    NetworkConfig,
+    RewardConfig,
+    RunConfig,
+)
+from oni_jax.networks import ragged
+from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards.base import Item
+from oni_jax.rewards.registry import REWARD_TYPES
+from oni_jax.runtime import StopRequest
+from oni_jax.types import Annotation
+from tests.rewards.word_vector_files import write_text
+
+COMPILES_SOON = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NUM_UPDATES = 5  # before the interruption, and after it
+ROLLOUT = 5
+BATCH_SIZE = 4 * ROLLOUT  # of 6 games, 3 a slot: when the run is interrupted a slot is half read, and another waits
+NETWORK = NetworkConfig(
+    encoder_custom="mlp_encoder",
+    hidden_size=16,
+    policy_initialization="xavier_uniform",  # compiles sooner
+    encoder_msg_model="lt_cnn_small",
+    encoder_hidden_dim=16,
+)
+
+
+def config_of(folder: pathlib.Path, reward_type: str, num_updates: int, root_env: str = "Catch-v0") -> Config:
+    files = {"motif": {"reward_dir": f"{folder}"}, "cosine-bow": {"word_vectors": f"{folder / 'words.vec'}"}}
+    coeff = 0.0 if reward_type == "none" else 0.3
+    return Config(
+        env=EnvConfig(root_env=root_env, max_episode_steps=30),
+        actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="serial"),
+        network=NETWORK,
+        learner=LearnerConfig(batch_size=BATCH_SIZE, rollout=ROLLOUT, recurrence=ROLLOUT, learning_rate=1e-2),
+        reward=RewardConfig(
+            llm_reward_type=reward_type,
+            llm_reward_coeff=coeff,
+            reward_model_batch_size=8,
+            reward_model_gradient_steps_per_update=3,
+            reward_dataset_size=64,
+            online_dataset_subsample=1,
+            **files.get(reward_type, {}),
+        ),
+        annotation=AnnotationConfig(goal="The player wants to catch the ball."),
+        run=RunConfig(
+            train_for_env_steps=num_updates * BATCH_SIZE, save_every_sec=0, save_every_steps=NUM_UPDATES * BATCH_SIZE
+        ),
+    )
+
+
+def write_files(folder: pathlib.Path) -> None:
+    """A ranking model and word vectors."""
+    params = jax.jit(make_ranking_network(NETWORK).init)(jax.random.key(3), {"message": jnp.zeros((1, 256), jnp.uint8)})
+    save_reward_model(str(folder), 1, RewardModel(NETWORK, params, 0.01, 0.2, {q: q - 0.5 for q in QUANTILES}), {})
+    table = {"catch": [1.0, 0.1], "ball": [0.3, 0.8], "miss": [-1.0, 0.4], "paddle": [0.2, 0.2], "left": [0.7, -1.0]}
+    write_text(folder / "words.vec", table)
+
+
+class Answers:
+    """An annotator that answers by rule, some items sooner than others, or replays such answers.
+
+    The first poll after an interruption gives what a label store would have held, too.
+    """
+
+    def __init__(self, replayed: Mapping[int, Sequence[Annotation]] | None = None, num_polls: int = 0):
+        self._replays = replayed is not None
+        self.at_poll = defaultdict(list, replayed or {})
+        self._num_polls, self._start = num_polls, num_polls
+        self._asked: set[Item] = set()
+
+    def submit(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if item not in self._asked and not self._replays:
+                number = zlib.crc32(b"|".join(item))
+                delay = 1 + len(self._asked) % 4
+                self.at_poll[self._num_polls + delay].append(Annotation(item, number % (1 + len(item)), 0.5))
+            self._asked.add(item)
+
+    def poll(self) -> list[Annotation]:
+        self._num_polls += 1
+        if self._num_polls == self._start + 1:
+            return [answer for poll in range(self._num_polls + 1) for answer in self.at_poll[poll]]
+        answers = self.at_poll[self._num_polls]
+        assert all(answer.item in self._asked for answer in answers), "not asked again"
+        return answers
+
+    def stats(self) -> Mapping[str, float | str]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+    def save(self, path: pathlib.Path) -> None:
+        rows = [(poll, [m.decode() for m in a.item], a.label) for poll, aa in self.at_poll.items() for a in aa]
+        path.write_text(json.dumps(rows))
+
+    @classmethod
+    def restore(cls, path: pathlib.Path) -> "Answers":
+        at_poll = defaultdict(list)
+        for poll, messages, label in json.loads(path.read_text()):
+            at_poll[poll].append(Annotation(tuple(message.encode() for message in messages), label, 0.5))
+        return cls(at_poll, NUM_UPDATES)
+
+
+def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, np.ndarray]:
+    """Trains to the limit; all of the training state's arrays, and what was counted."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(system, "_annotation", lambda *_: nullcontext(answers))
+        patch.setattr(ragged, "LENGTHS", ())  # little to compile
+        folder.mkdir(exist_ok=True)
+        training = system.build_training(config, str(folder), stack)
+        training.train(StopRequest())
+        state, progress = training._learner.state, training.progress
+        counted = [progress.env_steps, progress.updates, progress.episodes, progress.rewarded_steps]
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        return {**{jax.tree_util.keystr(path): np.array(x) for path, x in leaves}, "counted": np.array(counted)}
+
+
+def uninterrupted(folder: pathlib.Path, name: str) -> None:
+    """2N updates, with a checkpoint half way."""
+    answers = Answers()
+    np.savez(folder / f"{name}.npz", **train(config_of(folder, name, 2 * NUM_UPDATES), folder / name, answers))
+    answers.save(folder / f"{name}.json")
+
+
+def resumed(folder: pathlib.Path, name: str) -> None:
+    """From the checkpoint of N updates to 2N; compares."""
+    shutil.rmtree(folder / name / "checkpoints" / str(2 * NUM_UPDATES * BATCH_SIZE))
+    assert os.listdir(folder / name / "checkpoints") == [str(NUM_UPDATES * BATCH_SIZE)]
+    replayed = Answers.restore(folder / f"{name}.json")
+    compare(folder / f"{name}.npz", train(config_of(folder, name, 2 * NUM_UPDATES), folder / name, replayed))
+
+
+def compare(expected_path: pathlib.Path, found: Mapping[str, np.ndarray]) -> None:
+    with np.load(expected_path) as expected:
+        assert expected["counted"].tolist() == found["counted"].tolist()
+        assert expected.keys() == found.keys()
+        for key in expected:
+            np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
+
+
+class InMemory:
+    """In the place of Checkpoints."""
+
+    saved: Saved | None = None
+
+    def __init__(self, *_: object):
+        pass
+
+    def save(self, step: int, saved: Saved) -> None:
+        InMemory.saved = saved._replace(state=jax.tree.map(jnp.copy, saved.state))
+
+    def restore(self, like: object) -> Saved | None:
+        return InMemory.saved
+
+    def path(self, step: int) -> str:
+        return "memory"
+
+    def close(self) -> None:
+        pass
+
+
+NETHACK = "NetHackScoreExtendedActions-v1"
+
+
+def nethack_in_one_process(folder: pathlib.Path, name: str) -> None:
+    """N updates, new games, N updates, without a checkpoint; and apart from them N updates with one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(system, "Checkpoints", InMemory)
+        answers = Answers()
+        train(config_of(folder, name, NUM_UPDATES, NETHACK), folder / "nethack-all", answers)
+        answers.save(folder / "nethack.json")
+        assert InMemory.saved and not InMemory.saved.acting
+        later = Answers.restore(folder / "nethack.json")
+        found = train(config_of(folder, name, 2 * NUM_UPDATES, NETHACK), folder / "nethack-all", later)
+        np.savez(folder / "nethack.npz", **found)
+    train(config_of(folder, name, NUM_UPDATES, NETHACK), folder / "nethack", Answers())
+
+
+def nethack_resumed(folder: pathlib.Path, name: str) -> None:
+    later = Answers.restore(folder / "nethack.json")
+    found = train(config_of(folder, name, 2 * NUM_UPDATES, NETHACK), folder / "nethack", later)
+    compare(folder / "nethack.npz", found)
+
+
+def in_new_process(function, folder: pathlib.Path, *names: str) -> None:
+    """function(folder, name) for each name."""
+    command = [sys.executable, "-m", "tests.test_resume", function.__name__, str(folder), *names]
+    environment = {**os.environ, **COMPILES_SOON, "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
+
+
+QUICK = ("online_cls",)
+names = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in REWARD_TYPES]
+
+
+@pytest.mark.parametrize("name", names)
+def test_catch_goes_on_as_if_it_had_not_been_interrupted(name, tmp_path):
+    write_files(tmp_path)
+    in_new_process(uninterrupted, tmp_path, name)
+    in_new_process(resumed, tmp_path, name)
+
+
+def test_nethack_goes_on_with_new_games_as_it_would_have_in_one_process(tmp_path):
+    in_new_process(nethack_in_one_process, tmp_path, "none")
+    in_new_process(nethack_resumed, tmp_path, "none")
+
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one thread
+    for reward_type in sys.argv[3:]:
+        globals()[sys.argv[1]](pathlib.Path(sys.argv[2]), reward_type)
