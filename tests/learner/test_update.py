@@ -163,6 +163,17 @@ def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source
     assert_equal(copied(update(skipped, good_batch)[0]), copied(expected))
 
 
+def test_gradients_alone_can_make_it_bad():
+    def loss_fn(params, trajectory, intrinsic_rewards):
+        return jnp.sum(jnp.sqrt(params["w"])), {}
+
+    optimizer, params = make_optimizer(LEARNER), {"w": jnp.zeros(3)}
+    state = TrainState(params, optimizer.init(params), jnp.int32(0), jnp.zeros(2, jnp.uint32))
+    skipped, metrics = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)(state, build()[2])
+    assert SOURCES[int(metrics["not_finite"])] == "loss or its gradients"
+    assert_equal(copied(skipped), copied(state))
+
+
 def test_a_bad_update_leaves_the_memory_it_overwrites_as_it_was():
     update, good, _ = build()
     state, batch = bad_inputs()["environment's rewards"]

@@ -1,0 +1,123 @@
+"""Runs that go wrong: what they end with, and what stays saved."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oni_jax import system
+from oni_jax.checkpointing import Checkpoints, Saved
+from oni_jax.config import Config, UserError
+from oni_jax.learner.loop import Learner
+from oni_jax.learner.update import TrainState
+from oni_jax.rewards.base import Reward
+from oni_jax.runtime import StopRequest
+from oni_jax.types import RewardOutput
+from tests.test_learning import small_config
+
+BATCH = 512
+
+
+class TurnsBad(Reward):
+    """Not a number at the third batch, and again from the fifth on. Its state counts batches."""
+
+    def init(self, key):
+        return jnp.int32(0)
+
+    def score(self, state, trajectory, features):
+        bad = (features["batch"] == 3) | (features["batch"] >= 5)
+        return RewardOutput(jnp.where(bad, jnp.nan, 0.0 * trajectory.rewards), state + 1)
+
+    num_batches = 0
+
+    def prepare(self, captions):
+        self.num_batches += 1
+        return {"batch": np.int32(self.num_batches)}
+
+
+def config_of(tmp_path, **learner) -> Config:
+    config = small_config(tmp_path, "Catch-v0", 20 * BATCH)
+    run = dataclasses.replace(config.run, save_every_steps=2 * BATCH, keep_checkpoints=100)
+    return dataclasses.replace(config, run=run, learner=dataclasses.replace(config.learner, **learner))
+
+
+def summary(tmp_path) -> dict:
+    return json.loads((tmp_path / "run" / "summary.json").read_text())
+
+
+def saved(tmp_path: pathlib.Path, like: TrainState) -> Saved:
+    """The newest checkpoint."""
+    checkpoints = Checkpoints(str(tmp_path / "run" / "checkpoints"))
+    found = checkpoints.restore(like)
+    checkpoints.close()
+    assert found
+    return found
+
+
+@pytest.fixture
+def learners(monkeypatch):
+    """The learners that are built."""
+    built: list[Learner] = []
+
+    def build(*args):
+        built.append(Learner(*args))
+        return built[-1]
+
+    monkeypatch.setattr(system, "Learner", build)
+    return built
+
+
+def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch, capsys, learners):
+    monkeypatch.setattr(system, "make_reward", lambda *_: TurnsBad())
+    with pytest.raises(UserError, match="--max_bad_updates 4: .* the intrinsic rewards"):
+        system.run(config_of(tmp_path, max_bad_updates=4), StopRequest())
+    assert capsys.readouterr().out.count("warning: an update was skipped: the intrinsic rewards are not finite") == 1
+    done = summary(tmp_path)
+    assert (done["env_steps"], done["updates"], done["bad_updates"]) == (8 * BATCH, 3, 5)
+    state = learners[0].state
+    found = saved(tmp_path, state)
+    assert found.progress["env_steps"] == 8 * BATCH and found.progress["bad_updates"] == 5
+    jax.tree.map(np.testing.assert_array_equal, found.state, state)
+    assert state.reward_state == 3 and state.opt_state[1][0].count == 3
+
+
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, capsys):
+    def poisoned(*args):
+        params = init_params(*args)
+        return jax.tree.map(lambda x: x.at[..., 0].set(jnp.inf), params)
+
+    init_params = system.init_params
+    monkeypatch.setattr(system, "init_params", poisoned)
+    with pytest.raises(UserError, match="not finite first: the parameters"):
+        system.run(config_of(tmp_path, max_bad_updates=3), StopRequest())
+    assert "nothing is saved: parameters" in capsys.readouterr().out
+    assert not [path for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdigit()]
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def greedy(rest):
+    """Takes a state, and more memory than there is."""
+    numbers = jax.lax.broadcasted_iota(jnp.uint32, (1 << 24, 1 << 24), 1) ^ rest.key[0]
+    return jax.tree.map(lambda x: x + 1, rest), {"loss": jnp.sort(numbers)[0, 0]}
+
+
+def test_too_little_memory_is_told_in_a_line_and_the_last_checkpoint_stays(tmp_path, capsys, learners, monkeypatch):
+    def fail_later(self):
+        if self.version == 5:
+            self._update = lambda state, batch: greedy(state._replace(params=()))
+        return step(self)
+
+    step = Learner.step
+    monkeypatch.setattr(Learner, "step", fail_later)
+    with pytest.raises(UserError, match="^RESOURCE_EXHAUSTED.*: lower --batch_size"):
+        system.run(config_of(tmp_path), StopRequest())
+    (learner,) = learners
+    assert "nothing is saved: the update that failed" in capsys.readouterr().out
+    assert summary(tmp_path)["env_steps"] == 5 * BATCH
+    like = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: learner.state))
+    assert saved(tmp_path, like).progress["env_steps"] == 4 * BATCH
