@@ -1,9 +1,11 @@
 """Checkpoints of a run: orbax writes arrays and JSON, nothing that could execute."""
 
+import contextlib
 import io
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from oni_jax.config import UserError
 from oni_jax.types import PyTree
 
 PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
+MAX_FAILURES = 10  # of one save
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of what orbax writes before it is whole
 
 
@@ -38,26 +41,30 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
+        _quieten()
         self._directory = os.path.abspath(directory)
+        self._keep, self._milestone_secs = keep, milestone_secs
         try:
             os.makedirs(self._directory, exist_ok=True)
-            self._remove_unfinished()
-            self._manager = ocp.CheckpointManager(
-                self._directory,
-                options=ocp.CheckpointManagerOptions(
-                    max_to_keep=keep,
-                    keep_time_interval=timedelta(seconds=milestone_secs) if milestone_secs else None,
-                ),
-                item_handlers={
-                    "state": ocp.StandardCheckpointHandler(),
-                    "reward": ocp.StandardCheckpointHandler(),
-                    "acting": ocp.StandardCheckpointHandler(),
-                    "progress": ocp.JsonCheckpointHandler(),
-                },
-            )
+            self._manager = self._open()
         except OSError as error:
             raise UserError(f"{self._directory} can't be used ({error.strerror}); choose another --train_dir") from None
+
+    def _open(self) -> ocp.CheckpointManager:
+        self._remove_unfinished()
+        return ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=self._keep,
+                keep_time_interval=timedelta(seconds=self._milestone_secs) if self._milestone_secs else None,
+            ),
+            item_handlers={
+                "state": ocp.StandardCheckpointHandler(),
+                "reward": ocp.StandardCheckpointHandler(),
+                "acting": ocp.StandardCheckpointHandler(),
+                "progress": ocp.JsonCheckpointHandler(),
+            },
+        )
 
     def save(self, step: int, saved: Saved) -> None:
         """Saves in the background; a step that is there already is left as it is.
@@ -65,9 +72,10 @@ class Checkpoints:
         What fails is told in one line, and the checkpoints there are stay as they are: a full disk does not end a run.
         """
         self._finish()
+        self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
-        items = {"state": ocp.args.StandardSave(saved.state)}
+        items: dict[str, Any] = {"state": ocp.args.StandardSave(saved.state)}
         if saved.reward:
             items["reward"] = ocp.args.StandardSave(dict(saved.reward))
         if saved.acting:
@@ -152,14 +160,35 @@ class Checkpoints:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
+        """Tells it, removes what was written of the checkpoint, since a full disk needs the room, and begins anew.
+
+        Of what went on in the background orbax raises one failure at a time, and the next ones at the next save.
+        """
         print(f"warning: a checkpoint in {self._directory} can't be written ({_reason(error)})", flush=True)
-        self._remove_unfinished()  # a full disk needs the room
-        self._manager.reload()
+        for _ in range(MAX_FAILURES):
+            with contextlib.suppress(Exception):
+                self._manager.close()
+                break
+        self._manager = self._open()
 
     def _remove_unfinished(self) -> None:
         for name in os.listdir(self._directory):
             if UNFINISHED in name:
                 shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+
+def _quieten() -> None:
+    """Orbax reports every step of every save, and of a failed one all that failed after the first failure."""
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _report_unraisable
+
+
+def _report_unraisable(unraisable: Any) -> None:
+    """Python's own report, but for what reaches an event loop of orbax's that a failure has closed."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 def checkpoint_steps(directory: str) -> list[int]:
@@ -207,7 +236,7 @@ def _newest(directory: str, restore: Callable[[str], PyTree]) -> tuple[int, PyTr
     steps = checkpoint_steps(directory)
     if not steps:
         raise UserError(f"{directory}: holds no checkpoint")
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    _quieten()
     problem = ""
     for step in reversed(steps):
         path = os.path.join(os.path.abspath(directory), str(step))

@@ -102,7 +102,7 @@ class ScratchFolder:
 
 def _remove_dead(parent: str, prefix: str) -> None:
     with os.scandir(parent) as entries:
-        found = [entry for entry in entries if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)]
+        found = [entry for entry in entries if entry.name.startswith(prefix)]
     for entry in found:
         with contextlib.suppress(OSError):
             if entry.stat(follow_symlinks=False).st_uid == os.getuid():

@@ -94,28 +94,28 @@ class TensorBoardSink:
     """
 
     def __init__(self, folder: str | os.PathLike, first_step: int = 0):
-        from tensorboardX.proto import event_pb2, summary_pb2  # 0.3 s, only wanted where a run writes
+        from tensorboardX.proto import event_pb2  # 0.3 s, only wanted where a run writes
         from tensorboardX.record_writer import masked_crc32c
 
-        self._event, self._session, self._checksum = event_pb2.Event, event_pb2.SessionLog, masked_crc32c
-        self._summary = summary_pb2.Summary
+        self._proto: Any = event_pb2
+        self._checksum = masked_crc32c
         os.makedirs(folder, exist_ok=True)
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         self._file = open(os.path.join(folder, name), "ab", buffering=0)
         self._append(file_version="brain.Event:2")
         if first_step:
-            self._append(step=first_step, session_log=self._session(status=self._session.START))
+            self._append(step=first_step, session_log={"status": "START"})
 
     def write(self, step: int, row: Row) -> None:
-        values = [self._summary.Value(tag=name, simple_value=value) for name, value in numbers(row).items()]
-        self._append(step=step, summary=self._summary(value=values))
+        values = [{"tag": name, "simple_value": value} for name, value in numbers(row).items()]
+        self._append(step=step, summary={"value": values})
 
     def close(self) -> None:
         self._file.close()
 
     def _append(self, **fields: Any) -> None:
         """A record: its length, the checksum of that, the event, the checksum of that."""
-        data = self._event(wall_time=time.time(), **fields).SerializeToString()
+        data = self._proto.Event(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(data))
         checksums = [struct.pack("<I", self._checksum(part)) for part in (length, data)]
         append_whole(self._file, length + checksums[0] + data + checksums[1])

@@ -238,7 +238,7 @@ def test_a_row_that_would_fill_the_memory_is_refused(path):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "")])
     with sqlite3.connect(path) as database:
-        database.execute("INSERT INTO labels VALUES (1, zeroblob(5000000), 1, 1.0, '', 0)")
+        database.execute("INSERT INTO labels VALUES (1, CAST(hex(zeroblob(2500000)) AS BLOB), 1, 1.0, '', 0)")
     database.close()
     store.close()
     with pytest.raises(UserError):
