@@ -5,7 +5,6 @@ import os
 import selectors
 import shutil
 import signal
-import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from oni_jax.actors.group import MakeEnv
 from oni_jax.actors.pool import Answers
 from oni_jax.actors.worker import ANSWER, COMMAND, run_worker
 from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.files import ScratchFolder
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 HANG_SECS = 60.0  # a step takes microseconds and a start a few seconds
@@ -68,7 +68,7 @@ class ProcessPool:
         self._dispatched_at: dict[int, float] = {}
         self._restarted_at: deque[float] = deque()
         self._checked_at = time.monotonic()
-        self._scratch = tempfile.mkdtemp(prefix="oni_jax_")  # for the games' files, also those of a killed actor
+        self._scratch = ScratchFolder()  # for the games' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -76,7 +76,7 @@ class ProcessPool:
 
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        scratches = [os.path.join(self._scratch, f"actor-{index}") for index in range(len(self._units))]
+        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in range(len(self._units))]
         for scratch in scratches:  # all of them first: the last actor to leave removes the folder around them
             os.mkdir(scratch)
         for index, (units, scratch) in enumerate(zip(self._units, scratches, strict=True)):
@@ -175,7 +175,7 @@ class ProcessPool:
             actor.connection.close()
         for actor in self._actors:
             stop_child(actor.process, actor.connection)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)

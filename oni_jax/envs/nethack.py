@@ -11,6 +11,7 @@ from oni_jax.envs.nethack_game import GameArrays, NetHackGame
 from oni_jax.envs.screens import VIEWS, WINDOW_SIZE, Screens
 from oni_jax.envs.shared_code import SharedCode
 from oni_jax.envs.tasks import GOAL_REWARD, Task, nethack
+from oni_jax.files import ScratchFolder
 from oni_jax.types import ArraySpec, EnvSpec
 
 RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status
@@ -117,7 +118,7 @@ class NetHackVectorEnv:
         self.end_status = np.zeros(num_envs, np.int64)  # [N] of the last step
 
         self._shared_code = SharedCode() if share_code else None
-        self._directory = tempfile.TemporaryDirectory(prefix="oni_jax_games_")
+        self._directory = ScratchFolder()
         self._games = [self._make_game(i) for i in range(num_envs)]
         self._press_raw = [game.press_raw for game in self._games]
         self._failed: dict[int, Exception] = {}  # games of the step under way
@@ -165,7 +166,7 @@ class NetHackVectorEnv:
         for game in self._games:
             game.close()
         self._games, self._press_raw = [], []
-        self._directory.cleanup()
+        self._directory.close()
         if self._shared_code:
             self._shared_code.close()
             self._shared_code = None
@@ -190,7 +191,7 @@ class NetHackVectorEnv:
 
     def _make_game(self, i: int) -> NetHackGame:
         # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's are found by name.
-        directory, tempfile.tempdir = tempfile.tempdir, self._directory.name
+        directory, tempfile.tempdir = tempfile.tempdir, self._directory.path
         try:
             return NetHackGame(self._task, self.arrays, i, self._shared_code)
         finally:

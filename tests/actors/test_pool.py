@@ -107,7 +107,7 @@ def lasting_pool():
     yield pool
     pool.close()
     assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
-    assert not os.path.exists(pool._scratch)
+    assert not os.path.exists(pool._scratch.path)
 
 
 def start_games(pool: ProcessPool, units: Sequence[int]) -> None:

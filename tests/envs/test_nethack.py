@@ -164,7 +164,7 @@ def test_close_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     descriptors = set(os.listdir("/proc/self/fd"))
     env = make_env(2)
-    assert [path.name[:14] for path in tmp_path.iterdir()] == ["oni_jax_games_"]
+    assert [path.name[:16] for path in tmp_path.iterdir()] == ["oni_jax_scratch_"]
     play(env, random_actions(3, 2))
     assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
@@ -253,4 +253,4 @@ def test_a_killed_process_leaves_one_named_folder(tmp_path):
     child.wait()
     child.stdout.close()
     time.sleep(0.1)
-    assert [path.name[:14] for path in tmp_path.iterdir()] == ["oni_jax_games_"]
+    assert [path.name[:16] for path in tmp_path.iterdir()] == ["oni_jax_scratch_"]
