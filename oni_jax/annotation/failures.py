@@ -6,7 +6,7 @@
 | http_429, http_502, http_503 | overloaded, or not ready yet | wait, and as long as Retry-After says, up to 20 s |
 | wrong_key, wrong_model, redirected, http_404 | 401 or 403; the model is named as missing; any 3xx | wait |
 | http_<any other> | refused: a prompt too long, a dead worker, a mistake of the server's | split |
-| timed_out, too_slow | no answer, or only a part of one, within llm_timeout_secs | split; lists get shorter |
+| timed_out, too_slow | no answer, or only a part of one, within llm_timeout_secs | split |
 | disconnected, bad_http | the connection broke; not the HTTP protocol | split |
 | too_large, broken_json | more bytes than answers can have; no JSON object with `choices` | split |
 | too_few_choices, too_many_choices, bad_indices | not one choice for each prompt | split |
@@ -18,6 +18,7 @@
   asks whether the server is well, after pauses that grow from 0.25 s to 10 s.
 - split: a list is halved until the message that it fails for is alone. That one is asked `llm_max_retries` times more,
   after pauses that grow in the same way, and then put aside: it has no label in this run, the next run asks again.
+  Lists get shorter after timed_out, too_slow and http_413, 429, 502, 503, 504, and longer again with each good answer.
 - once more: the message is asked a second time, and then put aside.
 
 Choices that are out of order are put right by their indices and counted as events/choices_reordered. No redirect is
@@ -31,7 +32,7 @@ import time
 from collections.abc import Mapping
 
 OVERLOADED = (429, 502, 503)
-SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_504")
+SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
 _NO_MODEL = re.compile("model", re.I)
 _TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # also names the model, and is the prompt's fault
 

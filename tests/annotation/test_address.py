@@ -56,7 +56,21 @@ def test_address(address, url):
         "host:port",
         "host:99999",
     ]
-    + ["host:", "http://", "a b", "h\nx", "h\x00", "http://good\\.evil", "http://goo\u0501d", "http://[::1", "", "/"],
+    + [
+        "host:",
+        "http://",
+        "a b",
+        "h\nx",
+        "h\x00",
+        "http://good\\.evil",
+        "http://goo\u0501d",
+        "http://h/a b",
+        "http://h/\x7f",
+        "http://h/\\..",
+        "http://[::1",
+        "",
+        "/",
+    ],
 )
 def test_bad_address(address):
     with pytest.raises(UserError, match="llm_server_addr") as error:

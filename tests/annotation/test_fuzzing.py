@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import math
 import re
@@ -224,12 +225,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzzing") / "file"
 
 
-@given(
-    raw=PROMPT_FILE.map(lambda data: json.dumps(data).encode())
-    | NESTED.map(lambda d: json.dumps(d).encode())
-    | BODY
-    | CUT_BODY
-)
+@given(raw=(PROMPT_FILE | NESTED).map(lambda data: json.dumps(data).encode()) | BODY | CUT_BODY)
 def test_any_prompt_file(path, raw):
     path.write_bytes(raw)
     for kind, places in PLACES.items():
@@ -260,40 +256,16 @@ def test_any_chat_template(path, raw):
         assert all(word in text for word in ("SYS", "USE", "ASS", "AGAIN"))
 
 
-ADDRESS_PARTS = [
-    "http://",
-    "https://",
-    "HTTP:",
-    "//",
-    "ftp://",
-    "h",
-    "host.example",
-    ":",
-    "80",
-    "[::1]",
-    "@",
-    "%",
-    "\\",
-    "/",
-]
-ADDRESS_PARTS += [
-    "?",
-    "#",
-    "..",
-    "1.2.3.4",
-    "\n",
-    " ",
-    "\u3002",
-    "\uff0f",
-    "xn--",
-    "-",
-    "_",
-    "[",
-    "]",
-    "%25",
-    "65536",
-    "é",
-]
+ADDRESS_PARTS = (
+    "http:// https:// HTTP: // ftp:// h host.example : 80 [::1] @ % \\ / ? # .. 1.2.3.4 \u3002 \uff0f".split()
+)
+ADDRESS_PARTS += ["xn--", "-", "_", "[", "]", "%25", "65536", "é", "\n", " "]
+
+
+def same_host(one: str, other: str) -> bool:
+    if ":" in one:  # of which there are several spellings
+        return ipaddress.ip_address(one) == ipaddress.ip_address(other)
+    return one == other
 
 
 @given(st.text() | st.lists(st.sampled_from(ADDRESS_PARTS), max_size=6).map("".join))
@@ -306,7 +278,7 @@ def test_any_address(address):
     else:
         parts, read = urllib.parse.urlsplit(url), yarl.URL(url)
         assert parts.scheme == read.scheme and parts.scheme in ("http", "https")
-        assert parts.hostname == read.raw_host and not read.user and not read.query
+        assert same_host(parts.hostname or "", read.raw_host or "") and not read.user and not read.query
 
 
 @given(

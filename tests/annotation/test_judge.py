@@ -214,6 +214,7 @@ def test_chat(judge):
 
 
 def test_other_endpoints(judge):
+    check_loopback_alone(judge.address)
     assert call(judge.address, "/health")[0] == 200
     assert call(judge.address, "/v1/models")[1]["data"][0]["id"] == JUDGE_MODEL
     before = call(judge.address, "/stats")[1]
@@ -239,6 +240,12 @@ def start(*flags):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def check_loopback_alone(address):
+    """It listens at no other of this machine's addresses."""
+    with pytest.raises(ConnectionRefusedError):
+        call(f"127.0.0.2:{address.rpartition(':')[2]}", "/health")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_alone(tmp_path, number):
     log = tmp_path / "log.jsonl"
@@ -248,8 +255,7 @@ def test_alone(tmp_path, number):
     assert "stand-in" in line
     address = line.strip().removesuffix("/v1").rpartition("//")[2]
     assert address.startswith("127.0.0.1:")
-    with pytest.raises(ConnectionRefusedError):  # at no other of this machine's addresses
-        call(f"127.0.0.2:{address.rpartition(':')[2]}", "/health")
+    check_loopback_alone(address)
     call(address, "/v1/completions", {"prompt": "You kill the newt!"})
     pair = load_prompt(AnnotationConfig(), "ranking").user((b"It's a wall.", b"You kill the newt!"))
     call(address, "/v1/completions", {"prompt": pair})

@@ -218,6 +218,10 @@ def test_escape_is_reversible(message):
         (json.dumps({"kind": "classification", "system": "a\ud800", "user": "{message}"}), "surrogate"),
         (json.dumps({"kind": "classification", "system": "a", "user": "{goal}{message}"}), "`goals`"),
         (json.dumps({"kind": "classification", "system": "a", "user": "{message}", "goals": 3}), "`goals`"),
+        (
+            json.dumps({"kind": "ranking", "system": "a", "user": "{first}{second}", "goals": {"a\x1b\n": 3}}),
+            "`goals.a",
+        ),
     ],
 )
 def test_bad_prompt_file(tmp_path, content, words):
@@ -225,7 +229,7 @@ def test_bad_prompt_file(tmp_path, content, words):
     path.write_text(content)
     with pytest.raises(UserError, match=words) as error:
         load_prompt(AnnotationConfig(prompt_file=str(path)))
-    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    assert str(error.value).isprintable() and str(path) in str(error.value)
 
 
 def test_prompt_file_of_ones_own(tmp_path):
