@@ -124,3 +124,17 @@ def test_too_little_memory_is_told_in_a_line_and_the_last_checkpoint_stays(tmp_p
     assert "nothing is saved: the update that failed" in capsys.readouterr().out
     assert summary(tmp_path)["env_steps"] == 5 * BATCH
     assert steps_saved(tmp_path) == [2 * BATCH, 4 * BATCH]
+
+
+def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
+    def interrupt_later(self):
+        if self.version == 3:
+            raise KeyboardInterrupt
+        return step(self)
+
+    step = Learner.step
+    monkeypatch.setattr(Learner, "step", interrupt_later)
+    with pytest.raises(KeyboardInterrupt):
+        system.run(config_of(tmp_path), StopRequest())
+    assert steps_saved(tmp_path) == [2 * BATCH]
+    assert summary(tmp_path)["env_steps"] == 3 * BATCH
