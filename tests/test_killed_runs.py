@@ -1,6 +1,9 @@
-"""A run of each type that learns online, killed with SIGKILL: what its checkpoint and its label store held is there."""
+"""Runs killed with SIGKILL, and on a full disk: what the checkpoint and the label store held is there."""
 
+import os
 import pathlib
+import resource
+import signal
 import sqlite3
 from contextlib import ExitStack
 
@@ -10,8 +13,9 @@ import pytest
 
 from launch import flags
 from oni_jax import system
-from oni_jax.checkpointing import Checkpoints
-from tests.processes import SMALL, Launched, rows, summary
+from oni_jax.checkpointing import Checkpoints, checkpoint_steps
+from oni_jax.files import ScratchFolder
+from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +80,40 @@ def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch
     done = summary(folder)
     assert done["env_steps"] >= training.progress.env_steps + 2048
     assert labels(folder) >= committed and again.leftovers() == []
+
+
+def test_what_a_run_leaves_that_was_killed_with_all_its_processes_is_removed_by_the_next(tmp_path):
+    run = Launched("launch.train", *SMALL, "--llm_reward_type=none", f"--train_dir={tmp_path}", "--experiment=run")
+    run.wait_for(lambda: rows(tmp_path / "run"), 300)
+    processes = [run.process.pid, *(process.pid for process in run.descendants())]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none may tidy up behind another
+        for pid in processes:
+            os.kill(pid, number)
+    run.process.wait()
+    (left,) = run.leftovers(patience_secs=2.0)
+    assert list((pathlib.Path(run.temporary) / str(left)).rglob("nle*"))
+    ScratchFolder(run.temporary).close()  # as the first thing that the next start does with games
+    assert run.leftovers() == []
+
+
+def test_a_run_outlives_a_full_disk(tmp_path):
+    """A disk that is full for all files that are longer than 20 KB: checkpoints, the label store's log, the counts."""
+    words = f"--save_every_steps=512 --train_dir={tmp_path} --experiment=run".split()
+    run = Launched("launch.train", *SMALL, *RETRIEVAL, *words)
+    folder = tmp_path / "run"
+    run.wait_for(lambda: num_checkpoints(folder) and len(rows(folder)) > 2, 300)
+    processes = [run.process.pid, *(process.pid for process in run.descendants())]
+    _, most = resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE)
+    for pid in processes:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, most))
+    run.wait_for(lambda: run.output().count("checkpoints can't be written") >= 2, 300)
+    before = max(checkpoint_steps(str(folder / "checkpoints")))
+    for pid in processes:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+    run.wait_for(lambda: max(checkpoint_steps(str(folder / "checkpoints"))) > before, 300)
+    run.process.send_signal(signal.SIGTERM)
+    output = run.finish(60)
+    assert run.process.returncode == 0 and "Traceback" not in output, output
+    assert max(checkpoint_steps(str(folder / "checkpoints"))) == summary(folder)["env_steps"]
+    assert len(labels(folder)) == summary(folder)["labels_held"] > 0
+    assert run.leftovers() == []
