@@ -44,9 +44,20 @@ def send(process: subprocess.Popen, *numbers: int, pause_secs: float = 0.3) -> N
         time.sleep(pause_secs)
 
 
-def start(program: str) -> subprocess.Popen:
-    command = [sys.executable, "-u", "-c", program]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+@pytest.fixture
+def start():
+    """Starts a program in a process group of its own."""
+    started: list[subprocess.Popen] = []
+
+    def start(program: str) -> subprocess.Popen:
+        command, pipe = [sys.executable, "-u", "-c", program], subprocess.PIPE
+        started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def test_each_stop_signal_sets_the_request_and_only_sigusr1_can_ask_for_a_save_instead():
@@ -80,7 +91,7 @@ with StopRequest().installed() as stop:
 """
 
 
-def test_a_second_interrupt_leaves_without_waiting_and_a_third_does_not_disturb_it():
+def test_a_second_interrupt_leaves_without_waiting_and_a_third_does_not_disturb_it(start):
     process = start(TIDYING)
     send(process, signal.SIGINT, signal.SIGINT, signal.SIGINT)
     output, error = process.communicate(timeout=20)
@@ -97,7 +108,7 @@ with runtime.StopRequest().installed():
 """
 
 
-def test_a_second_interrupt_ends_what_cannot_be_interrupted_and_a_first_does_not():
+def test_a_second_interrupt_ends_what_cannot_be_interrupted_and_a_first_does_not(start):
     process = start(STUCK)
     send(process, signal.SIGINT, signal.SIGTERM, pause_secs=0.5)
     assert process.poll() is None
@@ -122,7 +133,7 @@ def start_children() -> None:
         stop_child(*child)
 
 
-def test_no_signal_reaches_a_child_even_while_it_starts():
+def test_no_signal_reaches_a_child_even_while_it_starts(start):
     process = start("from tests.test_runtime import start_children; start_children()")
     output, error = process.communicate(timeout=30)
     assert output.startswith("alive SIG") and error == "" and process.returncode == 0
