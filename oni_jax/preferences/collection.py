@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import tempfile
 from contextlib import closing
 
 import numpy as np
@@ -85,7 +86,11 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
                 f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
                 "name that, or one like it"
             )
-    env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, with_glyphs)
+    try:
+        env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, with_glyphs)
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise UserError(f"{folder}: the games can't put their files there ({error.strerror}); set $TMPDIR") from None
     if not isinstance(env, NetHackVectorEnv):
         env.close()
         raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks alone")

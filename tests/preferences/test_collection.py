@@ -4,6 +4,9 @@ import collections
 import functools
 import os
 import pathlib
+import subprocess
+import sys
+import time
 from typing import NamedTuple
 
 import jax
@@ -21,6 +24,7 @@ from oni_jax.preferences.collection import SubepisodeSampler
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.runtime import StopRequest
 from oni_jax.types import PyTree
+from tests.full_disk import full_disk
 
 
 def sample(directory: pathlib.Path, num_pairs: int, length: int, num_steps: int, seed: int = 0) -> np.ndarray:
@@ -177,3 +181,27 @@ def test_a_directory_that_holds_something_is_refused(tmp_path, capsys):
     (tmp_path / "data").rmdir()
     assert collect(tmp_path, "--num_env_steps", "60", "--policy", "random") == 0
     assert (tmp_path / "info" / "score.npy").exists()
+
+
+def test_a_full_disk_is_told_in_a_line_before_anything_is_played(tmp_path, capsys):
+    with full_disk(20_000_000):
+        assert collect(tmp_path / "a", "--num_pairs", "100000") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and "can't be written" in lines[0] and str(tmp_path / "a") in lines[0]
+    with full_disk():
+        assert collect(tmp_path / "a") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and "TMPDIR" in lines[0]
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_run_leaves_is_removed_by_the_next(tmp_path):
+    words = [f"--directory={tmp_path / 'a'}", "--num_env_steps=1000000000"]
+    with subprocess.Popen([sys.executable, "-m", "launch.collect_pairs", *words], stdout=subprocess.DEVNULL) as killed:
+        while not list(tmp_path.glob("*/data/*.npy")):
+            assert killed.poll() is None
+            time.sleep(0.05)
+        killed.kill()
+    assert len(os.listdir(tmp_path)) == 1
+    assert collect(tmp_path / "a", "--num_env_steps", "60", "--policy", "random") == 0
+    assert os.listdir(tmp_path) == ["a"]
