@@ -77,10 +77,7 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
     _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))
     if holds_reward_model(folder):
         raise UserError(f"{folder} holds a reward model already; choose another --experiment")
-    try:
-        save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
-    except OSError as error:
-        raise UserError(f"{folder} can't be written ({error.strerror}); choose another --train_dir") from None
+    save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
     return network
 
 

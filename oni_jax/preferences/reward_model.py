@@ -35,6 +35,9 @@ def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mappin
         epoch: passes over the training split so far.
         model: what is saved.
         notes: how it was trained, JSON; for people.
+
+    Raises:
+        UserError: it can't be written.
     """
     settings = {
         "kind": KIND,
@@ -47,16 +50,19 @@ def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mappin
         "mean": np.float32(model.mean),
         "variance": np.float32(model.variance),
     }
-    with _manager(folder) as manager:
-        items = ocp.args.Composite(model=ocp.args.StandardSave(arrays), settings=ocp.args.JsonSave(settings))
-        manager.save(epoch, args=items)
-        manager.wait_until_finished()
+    try:
+        with _manager(folder) as manager:
+            items = ocp.args.Composite(model=ocp.args.StandardSave(arrays), settings=ocp.args.JsonSave(settings))
+            manager.save(epoch, args=items)
+            manager.wait_until_finished()
+    except Exception as error:  # orbax and tensorstore raise many types for a full disk
+        raise UserError(f"{folder} can't be written ({_reason(error)}); choose another --train_dir") from None
 
 
 def holds_reward_model(folder: str) -> bool:
-    """Whether anything lies where `save_reward_model` would write."""
+    """Whether one was ever saved there; what a killed process leaves unfinished is none."""
     path = os.path.join(folder, "reward_model")
-    return os.path.isdir(path) and bool(os.listdir(path))
+    return os.path.isdir(path) and any(name.isdecimal() for name in os.listdir(path))
 
 
 def load_reward_model(folder: str) -> RewardModel:
@@ -71,17 +77,11 @@ def load_reward_model(folder: str) -> RewardModel:
     try:
         with _manager(folder, read_only=True) as manager:
             epoch = manager.latest_step()
-            if epoch is None:
-                raise UserError(f"--reward_dir {folder}: its reward model was never saved whole; {hint}")
             items = ocp.args.Composite(model=ocp.args.StandardRestore(), settings=ocp.args.JsonRestore())
             restored = manager.restore(epoch, args=items)
         return _read(restored["model"], restored["settings"])
-    except UserError:
-        raise
     except Exception as error:  # orbax and tensorstore raise many types for damaged files
-        lines = str(error).split("See full TensorStore details")[0].split()
-        reason = " ".join(lines)[:200] or type(error).__name__
-        raise UserError(f"--reward_dir {folder}: its reward model can't be read ({reason}); {hint}") from None
+        raise UserError(f"--reward_dir {folder}: its reward model can't be read ({_reason(error)}); {hint}") from None
 
 
 def _read(arrays: Any, settings: Any) -> RewardModel:
@@ -101,6 +101,11 @@ def _read(arrays: Any, settings: Any) -> RewardModel:
     if not all(np.all(np.isfinite(number)) for number in numbers):
         raise ValueError("it holds numbers that are none")
     return model
+
+
+def _reason(error: Exception) -> str:
+    """An error in a few words; tensorstore appends pages to its own."""
+    return " ".join(str(error).split("See full TensorStore details")[0].split())[:200] or type(error).__name__
 
 
 def _manager(folder: str, read_only: bool = False) -> ocp.CheckpointManager:

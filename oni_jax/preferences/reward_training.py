@@ -81,8 +81,10 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": told}
         try:
             save_reward_model(folder, epoch, model, notes)
-        except OSError as error:
-            raise UserError(f"{folder} can't be written ({error.strerror}); choose another --train_dir") from None
+        except UserError as error:
+            if epoch == training.num_epochs or not holds_reward_model(folder):
+                raise
+            print(f"warning: {error}; the last whole one stays", flush=True)
     if stop:
         saved = "the last whole epoch's model is" if holds_reward_model(folder) else "no epoch is whole: no model is"
         print(f"{stop.reason}: {saved} in {folder}", flush=True)

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from oni_jax.config import NetworkConfig, UserError
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, load_reward_model, save_reward_model
+from oni_jax.preferences.reward_model import (
+    QUANTILES,
+    RewardModel,
+    holds_reward_model,
+    load_reward_model,
+    save_reward_model,
+)
+from tests.full_disk import full_disk
 
 
 def example(value: float = 0.5) -> RewardModel:
@@ -35,8 +42,19 @@ def test_the_newest_is_loaded_as_it_was_saved(tmp_path):
 def test_folders_without_a_model_are_refused(tmp_path):
     assert "holds no reward model" in refusal(tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
-    (tmp_path / "reward_model" / "notes").mkdir(parents=True)
-    assert "never saved whole" in refusal(tmp_path)
+    (tmp_path / "reward_model" / "1.orbax-checkpoint-tmp").mkdir(parents=True)  # a killed process's
+    assert "holds no reward model" in refusal(tmp_path) and not holds_reward_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("max_bytes", [0, 300])
+def test_a_full_disk_is_told_in_a_line_and_the_last_one_stays(tmp_path, max_bytes):
+    save_reward_model(str(tmp_path), 1, example(), {})
+    with full_disk(max_bytes), pytest.raises(UserError, match="can't be written") as error:
+        save_reward_model(str(tmp_path), 2, example(0.1), {})
+    assert "\n" not in str(error.value)
+    assert load_reward_model(str(tmp_path)).quantiles == example().quantiles
+    save_reward_model(str(tmp_path), 3, example(0.1), {})
+    assert load_reward_model(str(tmp_path)).quantiles == example(0.1).quantiles
 
 
 def test_a_damaged_or_foreign_model_is_refused(tmp_path):
