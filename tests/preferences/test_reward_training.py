@@ -11,13 +11,13 @@ import pytest
 from flax import linen as nn
 
 from launch import train_reward
-from oni_jax.config import with_values
+from oni_jax.config import UserError, with_values
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.losses import ranking_loss
 from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import MessagePairs, observe
-from oni_jax.preferences.reward_model import load_reward_model
+from oni_jax.preferences.reward_model import holds_reward_model, load_reward_model, save_reward_model
 from oni_jax.preferences.reward_training import Fit, FitState, accuracy, make_step, split_rows
 from oni_jax.runtime import StopRequest
 from tests.preferences.pairs import padded, random_dataset, write_dataset
@@ -197,3 +197,18 @@ def test_a_request_to_stop_leaves_the_last_whole_epoch(tmp_path, capsys, monkeyp
     assert load_reward_model(str(folder)).network.use_blstats
     settings = next((folder / "reward_model" / "1" / "settings").glob("*"))
     assert json.loads(settings.read_text())["notes"]["epochs"] == 1
+
+
+@pytest.mark.parametrize("full_at, code", [(1, 2), (2, 0), (3, 2)])
+def test_a_full_disk_ends_nothing_while_an_earlier_model_stays(tmp_path, capsys, monkeypatch, full_at, code):
+    def save(folder, epoch, *rest):
+        if epoch == full_at:
+            raise UserError(f"{folder} can't be written")
+        save_reward_model(folder, epoch, *rest)
+
+    monkeypatch.setattr("oni_jax.preferences.reward_training.save_reward_model", save)
+    folder = tmp_path / "models" / "gold"
+    assert train(gold_dataset(tmp_path / "data"), folder, "--num_epochs", "3", *SMALL) == code
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("can't be written") == 1
+    assert holds_reward_model(str(folder)) == (full_at > 1)
