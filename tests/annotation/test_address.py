@@ -10,6 +10,7 @@ import pytest
 from launch import annotate_pairs, train
 from oni_jax.annotation.address import api_key_header, check_server, server_url
 from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig, UserError
@@ -17,6 +18,7 @@ from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
 from tests.annotation.fake_server import fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask
+from tests.processes import RETRIEVAL, SMALL, Launched, rows
 
 KEY = "sk-S3CRET-of-a-test"
 KEYED = dataclasses.replace(LISTS, llm_api_key="env:KEY_OF_A_TEST")
@@ -232,6 +234,22 @@ def test_the_key_is_in_no_process_list_no_state_and_no_traceback(tmp_path):
             assert any("wrong_key" in text for text in said) and not any(KEY in text for text in said)
 
     asyncio.run(body())
+
+
+@pytest.mark.slow
+def test_no_file_of_a_run_holds_the_key(tmp_path):
+    """Nor its output, nor any of its processes' command lines."""
+    judge = EmbeddedJudge(JudgeOptions(fault_rate=0.2, faults=("wrong_key", "http_500", "redirect"), seed=1))
+    words = [*SMALL, *RETRIEVAL, f"--train_dir={tmp_path}", "--experiment=run", "--train_for_env_steps=20000"]
+    run = Launched("launch.train", *words, f"--llm_server_addr={judge.address}", "--llm_api_key=env:KEY_OF_A_TEST")
+    run.wait_for(lambda: any(row.get("labels_held") for row in rows(tmp_path / "run")))
+    lines = [_read(pathlib.Path(f"/proc/{process.pid}/cmdline")) for process in run.descendants()]
+    output = run.finish()
+    judge.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert run.process.returncode == 0 and len(lines) >= 3 and len(files) >= 5
+    assert KEY not in output and not any(KEY in line for line in lines)
+    assert not any(KEY.encode() in path.read_bytes() for path in files)
 
 
 def _read(path: pathlib.Path) -> str:
