@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from oni_jax.runtime import die_with_parent
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oni_jax"
-START_SECS = 120.0
+START_SECS = 300.0
 
 
 class ServerProcess:

@@ -10,12 +10,12 @@ import pytest
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.prompts import load_chat_template, load_prompt, render_chat
 from oni_jax.config import AnnotationConfig
-from tests.servers.tiny_model import TOKENS
+from tests.servers.tiny_model import TOKENS, made_up_messages
 
 pytestmark = pytest.mark.servers
 
-ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(20)]
-PAIRS = [(b"You kill the newt! (%d)" % i, b"It's a wall. (%d)" % i) for i in range(20)]
+ITEMS = [(message,) for message in made_up_messages(20)]
+PAIRS = [(*item, b"It's a wall.") for item in ITEMS]
 
 
 def settings_of(server, **settings):

@@ -12,15 +12,15 @@ from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.types import UNKNOWN
 from tests.annotation.test_service import collect, wait_for
-from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
+from tests.processes import RETRIEVAL, SMALL, Launched, rows
 from tests.servers.fastchat import FastChat
 from tests.servers.llama_cpp import LlamaServer
-from tests.servers.tiny_model import CONTEXT_SIZE
+from tests.servers.tiny_model import CONTEXT_SIZE, made_up_messages
 
 pytestmark = pytest.mark.servers
 
 WAIT_SECS = 300.0
-ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(1000)]
+ITEMS = [(message,) for message in made_up_messages(1000)]
 
 
 def config_of(server, **settings):
@@ -123,17 +123,15 @@ def test_training(server, tmp_path, reward):
     settings = [f"--{name}={value}" for name, value in {**server.settings, "llm_api": "completions"}.items()]
     words = [*SMALL, *RETRIEVAL, f"--llm_reward_type={reward}", "--encoder_msg_model=lt_cnn_small", *settings]
     folder = tmp_path / "run"
-    run = Launched(
-        "launch.train",
-        *[*words, address, f"--train_dir={tmp_path}", "--experiment=run", "--llm_required", "--train_for_seconds=45"],
-    )
-    run.wait_for(lambda: labels_of_run(folder) >= 5)
+    run = Launched("launch.train", *[*words, address, f"--train_dir={tmp_path}", "--experiment=run", "--llm_required"])
+    run.wait_for(lambda: labels_of_run(folder) >= 5, WAIT_SECS)
     server.kill()
     num_rows = len(rows(folder))
-    run.wait_for(lambda: len(rows(folder)) > num_rows + 5)
+    run.wait_for(lambda: len(rows(folder)) > num_rows + 5, WAIT_SECS)
     num_held = labels_of_run(folder)
     server.start()
-    run.wait_for(lambda: labels_of_run(folder) > num_held)
+    run.wait_for(lambda: labels_of_run(folder) > num_held and rows(folder)[-1]["env_steps"] > 4000, WAIT_SECS)
+    run.process.terminate()
     output = run.finish()
     assert run.process.returncode == 0, output
-    assert summary(folder)["env_steps"] > 2000 and run.leftovers() == []
+    assert run.leftovers() == []

@@ -6,6 +6,8 @@ number, and dimension 1 only behind a label: from them the output layer knows wh
 
 import json
 import pathlib
+import random
+import string
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -14,43 +16,58 @@ import numpy as np
 
 CONTEXT_SIZE = 4096  # tokens
 NUM_LAYERS, HIDDEN_SIZE, NUM_HEADS, FEED_FORWARD_SIZE = 2, 64, 4, 128
+HEAD_SIZE = HIDDEN_SIZE // NUM_HEADS
+SLOW = HEAD_SIZE - 2  # of a head's dimensions; turns by 0.001 a token
 UNKNOWN, BEGIN, END = range(3)
 NUM_SPECIAL, NUM_BYTES = 3, 256
 # A token for each byte, so that any text can be read and written; "▁" is the space of sentencepiece's vocabularies.
 TOKENS = ("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(NUM_BYTES)), "▁", "FOO", "BAR")
 LABELS = [TOKENS.index("FOO"), TOKENS.index("BAR")]
 EPSILON = 1e-5
+SEED = 9  # one whose answers differ
 
 
-def weights(seed: int = 0) -> dict[str, np.ndarray]:
-    """The tensors by llama.cpp's names, [out, in] float32."""
+def made_up_messages(count: int) -> list[bytes]:
+    """Messages that all differ, and that the model finds different."""
+    rng = random.Random(0)
+    return [
+        b"You kill the %s! (%d)" % ("".join(rng.choices(string.ascii_lowercase, k=8)).encode(), i) for i in range(count)
+    ]
+
+
+def weights(seed: int = SEED) -> dict[str, np.ndarray]:
+    """The tensors, [out, in] float32, under llama.cpp's names and in transformers' order."""
     rng = np.random.default_rng(seed)
 
-    def random(num_out: int, num_in: int, gain: float = 1.0) -> np.ndarray:
+    def normal(num_out: int, num_in: int, gain: float = 1.0) -> np.ndarray:
         return (rng.standard_normal((num_out, num_in)) * gain / np.sqrt(num_in)).astype(np.float32)
 
-    embedding = random(len(TOKENS), HIDDEN_SIZE, np.sqrt(HIDDEN_SIZE))
+    embedding = normal(len(TOKENS), HIDDEN_SIZE, np.sqrt(HIDDEN_SIZE))
     embedding[:, 0], embedding[:, 1] = 3.0, 0.0
     embedding[LABELS, 1] = 3.0
-    output = random(len(TOKENS), HIDDEN_SIZE, 2.0)
+    output = normal(len(TOKENS), HIDDEN_SIZE, 2.0)
     output[:, :2] = 0.0
-    output[LABELS, 0], output[LABELS, 1] = 6.0, -12.0
-    output[END, 1] = 6.0
+    output[LABELS, 0], output[LABELS, 1] = 10.0, -20.0
+    output[END, 1] = 10.0
     tensors = {"token_embd": embedding, "output": output, "output_norm": np.ones(HIDDEN_SIZE, np.float32)}
     for layer in range(NUM_LAYERS):
         block = {
             "attn_norm": np.ones(HIDDEN_SIZE, np.float32),
-            # Sharp attention: an answer that hangs on all of the prompt alike would hardly hang on the message.
-            "attn_q": random(HIDDEN_SIZE, HIDDEN_SIZE, 2.0),
-            "attn_k": random(HIDDEN_SIZE, HIDDEN_SIZE, 2.0),
-            "attn_v": random(HIDDEN_SIZE, HIDDEN_SIZE),
-            "attn_output": random(HIDDEN_SIZE, HIDDEN_SIZE),
+            "attn_q": normal(HIDDEN_SIZE, HIDDEN_SIZE, 2.0),
+            "attn_k": normal(HIDDEN_SIZE, HIDDEN_SIZE, 2.0),
+            "attn_v": normal(HIDDEN_SIZE, HIDDEN_SIZE),
+            "attn_output": normal(HIDDEN_SIZE, HIDDEN_SIZE),
             "ffn_norm": np.ones(HIDDEN_SIZE, np.float32),
-            "ffn_gate": random(FEED_FORWARD_SIZE, HIDDEN_SIZE),
-            "ffn_up": random(FEED_FORWARD_SIZE, HIDDEN_SIZE),
-            "ffn_down": random(HIDDEN_SIZE, FEED_FORWARD_SIZE),
+            "ffn_gate": normal(FEED_FORWARD_SIZE, HIDDEN_SIZE),
+            "ffn_up": normal(FEED_FORWARD_SIZE, HIDDEN_SIZE),
+            "ffn_down": normal(HIDDEN_SIZE, FEED_FORWARD_SIZE),
         }
         block["attn_output"][:2] = block["ffn_down"][:2] = 0.0
+        for name in ("attn_q", "attn_k"):
+            # A part of each head that turns slowly with the position: it looks at the last hundred tokens or so, for
+            # an answer that hung on the whole prompt alike would hardly hang on the message.
+            block[name][SLOW::HEAD_SIZE] = 0.0
+            block[name][SLOW::HEAD_SIZE, 0] = 12.0
         tensors.update({f"blk.{layer}.{name}": tensor for name, tensor in block.items()})
     return tensors
 
@@ -75,7 +92,7 @@ def write_gguf(path: pathlib.Path) -> None:
         "tokenizer.ggml.eos_token_id": END,
         "tokenizer.ggml.add_space_prefix": False,
     }
-    tensors = weights()
+    tensors = {name: _interleave(tensor) if name[-2:] in ("_q", "_k") else tensor for name, tensor in weights().items()}
     header = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(fields))
     header += b"".join(_gguf_string(name) + _gguf_value(value) for name, value in fields.items())
     offset = 0
@@ -171,6 +188,12 @@ def _transformers_name(name: str) -> str:
         _, layer, part = name.split(".")
         return f"model.layers.{layer}.{names[part]}.weight"
     return f"{names[name]}.weight"
+
+
+def _interleave(tensor: np.ndarray) -> np.ndarray:
+    """Of each head's dimensions, transformers rotates i with i + 8, llama.cpp 2i with 2i + 1."""
+    halves = tensor.reshape(NUM_HEADS, 2, HEAD_SIZE // 2, HIDDEN_SIZE)
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(HIDDEN_SIZE, HIDDEN_SIZE)
 
 
 def _gguf_string(text: str) -> bytes:
