@@ -104,13 +104,13 @@ def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
 
 
 def test_signals_to_every_process_of_a_run_save_it_and_then_stop_it_while_an_actor_is_replaced(tmp_path):
-    run = train(tmp_path, *RETRIEVAL, "--on_sigusr1=save")
+    run = train(tmp_path, *RETRIEVAL, "--on_sigusr1=save", "--save_every_sec=0")
     folder = tmp_path / "run"
     run.wait_for(lambda: rows(folder))
     for process in (run.process, *run.descendants()):
         process.send_signal(signal.SIGUSR1)
     run.wait_for(lambda: checkpoints(folder))
-    wait_for_metric(run, folder, "env_steps", checkpoints(folder)[0] + 2048)  # it went on
+    wait_for_metric(run, folder, "env_steps", checkpoints(folder)[0] + 512)  # it went on
     an_actor(run).kill()
     for process in run.descendants():
         process.send_signal(signal.SIGTERM)
