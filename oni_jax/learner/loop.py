@@ -49,7 +49,7 @@ class NoAnnotator:
 class Learner:
     """`step` makes one update. Between updates, `state`, `version` and `reward` are consistent and can be saved.
 
-    The next `step` overwrites `state`: what is to outlive it has to be copied, but for the parameters.
+    The next `step` overwrites `state`: what is to outlive it has to be copied, but for the parameters and the reward's.
     """
 
     def __init__(
@@ -82,10 +82,13 @@ class Learner:
             if self._next is None:
                 self._reward.ingest(self._annotator.poll())
                 return None
+        # Both start from the same reward: on a CPU they run side by side, each in what the other leaves of the cores.
+        trained = self._reward.train_step(self.state.reward_state) if self._reward.steps_due() else None
         # Kept at once: the old state is gone, and what follows may raise.
         self.state, metrics = self._update(self.state, self._next)
+        if trained is not None:
+            self.state = self.state._replace(reward_state=self._reward.merge(self.state.reward_state, trained))
         self._next = self._take_batch(0.0) if self._prefetch else None  # while the device computes
-        self._train_reward()
         # Waited for before it is published: inference on parameters still being computed would wait as long.
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self._reward.metrics())})
@@ -94,16 +97,13 @@ class Learner:
             self._publish(self.version, self.state.params)
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
-    def _train_reward(self) -> None:
-        self.state = self.state._replace(reward_state=self._reward.train_step(self.state.reward_state))
-
     def _wait_for_batch(self) -> PackedBatch | None:
         """The next batch; an accelerator that would idle meanwhile makes the reward's gradient steps that are due."""
         while self._device_idles and self._reward.steps_due():
             if (batch := self._take_batch(0.0)) is not None:
                 return batch
-            self._train_reward()
-            jax.block_until_ready(self.state.reward_state)
+            reward_state = jax.block_until_ready(self._reward.train_step(self.state.reward_state))
+            self.state = self.state._replace(reward_state=reward_state)
         with self.trajectory_wait.waiting():
             return self._take_batch(BATCH_WAIT_SECS)
 

@@ -76,9 +76,13 @@ def make_update_fn(
             "not_finite": jnp.where(bad, _first_not_finite(sources), -1),
         }
         # Not optax.apply_if_finite: the running statistics of the reward stay as they are, too.
-        return jax.tree.map(lambda new, old: jnp.where(bad, old, new), updated, state), metrics
+        return jax.tree.map(functools.partial(_unless, bad), updated, state), metrics
 
     return update
+
+
+def _unless(bad: Array, new: Array, old: Array) -> Array:
+    return old if new is old else jnp.where(bad, old, new)  # what passes through costs nothing
 
 
 def _first_not_finite(trees: Sequence[PyTree]) -> Array:
@@ -88,20 +92,35 @@ def _first_not_finite(trees: Sequence[PyTree]) -> Array:
     return jnp.argmax(jnp.array([*found, True]))
 
 
+class Kept(NamedTuple):
+    """What others still read while the next is computed."""
+
+    params: PyTree
+    reward_state: PyTree
+
+
+Changes = Mapping[int, Array]  # leaves of a tree, by their places
+
+
 def jit_update(update: Update) -> Update:
-    """`update`, compiled. It overwrites the state that it is given, which can't be used again, but for the parameters:
-    the published ones are acting while the next are computed.
+    """`update`, compiled. It overwrites the state that it is given, which can't be used again, but for the parameters
+    and the reward's state: the published ones are acting, and the reward learns, while the next are computed.
     """
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def donating(rest: TrainState, params: PyTree, batch: PackedBatch) -> tuple[TrainState, PyTree, Metrics]:
-        state, metrics = update(rest._replace(params=params), batch)
+    def donating(rest: TrainState, kept: Kept, batch: PackedBatch) -> tuple[TrainState, PyTree, Changes, Metrics]:
+        state, metrics = update(rest._replace(**kept._asdict()), batch)
+        leaves = zip(jax.tree.leaves(state.reward_state), jax.tree.leaves(kept.reward_state))
+        changes = {i: new for i, (new, old) in enumerate(leaves) if new is not old}  # what passes through is not copied
         # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
         # shapes are those of Adam's moments.
-        return state._replace(params=()), state.params, metrics
+        return state._replace(params=(), reward_state=()), state.params, changes, metrics
 
     def step(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
-        rest, params, metrics = donating(state._replace(params=()), state.params, batch)
-        return rest._replace(params=params), metrics
+        kept = Kept(state.params, state.reward_state)
+        rest, params, changes, metrics = donating(state._replace(params=(), reward_state=()), kept, batch)
+        leaves, structure = jax.tree.flatten(state.reward_state)
+        leaves = [changes.get(i, leaf) for i, leaf in enumerate(leaves)]
+        return rest._replace(params=params, reward_state=jax.tree.unflatten(structure, leaves)), metrics
 
     return step

@@ -58,8 +58,13 @@ class Reward:
         return 0
 
     def train_step(self, state: PyTree) -> PyTree:
-        """Makes at most one gradient step, if one is due, and returns the new state. Called at least once an update."""
+        """Makes a few of the gradient steps that are due, and returns the new state. Called in every update."""
         return state
+
+    def merge(self, scored: PyTree, trained: PyTree) -> PyTree:
+        """One state of two: what `score` and what `train_step` made of the same one."""
+        del scored
+        return trained
 
     def metrics(self) -> Mapping[str, Array]:
         """Scalars of the newest gradient step, and counts."""

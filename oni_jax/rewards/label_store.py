@@ -30,6 +30,7 @@ _SCHEMA = (
 _MAX_ITEMS_PER_QUERY = 500
 _MAX_ROW_BYTES = 1 << 20  # messages and answers are far shorter; SQLite's own limit is a gigabyte
 _BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: what SQLite says quotes the file
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 Item = tuple[bytes, ...]
@@ -115,8 +116,9 @@ class LabelStore:
             raise  # a label that no reader could use: the caller's mistake
         except sqlite3.OperationalError as error:
             raise OSError(f"label store {self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"label store {self.path} is damaged ({error}); move it away or name another") from error
+        except _DAMAGE as error:
+            text = f"label store {self.path} is damaged ({_line(error)}); move it away or name another"
+            raise UserError(text) from error
 
     def _open(self) -> sqlite3.Connection:
         self._check_files()
@@ -136,9 +138,9 @@ class LabelStore:
         except sqlite3.OperationalError as error:
             database.close()
             raise OSError(str(error)) from None
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             database.close()
-            raise UserError(f"label store {self.path} is no label store ({error}); name another file") from None
+            raise UserError(f"label store {self.path} is no label store ({_line(error)}); name another file") from None
         except BaseException:
             database.close()
             raise
@@ -200,6 +202,10 @@ def _annotation(row: tuple[bytes, int, float]) -> Annotation:
     if not (type(item) is bytes and type(label) is int and type(probability) is float and item.count(b"\0") <= 1):
         raise sqlite3.DatabaseError("a row is no label")  # SQLite keeps any type in any column
     return Annotation(tuple(item.split(b"\0")), label, probability)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _bounded(answer: str) -> str:

@@ -98,6 +98,9 @@ class RankingReward(Reward):
     def train_step(self, state: RankingState) -> RankingState:
         return state._replace(model=self._trainer.train_step(state.model))
 
+    def merge(self, scored: RankingState, trained: RankingState) -> RankingState:
+        return RankingState(trained.model, scored.moments)
+
     def metrics(self) -> Mapping[str, Array]:
         return {**self._trainer.metrics(), "pairs_waiting": len(self._pairs.waiting())}
 

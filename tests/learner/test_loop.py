@@ -53,6 +53,29 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
     assert learner.version == 1
 
 
+class Averaging(Counting):
+    """Scoring counts in one half of the state, learning in the other, which tells what it started from."""
+
+    def train_step(self, state: Any) -> Any:
+        return {"scored": state["scored"], "learnt": state["learnt"] + 10 + state["scored"]}
+
+    def merge(self, scored: Any, trained: Any) -> Any:
+        return {"scored": scored["scored"], "learnt": trained["learnt"]}
+
+
+def test_update_and_gradient_step_start_from_the_same_reward_and_are_joined():
+    learner = Scripted(Averaging(10), [True, False], False)
+    learner.state = learner.state._replace(reward_state={"scored": 1, "learnt": 5})
+
+    def update(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
+        reward = state.reward_state
+        return state._replace(reward_state={**reward, "scored": reward["scored"] + 1}), {"bad_update": False}
+
+    learner._update = update  # type: ignore
+    learner.step()
+    assert learner.state.reward_state == {"scored": 2, "learnt": 16}
+
+
 def test_when_no_more_steps_are_due_it_waits():
     learner = Scripted(Counting(2), [False, False, False], True)
     assert learner.step() is None

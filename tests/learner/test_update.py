@@ -89,23 +89,37 @@ def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
 
 
 @pytest.mark.filterwarnings("error")  # of buffers that could not be reused
-def test_compiled_it_overwrites_the_state_but_for_the_parameters():
+def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     update, state, batch = build()
     state = jax.tree.map(jnp.array, state)
     expected = copied(update(state, batch))
     compiled = jit_update(update)
-    rest = jax.tree.leaves(state._replace(params=()))
+    rest = jax.tree.leaves(state._replace(params=(), reward_state=()))
     memory = [x.unsafe_buffer_pointer() for x in rest]
     new_state, metrics = compiled(state, batch)
     # Each part in its own place: moments that change places with others are copied first.
-    assert [x.unsafe_buffer_pointer() for x in jax.tree.leaves(new_state._replace(params=()))] == memory
+    new_rest = jax.tree.leaves(new_state._replace(params=(), reward_state=()))
+    assert [x.unsafe_buffer_pointer() for x in new_rest] == memory
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
         (new_state, metrics),
         copied(expected),
     )
-    assert not any(x.is_deleted() for x in jax.tree.leaves(state.params))
-    assert all(x.is_deleted() for x in jax.tree.leaves(state._replace(params=())))
+    assert not any(x.is_deleted() for x in jax.tree.leaves((state.params, state.reward_state)))
+    assert all(x.is_deleted() for x in rest)
+
+
+def test_what_an_update_does_not_change_is_not_copied():
+    _, state, batch = build()
+    update = make_update_fn(
+        make_loss_fn(POLICY.apply, LEARNER, RewardConfig(llm_reward_coeff=0.5)),
+        Reward(),
+        make_optimizer(LEARNER),
+        unpack,
+    )
+    model = jnp.arange(1000.0)
+    new_state, _ = jit_update(update)(jax.tree.map(jnp.array, state)._replace(reward_state=model), batch)
+    assert new_state.reward_state.unsafe_buffer_pointer() == model.unsafe_buffer_pointer()
 
 
 def test_the_state_can_be_saved_after_a_step_that_failed():

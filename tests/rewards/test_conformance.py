@@ -49,7 +49,12 @@ def files(tmp_path_factory):
 
 def config_of(name, files, **settings) -> Config:
     given = {"motif": {"reward_dir": files["reward_dir"]}, "cosine-bow": {"word_vectors": files["word_vectors"]}}
-    sizes = dict(reward_model_batch_size=8, reward_dataset_size=64, online_dataset_subsample=1)
+    sizes = dict(
+        reward_model_batch_size=8,
+        reward_model_gradient_steps_per_update=1,
+        reward_dataset_size=64,
+        online_dataset_subsample=1,
+    )
     coeff = 0.0 if name == "none" else 0.1
     reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})
     annotation = AnnotationConfig(llm_batch_size=20)
