@@ -97,11 +97,21 @@ def _truncated(path):
     os.truncate(path, 4096 * 5)
 
 
+def _schema_that_is_no_text(path):
+    LabelStore(path).close()
+    with open(path, "r+b") as file:
+        content = file.read()
+        file.seek(content.index(b"TABLE prompts") + len("TABLE "))
+        file.write(b"\x80")
+
+
 def _folder(path):
     os.makedirs(path)
 
 
-@pytest.mark.parametrize("spoil", [_garbage, _foreign, _with_trigger, _damaged, _truncated, _folder])
+@pytest.mark.parametrize(
+    "spoil", [_garbage, _foreign, _with_trigger, _damaged, _truncated, _folder, _schema_that_is_no_text]
+)
 def test_refuses_what_is_no_label_store(path, spoil):
     os.makedirs(os.path.dirname(path))
     spoil(path)
