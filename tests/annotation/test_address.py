@@ -155,7 +155,7 @@ def test_no_redirect_is_followed(status):
     reached = []
 
     async def body():
-        listener = await asyncio.start_server(lambda reader, writer: reached.append(writer), "127.0.0.1", 0)
+        listener = await asyncio.start_server(lambda _, writer: reached.append(writer.close()), "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         async with listener:
             for location in (f"http://127.0.0.1:{port}/v1/completions", f"//127.0.0.1:{port}/", "/v1/elsewhere"):
