@@ -26,6 +26,8 @@ from oni_jax.types import Array, EnvSpec, PyTree
 class EmptyVectorEnv:
     """Any environment's observations, always the same; episodes never end."""
 
+    num_restarts = 0
+
     def __init__(self, spec: EnvSpec, num_envs: int, first_index: int):
         del first_index
         self.spec, self.num_envs = spec, num_envs
