@@ -17,7 +17,7 @@ train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
 
 test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slow $(ARGS)

@@ -12,6 +12,7 @@ A row maps names to numbers (server_state: to a word). Every place gets the same
 | episode/<name> | mean of each statistic that the environment reports, over the same episodes |
 | rewarded_steps | steps learnt from whose intrinsic reward was not 0 |
 | bad_updates | updates skipped, because loss or gradients were not finite |
+| actor_restarts, game_restarts | actor processes replaced; single games that failed and were started anew |
 | policy_lag_mean, policy_lag_max | versions between the policy that acted and the newest, of the last batch |
 | learner_waits_share | share of the last row's time that the learner waited for trajectories |
 | inference_waits_share | ... that inference waited for observations |
