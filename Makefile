@@ -1,5 +1,7 @@
 # make train   sets up, then trains for five minutes on what this machine has
 # make test    sets up, then runs the tests; make test-slow those that take minutes each
+# make test-servers   builds llama.cpp's server and installs FastChat, once, into ~/.cache/oni_jax (18 minutes of one
+#              core and 1.2 GB; needs CMake and a C++ compiler), then tests against both for minutes
 # Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12
 
 PYTHON ?= python3

@@ -1,8 +1,7 @@
 """What must hold with each real server: nothing asked twice, nothing lost, training beside it."""
 
 import dataclasses
-import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -102,36 +101,30 @@ def test_wrong_key(server_class, store, tmp_path, monkeypatch):
             assert {annotation.item for annotation in collect(service, 10)} == set(ITEMS[:10])
 
 
-def labels_of_run(folder):
-    """How many labels a run has committed."""
-    path = folder / "labels.sqlite"
-    if not path.exists():
-        return 0
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            return database.execute("SELECT count(*) FROM labels").fetchone()[0]
-    except sqlite3.OperationalError:  # the tables are being made
-        return 0
-
-
 @pytest.mark.parametrize("reward", ["online_cls", "online_motif"])
 def test_training(server, tmp_path, reward):
     """The server is killed in mid-run, and comes back."""
     if reward == "online_motif" and isinstance(server, FastChat):
         pytest.skip("FastChat restricts no answer, and the tiny model knows no preferences")
-    address = f"--llm_server_addr={server.address}"
-    settings = [f"--{name}={value}" for name, value in {**server.settings, "llm_api": "completions"}.items()]
-    words = [*SMALL, *RETRIEVAL, f"--llm_reward_type={reward}", "--encoder_msg_model=lt_cnn_small", *settings]
-    folder = tmp_path / "run"
-    run = Launched("launch.train", *[*words, address, f"--train_dir={tmp_path}", "--experiment=run", "--llm_required"])
-    run.wait_for(lambda: labels_of_run(folder) >= 5, WAIT_SECS)
-    server.kill()
-    num_rows = len(rows(folder))
-    run.wait_for(lambda: len(rows(folder)) > num_rows + 5, WAIT_SECS)
-    num_held = labels_of_run(folder)
-    server.start()
-    run.wait_for(lambda: labels_of_run(folder) > num_held and rows(folder)[-1]["env_steps"] > 4000, WAIT_SECS)
-    run.process.terminate()
-    output = run.finish()
-    assert run.process.returncode == 0, output
-    assert run.leftovers() == []
+    settings = {**server.settings, "llm_server_addr": server.address, "llm_api": "completions", "train_dir": tmp_path}
+    words = [*SMALL, *RETRIEVAL, f"--llm_reward_type={reward}", "--encoder_msg_model=lt_cnn_small", "--llm_required"]
+    words += [f"--{name}={value}" for name, value in settings.items()]
+
+    def latest(name):
+        written = rows(tmp_path / "run")
+        return written[-1].get(name, 0) if written else 0
+
+    with ExitStack() as stack:
+        run = Launched("launch.train", "--experiment=run", *words)
+        stack.callback(run.kill)
+        run.wait_for(lambda: latest("labels_held") >= 5, WAIT_SECS)
+        server.kill()
+        run.wait_for(lambda: latest("server_state") == "waiting for server", WAIT_SECS)
+        num_steps, num_held = latest("env_steps"), latest("labels_held")
+        run.wait_for(lambda: latest("env_steps") > num_steps + 2000, WAIT_SECS)
+        server.start()
+        run.wait_for(lambda: latest("labels_held") > num_held, WAIT_SECS)
+        run.process.terminate()
+        output = run.finish()
+        assert run.process.returncode == 0, output
+        assert run.leftovers() == []
