@@ -39,9 +39,11 @@ def server_url(address: str) -> str:
     # Host names of plain letters only: no two programs read others alike, and the key must go where the user thinks.
     plain = re.fullmatch(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*|[0-9a-f:.]+(%[a-z0-9]+)?", host)
     plain = plain and re.fullmatch(r"[!-\[\]-~]+", text)
-    if parts.scheme not in ("http", "https") or not plain or parts.netloc.endswith(":"):
+    name = f"[{host}]" if ":" in host else host
+    netloc = f"{name}{default_port}" if port is None else f"{name}:{port}"
+    whole = parts.netloc.lower() in (name, netloc)  # nothing else beside host and port
+    if parts.scheme not in ("http", "https") or not plain or not whole:
         raise UserError(f"--llm_server_addr {address!r}: {_HINT}")
-    netloc = parts.netloc if port is not None else f"{parts.netloc}{default_port}"
     return f"{parts.scheme}://{netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
