@@ -115,7 +115,7 @@ class LlmAnnotator:
         self.problem = f"{error.name}: {error.detail}"
         middle = len(items) // 2
         if error.server_at_fault:
-            self._waiting.extendleft(reversed(items))
+            self._waiting.extend(items)  # behind the others, so that one that is always refused holds up none
         elif middle:  # halved until the one bad prompt is found, so that it takes no other with it
             self._halves += [items[:middle], items[middle:]]
         else:
