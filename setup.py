@@ -34,7 +34,14 @@ setup(
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
-        "test": ["hypothesis>=6.100", "pillow>=10", "pyright[nodejs]>=1.1.400", "pytest>=8", "pytest-xdist>=3.6", "ruff>=0.9"],
+        "test": [
+            "hypothesis>=6.100",
+            "pillow>=10",
+            "pyright[nodejs]>=1.1.400",
+            "pytest>=8",
+            "pytest-xdist>=3.6",
+            "ruff>=0.9",
+        ],
     },
     entry_points={"console_scripts": ["oni-train=launch.train:main", "oni-judge=launch.judge:main"]},
 )

@@ -1,6 +1,7 @@
 """What the runs in which things break share: a judge that can be stopped and made to misbehave, whether the labels that
 are kept are right, and what a run uses while it goes."""
 
+import contextlib
 import json
 import pathlib
 import signal
@@ -16,6 +17,7 @@ import psutil
 
 from benchmarks.training import memory_of
 from oni_jax.annotation.judge_faults import FAULTS
+from oni_jax.config import UserError
 from oni_jax.rewards.label_store import LabelStore
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
@@ -44,7 +46,8 @@ class Server:
         command = [sys.executable, "-u", "-m", "launch.judge", *words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
-        self._process.stdout.readline()
+        if not self._process.stdout.readline():
+            raise RuntimeError(f"the judge did not listen at {self.address}")
 
     def stop(self) -> None:
         """Kills it, if it runs."""
@@ -62,9 +65,10 @@ class Server:
         """(item, label) of everything that it judged, also where a fault kept the answer from being told."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             for line in file:
-                if not line.endswith("\n"):
-                    return  # killed while it wrote
-                record = json.loads(line)
+                try:
+                    record = json.loads(line)
+                except ValueError:  # killed while it wrote, and so before it answered
+                    continue
                 texts = record["messages"] if "messages" in record else [record["message"]]
                 yield tuple(text.encode("latin-1") for text in texts), record["label"]
 
@@ -88,8 +92,9 @@ class LabelAudit:
         self._committed: dict[tuple[bytes, ...], int] = {}
 
     def look(self) -> None:
-        """Remembers what is committed now."""
-        self._committed.update(stored_labels(self._path))
+        """Remembers what is committed now, if that can be told now: a store may be in the making."""
+        with contextlib.suppress(sqlite3.OperationalError, UserError, OSError):
+            self._committed.update(stored_labels(self._path))
 
     def result(self, server: Server) -> dict[str, int]:
         """Labels committed, lost since, changed since, and others than the judge's own log has."""
@@ -119,8 +124,10 @@ def take_sample(pid: int, secs: float) -> Sample:
 
 
 def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:
-    """Medians of the first and the last part of what came after `settle_secs`, and their ratio."""
+    """Medians of the first and the last part of what came after `settle_secs`, and their ratio; {} if nothing did."""
     settled = [sample for sample in samples if sample.secs >= settle_secs]
+    if not settled:
+        return {}
     length = max(1, round(len(settled) * WINDOW_SHARE))
     figures = {}
     for name in Sample._fields[1:]:

@@ -8,6 +8,7 @@ the newest whole checkpoint, `corrupt` those that could not, or went on from ano
 with the judge's own log; `left_over` counts processes, shared memory and temporary files that stayed behind.
 """
 
+import os
 import pathlib
 import random
 import re
@@ -38,10 +39,13 @@ def newest_checkpoint(folder: pathlib.Path) -> int:
 
 
 def start(directory: str, server: Server, *words: str) -> Launched:
+    temporary = os.path.join(directory, "tmp")
+    os.makedirs(temporary, exist_ok=True)
     return Launched(
         *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
         *("--llm_reward_type=online_cls_reward_model", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
         *(f"--llm_server_addr={server.address}", *RUN_FLAGS.split(), *words),
+        temporary=temporary,
     )
 
 
@@ -77,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
                 resumes += 1
             else:
                 before_resuming += expected > 0
-            left_over += len(run.leftovers())
+            left_over += len(run.leftovers(but_files=not last))  # a killed one's files go with the next start
             print(f"{number}: at {expected}, {'resumed' if found else 'killed before it resumed'}", flush=True)
         figures = {
             "kills": num_kills,

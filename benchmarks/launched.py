@@ -12,15 +12,18 @@ from collections.abc import Callable
 
 import psutil
 
+ROW_BYTES = 1 << 14  # more than a row of metrics has
+
 
 class Launched:
     """A program started with a marker in its environment, by which all its descendants are found."""
 
-    def __init__(self, module: str, *words: str):
+    def __init__(self, module: str, *words: str, temporary: str | None = None):
+        """`temporary`: where it keeps its temporary files; a folder of its own when left out."""
         self.marker = f"ONI_JAX_LAUNCHED={os.getpid()}-{time.monotonic_ns()}"
         name, value = self.marker.split("=")
         self._directory = tempfile.TemporaryDirectory(prefix="launched_")
-        self.temporary = self._directory.name
+        self.temporary = temporary or self._directory.name
         environment = {**os.environ, name: value, "TMPDIR": self.temporary, "JAX_PLATFORMS": "cpu"}
         self.shared_memory_before = set(os.listdir("/dev/shm"))
         self._output = tempfile.TemporaryFile(
@@ -63,18 +66,29 @@ class Launched:
                 continue
         return found
 
-    def leftovers(self, patience_secs: float = 10.0) -> list[object]:
-        """What is still there a while after the end: processes, shared memory, temporary files."""
+    def leftovers(self, patience_secs: float = 10.0, but_files: bool = False) -> list[object]:
+        """What is still there a while after the end: processes, shared memory, temporary files (unless `but_files`)."""
         deadline = time.monotonic() + patience_secs
         while True:
             left = [
                 *self.descendants(),
                 *(set(os.listdir("/dev/shm")) - self.shared_memory_before),
-                *os.listdir(self.temporary),
+                *([] if but_files else os.listdir(self.temporary)),
             ]
             if not left or time.monotonic() > deadline:
                 return left
             time.sleep(0.2)
+
+
+def last_row(folder: pathlib.Path) -> dict:
+    """The newest row of metrics, found without reading the others; {} before there is one."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return {}
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - ROW_BYTES))
+        whole = file.read().split(b"\n")[:-1]
+    return json.loads(whole[-1]) if whole and whole[-1].startswith(b"{") else {}
 
 
 def rows(folder: pathlib.Path) -> list[dict]:

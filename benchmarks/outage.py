@@ -16,7 +16,7 @@ from absl import app, flags
 
 from benchmarks.faults import LabelAudit, Server, stored_labels, windows
 from benchmarks.harness import JSON, ROOT_ENV, sized, write_report
-from benchmarks.launched import Launched, rows
+from benchmarks.launched import Launched, last_row, rows
 from benchmarks.training import SMALL_FLAGS
 
 FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20"
@@ -43,10 +43,10 @@ def main(argv: Sequence[str]) -> None:
         )
         run.wait_for(lambda: rows(folder))
         audit = LabelAudit(folder / "labels.sqlite")
-        run.wait_for(lambda: rows(folder)[-1]["secs"] >= warm_up + outage, timeout_secs=1e9)
+        run.wait_for(lambda: last_row(folder)["secs"] >= warm_up + outage, timeout_secs=1e9)
         server.stop()
         gone = rows(folder)[-1]["secs"]
-        run.wait_for(lambda: rows(folder)[-1]["secs"] >= warm_up + 2 * outage, timeout_secs=1e9)
+        run.wait_for(lambda: last_row(folder)["secs"] >= warm_up + 2 * outage, timeout_secs=1e9)
         audit.look()
         held, states = len(stored_labels(folder / "labels.sqlite")), {row["server_state"] for row in rows(folder)}
         back, since = rows(folder)[-1]["secs"], time.monotonic()

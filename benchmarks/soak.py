@@ -9,6 +9,8 @@ threads are those of the program itself; `all` is the program with all its proce
 --settle_secs to the last ones, by medians.
 """
 
+import contextlib
+import functools
 import pathlib
 import random
 import resource
@@ -75,27 +77,26 @@ class Faults:
 
     def _break_actor(self) -> str:
         number = self._random.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP))
-        actors = [process for process in self._run.descendants() if process.name().startswith("actor-")]
-        if not actors:
+        try:
+            actors = [process for process in self._run.descendants() if process.name().startswith("actor-")]
+            self._random.choice(sorted(actors, key=lambda process: process.pid)).send_signal(number)
+        except (psutil.NoSuchProcess, IndexError):  # it is being replaced
             return "actor_none_there"
-        self._random.choice(sorted(actors, key=lambda process: process.pid)).send_signal(number)
         return f"actor_{number.name}"
 
     def _break_rest(self) -> str:
         if self._random.random() < 0.5:
             self._run.process.send_signal(signal.SIGUSR1)
             return "SIGUSR1"
-        for process in self._processes():
-            process.rlimit(resource.RLIMIT_FSIZE, (SMALL_FILE_BYTES, resource.RLIM_INFINITY))
-        self._mend = self._let_files_grow
+        self._limit_files(SMALL_FILE_BYTES)
+        self._mend = functools.partial(self._limit_files, resource.RLIM_INFINITY)
         return "files_can_not_grow"
 
-    def _let_files_grow(self) -> None:
-        for process in self._processes():
-            process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-    def _processes(self) -> list[psutil.Process]:
-        return [psutil.Process(self._run.process.pid), *self._run.descendants()]
+    def _limit_files(self, num_bytes: int) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in (psutil.Process(self._run.process.pid), *self._run.descendants()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.rlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
 def main(argv: Sequence[str]) -> None:
@@ -123,13 +124,14 @@ def main(argv: Sequence[str]) -> None:
                 faults.inject()
                 fault_due += every
             if now >= sample_due:
-                samples.append(take_sample(run.process.pid, now - start))
+                with contextlib.suppress(psutil.Error):  # it is ending
+                    samples.append(take_sample(run.process.pid, now - start))
                 audit.look()
                 sample_due += SAMPLE_SECS
             if now - start > secs - every:
                 faults.mend()
             time.sleep(0.1)
-        output = run.finish()
+        print(run.finish())
         faults.mend()
         last = rows(folder)[-1]
         figures = {
@@ -142,7 +144,6 @@ def main(argv: Sequence[str]) -> None:
             **{name: last[name] for name in ("env_steps", "env_steps_per_sec_overall", "actor_restarts")},
         }
         server.stop()
-    print(output)
     write_report(JSON.value, figures)
 
 

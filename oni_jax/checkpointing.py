@@ -172,9 +172,10 @@ class Checkpoints:
         self._manager = self._open()
 
     def _remove_unfinished(self) -> None:
-        for name in os.listdir(self._directory):
-            if UNFINISHED in name:
-                shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+        with contextlib.suppress(OSError):  # what is wrong with the folder, the next save tells
+            for name in os.listdir(self._directory):
+                if UNFINISHED in name:
+                    shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
 
 def _quieten() -> None:

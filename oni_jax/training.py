@@ -100,6 +100,7 @@ class Training:
                 self._server.stop()
                 if acting.is_alive():
                     acting.join()
+                self._count_failures()
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
                     self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts

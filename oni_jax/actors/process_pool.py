@@ -114,8 +114,8 @@ class ProcessPool:
             del self._dispatched_at[unit]
         now = time.monotonic()
         if now - self._checked_at > CHECK_SECS:
-            self._checked_at = now
             lost.update(self._hanging(now))
+            self._checked_at = now
         if not lost:
             return Answers(done)
         failures = [self._replace(actor, reason) for actor, reason in lost.items()]
@@ -133,6 +133,8 @@ class ProcessPool:
         return ANSWER.unpack(answer)[0]
 
     def _hanging(self, now: float) -> dict[Actor, str]:
+        if now - self._checked_at > 10 * CHECK_SECS:  # this process stood still itself, and perhaps the actors with it
+            self._dispatched_at = dict.fromkeys(self._dispatched_at, now)
         silent = [self._actor_of[unit] for unit, since in self._dispatched_at.items() if now - since > HANG_SECS]
         return dict.fromkeys(silent, f"has not answered for {HANG_SECS:.0f} s")
 

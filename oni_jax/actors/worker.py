@@ -24,14 +24,19 @@ def run_worker(
     """
     tempfile.tempdir = scratch
     groups = {unit: Group(make_env, ring, unit, restarts) for unit in units}
+    parent_is_gone = False
     try:
         while True:
             unit, slot, t = COMMAND.unpack(connection.recv_bytes())
             groups[unit].advance(slot, t)
             connection.send_bytes(ANSWER.pack(unit))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        parent_is_gone = True
+        raise
     finally:
         for group in groups.values():
             group.close()
-        with contextlib.suppress(OSError):
-            os.rmdir(scratch)
-            os.rmdir(os.path.dirname(scratch))
+        if parent_is_gone:  # else it goes on with another in this one's place
+            with contextlib.suppress(OSError):
+                os.rmdir(scratch)
+                os.rmdir(os.path.dirname(scratch))

@@ -177,6 +177,23 @@ def test_one_replacement_too_many_ends_with_the_last_words(lasting_pool):
     assert "IndexError" in text and "Traceback" in text and "--max_actor_restarts is 2" in text
 
 
+def test_the_only_actor_is_replaced_when_it_raises():
+    ring, make_env = make(EnvConfig(root_env="Catch-v0"))
+    pool = ProcessPool(make_env, ring, num_workers=1, max_restarts=1)
+    pool.start()
+    start_games(pool, range(SHAPE.num_units))
+    pool.dispatch(0, 99, 1)  # there is no slot 99
+    start_games(pool, wait_for_loss(pool).lost)
+    pool.close()
+    assert not os.path.exists(pool._scratch.path)
+
+
+def test_a_learner_that_stood_still_takes_no_actor_for_hanging(lasting_pool):
+    lasting_pool._dispatched_at = dict.fromkeys(range(SHAPE.num_units), time.monotonic() - 1000)
+    lasting_pool._checked_at = time.monotonic() - 1000
+    assert not lasting_pool.wait(0.01).lost
+
+
 def test_replacements_long_ago_do_not_count(lasting_pool, monkeypatch):
     monkeypatch.setattr(process_pool_module, "RESTARTS_WINDOW_SECS", 0.0)
     for _ in range(3):
