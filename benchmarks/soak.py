@@ -96,7 +96,8 @@ class Faults:
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in (psutil.Process(self._run.process.pid), *self._run.descendants()):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    process.rlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
+                    if not process.name().startswith("actor-"):  # games load their code through files in memory
+                        process.rlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
 def main(argv: Sequence[str]) -> None:
