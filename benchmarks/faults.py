@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks.harness import ROOT_ENV
+from benchmarks.launched import Launched
 from benchmarks.training import memory_of
 from oni_jax.annotation.judge_faults import FAULTS
 from oni_jax.config import UserError
@@ -71,6 +73,19 @@ class Server:
                     continue
                 texts = record["messages"] if "messages" in record else [record["message"]]
                 yield tuple(text.encode("latin-1") for text in texts), record["label"]
+
+
+def start_run(
+    directory: str, server: Server, reward_type: str, *words: str, temporary: str | None = None
+) -> tuple[Launched, pathlib.Path]:
+    """A training run that the server labels for, and its folder. `words`: flags besides."""
+    run = Launched(
+        *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
+        *(f"--llm_reward_type={reward_type}", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
+        *(f"--llm_server_addr={server.address}", *words),
+        temporary=temporary,
+    )
+    return run, pathlib.Path(directory) / "run"
 
 
 def stored_labels(path: pathlib.Path) -> dict[tuple[bytes, ...], int]:

@@ -8,7 +8,6 @@ the newest whole checkpoint, `corrupt` those that could not, or went on from ano
 with the judge's own log; `left_over` counts processes, shared memory and temporary files that stayed behind.
 """
 
-import os
 import pathlib
 import random
 import re
@@ -18,10 +17,10 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.faults import LabelAudit, Server
-from benchmarks.harness import JSON, ROOT_ENV, sized, write_report
-from benchmarks.launched import Launched
+from benchmarks.faults import LabelAudit, Server, start_run
+from benchmarks.harness import JSON, sized, write_report
 from benchmarks.training import SMALL_FLAGS
+from oni_jax.checkpointing import checkpoint_steps
 
 _KILLS = flags.DEFINE_integer("kills", None, "Starts that are killed. (default: 100; 2 with --smoke)", 1)
 _LONGEST_SECS = flags.DEFINE_float("longest_secs", 20.0, "The last moment, after the program's start.")
@@ -33,20 +32,7 @@ RESUMED = re.compile(r"resumed at ([\d,]+) environment steps")
 
 def newest_checkpoint(folder: pathlib.Path) -> int:
     """Environment steps of the newest that was finished: orbax gives a folder its name in the end. 0: there is none."""
-    checkpoints = folder / "checkpoints"
-    names = [path.name for path in checkpoints.iterdir()] if checkpoints.exists() else []
-    return max((int(name) for name in names if name.isdigit()), default=0)
-
-
-def start(directory: str, server: Server, *words: str) -> Launched:
-    temporary = os.path.join(directory, "tmp")
-    os.makedirs(temporary, exist_ok=True)
-    return Launched(
-        *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
-        *("--llm_reward_type=online_cls_reward_model", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
-        *(f"--llm_server_addr={server.address}", *RUN_FLAGS.split(), *words),
-        temporary=temporary,
-    )
+    return max(checkpoint_steps(str(folder / "checkpoints")), default=0)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -54,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     generator = random.Random(_SEED.value)
     num_kills = _KILLS.value or sized(100, 2)
     resumes = corrupt = before_resuming = left_over = 0
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(directory) / "run"
         server = Server(pathlib.Path(directory))
         server.start()
@@ -62,7 +48,8 @@ def main(argv: Sequence[str]) -> None:
         for number in range(num_kills + 1):
             expected = newest_checkpoint(folder)
             last = number == num_kills
-            run = start(directory, server, *([f"--train_for_env_steps={expected + 1280}"] if last else []))
+            words = [*RUN_FLAGS.split(), *([f"--train_for_env_steps={expected + 1280}"] if last else [])]
+            run, _ = start_run(directory, server, "online_cls_reward_model", *words, temporary=temporary)
             if last:
                 run.process.wait(300)
             else:

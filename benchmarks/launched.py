@@ -26,9 +26,8 @@ class Launched:
         self.temporary = temporary or self._directory.name
         environment = {**os.environ, name: value, "TMPDIR": self.temporary, "JAX_PLATFORMS": "cpu"}
         self.shared_memory_before = set(os.listdir("/dev/shm"))
-        self._output = tempfile.TemporaryFile(
-            "a+"
-        )  # a pipe would fill up; appended to, so that it can be read meanwhile
+        # A pipe would fill up. Appended to, so that it can be read meanwhile.
+        self._output = tempfile.TemporaryFile("a+")
         command = [sys.executable, "-u", "-m", module, *words]
         self.process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, env=environment)
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.faults import LabelAudit, Server, stored_labels, windows
-from benchmarks.harness import JSON, ROOT_ENV, sized, write_report
-from benchmarks.launched import Launched, last_row, rows
+from benchmarks.faults import LabelAudit, Server, start_run, stored_labels, windows
+from benchmarks.harness import JSON, sized, write_report
+from benchmarks.launched import last_row, rows
 from benchmarks.training import SMALL_FLAGS
 
 FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20"
@@ -31,16 +31,11 @@ def main(argv: Sequence[str]) -> None:
     outage = _OUTAGE_SECS.value or sized(300.0, 8.0)
     warm_up, window = _WARM_UP_SECS.value or sized(60.0, 2.0), _WINDOW_SECS.value or sized(20.0, 2.0)
     with tempfile.TemporaryDirectory() as directory:
-        folder = pathlib.Path(directory) / "run"
         server = Server(pathlib.Path(directory))
         server.start()
         words = (_FLAGS.value or sized(FULL_FLAGS, SMALL_FLAGS)).split()
-        run = Launched(
-            *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
-            *("--llm_reward_type=online_cls", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
-            *(f"--llm_server_addr={server.address}", f"--train_for_seconds={warm_up + 3 * outage}"),
-            *("--log_every_sec=1", *words),
-        )
+        words += [f"--train_for_seconds={warm_up + 3 * outage}", "--log_every_sec=1"]
+        run, folder = start_run(directory, server, "online_cls", *words)
         run.wait_for(lambda: rows(folder))
         audit = LabelAudit(folder / "labels.sqlite")
         run.wait_for(lambda: last_row(folder)["secs"] >= warm_up + outage, timeout_secs=1e9)

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 import psutil
 from absl import app, flags
 
-from benchmarks.faults import SERVER_FAULTS, LabelAudit, Server, compare, take_sample
-from benchmarks.harness import JSON, ROOT_ENV, sized, write_report
+from benchmarks.faults import SERVER_FAULTS, LabelAudit, Server, compare, start_run, take_sample
+from benchmarks.harness import JSON, sized, write_report
 from benchmarks.launched import Launched, rows
 from benchmarks.training import SMALL_FLAGS
 
@@ -105,16 +105,11 @@ def main(argv: Sequence[str]) -> None:
     secs = _SECS.value or sized(3600.0, 40.0)
     every, settle = _FAULT_EVERY_SECS.value or sized(30.0, 4.0), _SETTLE_SECS.value or sized(600.0, 10.0)
     with tempfile.TemporaryDirectory() as directory:
-        folder = pathlib.Path(directory) / "run"
         server = Server(pathlib.Path(directory))
         server.start()
         words = (_FLAGS.value or sized(FULL_FLAGS, f"{SMALL_FLAGS} --log_every_sec=1 --save_every_sec=5")).split()
-        run = Launched(
-            *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
-            *("--llm_reward_type=online_cls", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
-            *(f"--llm_server_addr={server.address}", f"--seed={_SEED.value}", "--on_sigusr1=save"),
-            *("--max_actor_restarts=1000", f"--train_for_seconds={secs}", *words),
-        )
+        words += [f"--seed={_SEED.value}", "--on_sigusr1=save", "--max_actor_restarts=1000"]
+        run, folder = start_run(directory, server, "online_cls", f"--train_for_seconds={secs}", *words)
         run.wait_for(lambda: rows(folder))
         faults, audit, samples = Faults(run, server, _SEED.value), LabelAudit(folder / "labels.sqlite"), []
         start = time.monotonic()

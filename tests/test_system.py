@@ -9,6 +9,7 @@ import aiohttp
 import psutil
 import pytest
 
+from benchmarks.faults import free_port
 from oni_jax.learner.message_counts import MessageCounts
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
@@ -55,11 +56,7 @@ def judge(unused_port):
 
 @pytest.fixture
 def unused_port() -> int:
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    return free_port()
 
 
 async def judge_stats(address: str) -> dict:

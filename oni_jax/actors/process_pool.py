@@ -147,8 +147,8 @@ class ProcessPool:
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
         if not actor.has_answered and actor.restarts == 0:
             raise ChildError(text)
+        window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
         if len(self._restarted_at) > self._max_restarts:
-            window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
             raise ChildError(
                 f"{text}\nactors were lost {len(self._restarted_at)} times in {window}, --max_actor_restarts is "
                 f"{self._max_restarts}"
@@ -163,7 +163,7 @@ class ProcessPool:
         self._selector.register(actor.connection, selectors.EVENT_READ, actor)
         for unit in actor.units:
             self._dispatched_at.pop(unit, None)
-        of_allowed = f"restart {len(self._restarted_at)} of {self._max_restarts} in ten minutes"
+        of_allowed = f"restart {len(self._restarted_at)} of {self._max_restarts} in {window}"
         return f"{text.strip().splitlines()[-1]}: new games in its place ({of_allowed})"
 
     def wake(self) -> None:

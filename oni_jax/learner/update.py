@@ -92,13 +92,6 @@ def _first_not_finite(trees: Sequence[PyTree]) -> Array:
     return jnp.argmax(jnp.array([*found, True]))
 
 
-class Kept(NamedTuple):
-    """What others still read while the next is computed."""
-
-    params: PyTree
-    reward_state: PyTree
-
-
 Changes = Mapping[int, Array]  # leaves of a tree, by their places
 
 
@@ -108,17 +101,19 @@ def jit_update(update: Update) -> Update:
     """
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def donating(rest: TrainState, kept: Kept, batch: PackedBatch) -> tuple[TrainState, PyTree, Changes, Metrics]:
-        state, metrics = update(rest._replace(**kept._asdict()), batch)
-        leaves = zip(jax.tree.leaves(state.reward_state), jax.tree.leaves(kept.reward_state))
+    def donating(
+        rest: TrainState, params: PyTree, reward_state: PyTree, batch: PackedBatch
+    ) -> tuple[TrainState, PyTree, Changes, Metrics]:
+        state, metrics = update(rest._replace(params=params, reward_state=reward_state), batch)
+        leaves = zip(jax.tree.leaves(state.reward_state), jax.tree.leaves(reward_state))
         changes = {i: new for i, (new, old) in enumerate(leaves) if new is not old}  # what passes through is not copied
         # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
         # shapes are those of Adam's moments.
         return state._replace(params=(), reward_state=()), state.params, changes, metrics
 
     def step(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
-        kept = Kept(state.params, state.reward_state)
-        rest, params, changes, metrics = donating(state._replace(params=(), reward_state=()), kept, batch)
+        rest = state._replace(params=(), reward_state=())
+        rest, params, changes, metrics = donating(rest, state.params, state.reward_state, batch)
         leaves, structure = jax.tree.flatten(state.reward_state)
         leaves = [changes.get(i, leaf) for i, leaf in enumerate(leaves)]
         return rest._replace(params=params, reward_state=jax.tree.unflatten(structure, leaves)), metrics

@@ -1,5 +1,6 @@
 """A scripted server of the OpenAI protocol, for what the judge does not do. Lives in the test's own event loop."""
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -79,3 +80,28 @@ def choices(entries: Any) -> web.Response:
 def refusal(status: int, message: str = "no", **headers: str) -> web.Response:
     text = json.dumps({"error": {"message": message}})
     return web.Response(status=status, text=text, content_type="application/json", headers=headers)
+
+
+async def hang(request: Request) -> web.StreamResponse:
+    """Answers too late for everybody."""
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+async def drip(request: Request, status: int = 200) -> web.StreamResponse:
+    """A byte now and then, for ever."""
+    response = web.StreamResponse(status=status)
+    await response.prepare(request.raw)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.03)
+
+
+async def cut(request: Request) -> web.StreamResponse:
+    """Closes the connection in the middle of its answer."""
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request.raw)
+    await response.write(b'{"choices')
+    assert request.raw.transport
+    request.raw.transport.close()
+    return response

@@ -11,7 +11,7 @@ from oni_jax.annotation.answers import LABEL_WORDS
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig, UserError
-from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
+from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, labels, refusal, texts
 
 LISTS = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.5)
 LABELS = dataclasses.replace(LISTS, llm_answer="label")
@@ -105,27 +105,7 @@ def test_too_many_requests_says_when():
     assert (error.name, error.retry_after_secs, error.server_at_fault) == ("http_429", 7.0, True)
 
 
-async def _hang(request):
-    await asyncio.sleep(30)
-
-
-async def _drip(request):
-    response = web.StreamResponse()
-    await response.prepare(request.raw)
-    while True:
-        await response.write(b" ")
-        await asyncio.sleep(0.05)
-
-
-async def _cut(request):
-    response = web.StreamResponse(headers={"Content-Length": "1000"})
-    await response.prepare(request.raw)
-    await response.write(b'{"choices')
-    request.raw.transport.close()
-    return response
-
-
-@pytest.mark.parametrize("script, name", [(_hang, "timed_out"), (_drip, "too_slow"), (_cut, "disconnected")])
+@pytest.mark.parametrize("script, name", [(hang, "timed_out"), (drip, "too_slow"), (cut, "disconnected")])
 def test_servers_that_do_not_end(script, name):
     assert ask(script)[0].name == name
 

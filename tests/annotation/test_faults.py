@@ -18,7 +18,7 @@ from oni_jax.annotation.pacing import Pacer
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.types import UNKNOWN
-from tests.annotation.fake_server import choices, fake_server, refusal
+from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.annotation.test_labeller import CONFIG, all_messages, flat, quick_pauses, run, store
 
@@ -40,26 +40,6 @@ def wrong_choices(request) -> list[dict]:
     """The opposite of what is true: no such label may be kept."""
     words = ("FOO", "BAR")
     return [{"index": i, "text": f"<label>{words[truth(m)]}</label>"} for i, m in enumerate(request.messages)]
-
-
-async def hang(request):
-    await asyncio.sleep(30)
-
-
-async def drip(request, status=200):
-    response = web.StreamResponse(status=status)
-    await response.prepare(request.raw)
-    while True:
-        await response.write(b" ")
-        await asyncio.sleep(0.03)
-
-
-async def cut(request):
-    response = web.StreamResponse(headers={"Content-Length": "1000"})
-    await response.prepare(request.raw)
-    await response.write(b'{"choices')
-    request.raw.transport.close()
-    return response
 
 
 def close(request):

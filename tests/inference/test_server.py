@@ -19,6 +19,7 @@ from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.batches import BatchAssembler, make_unpack_fn, pack
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.runtime import Worker
+from oni_jax.types import PyTree, Trajectory
 
 NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
 
@@ -76,25 +77,33 @@ def catch() -> Played:
     return Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=6)
 
 
-def check_play(played: Played) -> None:
-    """In Catch the paddle's column tells the action, and the policy says again what it said while acting."""
-    for batch, trajectory in zip(played.host, played.trajectories):
-        after_steps = batch.records[1:]  # where an episode begins there, the last one's end was seen
-        assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
-        steps = {name: value[:-1] for name, value in trajectory.observations.items()}
-        output, _ = played.policy.apply(played.params, steps, trajectory.initial_core_state, trajectory.is_first[:-1])
-        np.testing.assert_allclose(output.logits, trajectory.behaviour_logits, atol=1e-5)
-        boards = trajectory.observations["board"].reshape(ROLLOUT + 1, -1, 10, 5)
-        paddles = boards[:, :, -1].argmax(axis=-1)
-        going_on = ~trajectory.is_first[1:]
-        expected = np.clip(paddles[:-1] + trajectory.actions - 1, 0, 4)
-        np.testing.assert_array_equal(paddles[1:][going_on], expected[going_on])
+def unroll(played: Played, trajectory: Trajectory) -> PyTree:
+    """The core state after it; the policy says again what it said while acting."""
+    steps = {name: value[:-1] for name, value in trajectory.observations.items()}
+    inputs = steps, trajectory.initial_core_state, trajectory.is_first[:-1]
+    output, state = played.policy.apply(played.params, *inputs)
+    np.testing.assert_allclose(output.logits, trajectory.behaviour_logits, atol=1e-5)
+    np.testing.assert_allclose(output.values, trajectory.values, atol=1e-5)
+    return state
+
+
+def check_actions(trajectory: Trajectory) -> None:
+    """In Catch the paddle's column tells the action."""
+    boards = trajectory.observations["board"].reshape(ROLLOUT + 1, -1, 10, 5)
+    paddles = boards[:, :, -1].argmax(axis=-1)
+    going_on = ~trajectory.is_first[1:]
+    expected = np.clip(paddles[:-1] + trajectory.actions - 1, 0, 4)
+    np.testing.assert_array_equal(paddles[1:][going_on], expected[going_on])
 
 
 def test_trajectories_hold_only_what_was_played_when_games_are_lost():
     played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=12, make_pool=LossyPool)
     assert len(played.exchange.failures) >= 12
-    check_play(played)
+    for batch, trajectory in zip(played.host, played.trajectories):
+        after_steps = batch.records[1:]  # where an episode begins there, the last one's end was seen
+        assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
+        unroll(played, trajectory)
+        check_actions(trajectory)
 
 
 def test_buckets_hold_every_number_of_units():
@@ -108,21 +117,13 @@ def test_trajectories_join(catch):
 
 def test_unrolling_a_trajectory_gives_what_was_said_while_acting(catch):
     for trajectory, following in zip(catch.trajectories, catch.trajectories[1:], strict=False):
-        steps = {name: value[:-1] for name, value in trajectory.observations.items()}
-        output, state = catch.policy.apply(catch.params, steps, trajectory.initial_core_state, trajectory.is_first[:-1])
-        np.testing.assert_allclose(output.logits, trajectory.behaviour_logits, atol=1e-5)
-        np.testing.assert_allclose(output.values, trajectory.values, atol=1e-5)
+        state = unroll(catch, trajectory)
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), state, following.initial_core_state)
 
 
 def test_the_games_took_the_actions_recorded(catch):
-    """In Catch the paddle's column tells the action."""
     for trajectory in catch.trajectories:
-        boards = trajectory.observations["board"].reshape(ROLLOUT + 1, -1, 10, 5)
-        paddles = boards[:, :, -1].argmax(axis=-1)
-        going_on = ~trajectory.is_first[1:]
-        expected = np.clip(paddles[:-1] + trajectory.actions - 1, 0, 4)
-        np.testing.assert_array_equal(paddles[1:][going_on], expected[going_on])
+        check_actions(trajectory)
     actions = np.concatenate([trajectory.actions for trajectory in catch.trajectories])
     assert set(actions.ravel()) == {0, 1, 2}
 
