@@ -129,6 +129,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.reason = ""  # the signal's name
+        self.interrupted_twice = False
         self.usr1_saves = False
         self.save_due = False
 
@@ -145,6 +146,8 @@ class StopRequest:
         previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         try:
             yield self
+            if self.interrupted_twice:
+                raise KeyboardInterrupt
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -159,13 +162,13 @@ class StopRequest:
             return
         self.reason = signal.Signals(number).name
         if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, _interrupt)
+            signal.signal(signal.SIGINT, self._interrupt)
 
-
-def _interrupt(number: int, frame: object) -> None:
-    del frame
-    signal.signal(number, signal.SIG_IGN)  # tidying up is not interrupted again
-    raise KeyboardInterrupt
+    def _interrupt(self, number: int, frame: object) -> None:
+        del frame
+        signal.signal(number, signal.SIG_IGN)  # tidying up is not interrupted again
+        self.interrupted_twice = True  # what is raised inside a callback is printed and lost: raised again at the end
+        raise KeyboardInterrupt
 
 
 def _leave_if_stuck(came: int, ended: threading.Event) -> None:

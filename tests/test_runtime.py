@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import pytest
@@ -96,6 +97,13 @@ def test_a_second_interrupt_leaves_without_waiting_and_a_third_does_not_disturb_
     send(process, signal.SIGINT, signal.SIGINT, signal.SIGINT)
     output, error = process.communicate(timeout=20)
     assert output == "SIGINT tidied up\n" and error.endswith("KeyboardInterrupt\n")
+
+
+def test_a_second_interrupt_that_comes_in_a_callback_is_not_lost():
+    with pytest.raises(KeyboardInterrupt), StopRequest().installed():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 STUCK = """
