@@ -23,6 +23,12 @@ from oni_jax.config import UserError
 from oni_jax.rewards.label_store import LabelStore
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
+TELLING_FAULTS = (
+    "extra_choices",
+    "missing_choices",
+    "same_index",
+    "shuffled_choices",
+)  # some answers get through
 WINDOW_SHARE = 0.1  # of what is compared: its first and its last part
 
 
@@ -64,12 +70,14 @@ class Server:
         self._process.send_signal(signal.SIGSTOP)
 
     def said(self) -> Iterator[tuple[tuple[bytes, ...], int]]:
-        """(item, label) of everything that it judged, also where a fault kept the answer from being told."""
+        """(item, label) of everything that it judged, but for what a fault kept from being told."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     record = json.loads(line)
                 except ValueError:  # killed while it wrote, and so before it answered
+                    continue
+                if record["fault"] and record["fault"] not in TELLING_FAULTS:
                     continue
                 texts = record["messages"] if "messages" in record else [record["message"]]
                 yield tuple(text.encode("latin-1") for text in texts), record["label"]
@@ -109,7 +117,7 @@ class LabelAudit:
     def look(self) -> None:
         """Remembers what is committed now, if that can be told now: a store may be in the making."""
         with contextlib.suppress(sqlite3.OperationalError, UserError, OSError):
-            self._committed.update(stored_labels(self._path))
+            self._committed = {**stored_labels(self._path), **self._committed}
 
     def result(self, server: Server) -> dict[str, int]:
         """Labels committed, lost since, changed since, and others than the judge's own log has."""
@@ -123,19 +131,31 @@ class LabelAudit:
 
 
 class Sample(NamedTuple):
-    """Of a moment. Memory in bytes."""
+    """Of a moment. Memory in bytes. `all`: the program with the processes that it started."""
 
     secs: float
     memory: int
     memory_all: int
     num_files: int
+    num_files_all: int
     num_threads: int
+    num_threads_all: int
 
 
 def take_sample(pid: int, secs: float) -> Sample:
     process = psutil.Process(pid)
-    with process.oneshot():
-        return Sample(secs, process.memory_info().rss, memory_of(pid), process.num_fds(), process.num_threads())
+    own = _counts(process)
+    counts = [own]
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it is ending
+            counts.append(_counts(child))
+    files, threads = (sum(column) for column in zip(*counts, strict=True))
+    return Sample(secs, process.memory_info().rss, memory_of(pid), own[0], files, own[1], threads)
+
+
+def _counts(process: psutil.Process) -> tuple[int, int]:
+    """Its open files and its threads."""
+    return process.num_fds(), process.num_threads()
 
 
 def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:

@@ -4,8 +4,9 @@
 
 The faults are drawn by --seed, out of those that a run has to live through: a server that is killed, frozen or answers
 in any of the judge's faulty ways; actor processes that are killed, crash or hang (replaced after a minute); files that
-can't grow; Slurm's warning signal. `labels` compares the label store with the judge's own log. Memory, open files and
-threads are those of the program itself; `all` is the program with all its processes. Growth is from the minutes after
+can't grow; Slurm's warning signal. Requests are lists of prompts, so that answers out of order, too many or too few
+could go to other messages. `labels` compares the label store with the judge's own log. Memory, open files and threads
+are those of the program itself; `all` is the program with all its processes. Growth is from the minutes after
 --settle_secs to the last ones, by medians.
 """
 
@@ -108,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
         server = Server(pathlib.Path(directory))
         server.start()
         words = (_FLAGS.value or sized(FULL_FLAGS, f"{SMALL_FLAGS} --log_every_sec=1 --save_every_sec=5")).split()
-        words += [f"--seed={_SEED.value}", "--on_sigusr1=save", "--max_actor_restarts=1000"]
+        words += ["--llm_api=completions", f"--seed={_SEED.value}", "--on_sigusr1=save", "--max_actor_restarts=1000"]
         run, folder = start_run(directory, server, "online_cls", f"--train_for_seconds={secs}", *words)
         run.wait_for(lambda: rows(folder))
         faults, audit, samples = Faults(run, server, _SEED.value), LabelAudit(folder / "labels.sqlite"), []

@@ -34,11 +34,20 @@ def test_an_audit_sees_labels_that_are_lost_changed_or_wrong(tmp_path):
         (tmp_path / f"labels.sqlite{end}").unlink(missing_ok=True)
     LabelStore(str(path)).put_many("model", "digest", [(Annotation(KILL, 0, 0.0), "")])
     assert stored_labels(path) == {KILL: 0}
+    audit.look()  # what was seen first counts
     assert audit.result(FakeServer(said)) == {"committed": 1, "lost": 1, "changed": 1, "wrong": 1}
 
 
+def test_what_a_fault_hid_was_not_said(tmp_path):
+    server = Server(tmp_path)
+    faults = (None, "unreadable", "shuffled_choices", "http_500")
+    lines = [json.dumps({"message": f"{fault}", "label": 0, "fault": fault}) for fault in faults]
+    (tmp_path / "judge.jsonl").write_text("\n".join(lines) + '\n{"mess')
+    assert list(server.said()) == [((b"None",), 0), ((b"shuffled_choices",), 0)]
+
+
 def test_growth_is_between_the_two_ends_after_settling():
-    samples = [Sample(secs, 50 if secs < 10 else 100 + (secs >= 100), 7, 3, 4) for secs in range(110)]
+    samples = [Sample(secs, 50 if secs < 10 else 100 + (secs >= 100), 7, 3, 4, 5, 6) for secs in range(110)]
     assert compare(samples, settle_secs=10)["memory"] == {"after_settling": 100, "at_the_end": 101, "ratio": 1.01}
 
 
