@@ -1,11 +1,12 @@
 """Kills a small run at random moments, again and again, and looks at what the next start finds.
 
-    python -m benchmarks.kills --kills 100 --json kills.json
+    python -m benchmarks.kills --resumes 100 --json kills.json
 
-Each start is killed (SIGKILL, the program alone) at a moment drawn by --seed between its beginning and --longest_secs;
-it saves all the time, so that many kills meet a checkpoint being written. `resumes` counts the starts that went on from
-the newest whole checkpoint, `corrupt` those that could not, or went on from another; `labels` compares the label store
-with the judge's own log; `left_over` counts processes, shared memory and temporary files that stayed behind.
+Each start is killed (SIGKILL, the program alone) at a moment drawn by --seed, up to --longest_secs after it has read
+the last checkpoint, or, one in five, after its beginning; it saves all the time, so that many kills meet a checkpoint
+being written. `resumes` counts the starts that went on from the newest whole checkpoint, `corrupt` those that could
+not, or went on from another; `labels` compares the label store with the judge's own log; `left_over` counts processes,
+shared memory and temporary files that stayed behind.
 """
 
 import pathlib
@@ -13,20 +14,23 @@ import random
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from absl import app, flags
 
 from benchmarks.faults import LabelAudit, Server, start_run
 from benchmarks.harness import JSON, sized, write_report
+from benchmarks.launched import Launched
 from benchmarks.training import SMALL_FLAGS
 from oni_jax.checkpointing import checkpoint_steps
 
-_KILLS = flags.DEFINE_integer("kills", None, "Starts that are killed. (default: 100; 2 with --smoke)", 1)
-_LONGEST_SECS = flags.DEFINE_float("longest_secs", 20.0, "The last moment, after the program's start.")
+_RESUMES = flags.DEFINE_integer("resumes", None, "Resumed starts that are killed. (default: 100; 2 with --smoke)", 1)
+_LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "The last moment; the first start gets twice as long.")
 _SEED = flags.DEFINE_integer("seed", 0, "Draws the moments.")
 
 RUN_FLAGS = f"{SMALL_FLAGS} --save_every_steps=128 --log_every_sec=1 --keep_checkpoints=2"
+EARLY_SHARE = 0.2  # of the kills may come before the checkpoint is read
 RESUMED = re.compile(r"resumed at ([\d,]+) environment steps")
 
 
@@ -35,48 +39,53 @@ def newest_checkpoint(folder: pathlib.Path) -> int:
     return max(checkpoint_steps(str(folder / "checkpoints")), default=0)
 
 
+def kill_at_random(run: Launched, audit: LabelAudit, generator: random.Random, is_first: bool) -> bool:
+    """Kills it at a moment drawn. False: it had ended by itself."""
+    wait_secs = generator.uniform(0, _LONGEST_SECS.value) * (2 if is_first else 1)
+    counting = generator.random() < EARLY_SHARE or is_first
+    since = time.monotonic()
+    while run.process.poll() is None and not (counting and time.monotonic() > since + wait_secs):
+        if not counting and RESUMED.search(run.output()):
+            counting, since = True, time.monotonic()
+        audit.look()
+        time.sleep(0.05)
+    was_running = run.process.poll() is None
+    run.kill()
+    return was_running
+
+
 def main(argv: Sequence[str]) -> None:
     del argv
     generator = random.Random(_SEED.value)
-    num_kills = _KILLS.value or sized(100, 2)
-    resumes = corrupt = before_resuming = left_over = 0
+    counts = Counter(kills=0, resumes=0, corrupt=0, left_over=0)
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(directory) / "run"
         server = Server(pathlib.Path(directory))
         server.start()
         audit = LabelAudit(folder / "labels.sqlite")
-        for number in range(num_kills + 1):
+        last = False
+        while not last:
             expected = newest_checkpoint(folder)
-            last = number == num_kills
+            last = counts["resumes"] >= (_RESUMES.value or sized(100, 2))
             words = [*RUN_FLAGS.split(), *([f"--train_for_env_steps={expected + 1280}"] if last else [])]
             run, _ = start_run(directory, server, "online_cls_reward_model", *words, temporary=temporary)
             if last:
                 run.process.wait(300)
             else:
-                deadline = time.monotonic() + generator.uniform(0, _LONGEST_SECS.value)
-                while time.monotonic() < deadline and run.process.poll() is None:
-                    audit.look()
-                    time.sleep(0.05)
-            ended_early = not last and run.process.poll() is not None
-            run.kill()
+                counts["kills"] += 1
+            was_running = last or kill_at_random(run, audit, generator, expected == 0)
             output = run.output()
             found = RESUMED.search(output)
-            if ended_early or (found and int(found[1].replace(",", "")) != expected) or "can't be read" in output:
-                corrupt += 1
-                print(f"start {number} expected {expected}:\n{output}", flush=True)
+            if not was_running or (found and int(found[1].replace(",", "")) != expected) or "can't be read" in output:
+                counts["corrupt"] += 1
+                print(f"expected {expected}:\n{output}", flush=True)
             elif found:
-                resumes += 1
-            else:
-                before_resuming += expected > 0
-            left_over += len(run.leftovers(but_files=not last))  # a killed one's files go with the next start
-            print(f"{number}: at {expected}, {'resumed' if found else 'killed before it resumed'}", flush=True)
+                counts["resumes"] += 1
+            counts["left_over"] += len(run.leftovers(but_files=not last))  # a killed one's files go with the next start
+            print(f"{counts['kills']}: at {expected}, {'resumed' if found else 'not resumed yet'}", flush=True)
         figures = {
-            "kills": num_kills,
-            "resumes": resumes,
-            "killed_before_resuming": before_resuming,
-            "corrupt": corrupt,
+            **counts,
             "labels": audit.result(server),
-            "left_over": left_over,
             "env_steps": newest_checkpoint(folder),
             "last_exit_code": run.process.returncode,
         }

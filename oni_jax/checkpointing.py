@@ -169,7 +169,8 @@ class Checkpoints:
             with contextlib.suppress(Exception):
                 self._manager.close()
                 break
-        self._manager = self._open()
+        with contextlib.suppress(Exception):  # the storage is gone: the closed one fails again, and tells it
+            self._manager = self._open()
 
     def _remove_unfinished(self) -> None:
         with contextlib.suppress(OSError):  # what is wrong with the folder, the next save tells

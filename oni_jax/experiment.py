@@ -60,6 +60,8 @@ def _lock(descriptor: int, folder: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
+    except OSError as error:
+        raise UserError(f"--train_dir: {folder} can't be locked ({error.strerror}); choose another disk") from None
 
 
 def _settings_path(folder: str) -> str:

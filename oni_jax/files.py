@@ -11,6 +11,8 @@ import sys
 import tempfile
 import weakref
 
+from oni_jax.config import UserError
+
 
 def write_whole(path: str | os.PathLike, data: bytes | memoryview) -> None:
     """Puts `data` in the place of the file at `path`, or leaves that as it is. Raises OSError."""
@@ -80,6 +82,9 @@ class ScratchFolder:
 
     Args:
         parent: where it is made; None: where Python puts temporary files.
+
+    Raises:
+        UserError: it can't be made.
     """
 
     def __init__(self, parent: str | None = None):
@@ -87,7 +92,10 @@ class ScratchFolder:
         prefix = f"oni_jax_scratch_{socket.gethostname()}_"
         _remove_dead(parent, prefix)
         while True:
-            self.path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+            try:
+                self.path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+            except OSError as error:
+                raise UserError(f"{parent}: can't make temporary files there ({error.strerror}); set $TMPDIR") from None
             try:
                 lock = _open_folder(self.path)
             except FileNotFoundError:

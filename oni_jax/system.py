@@ -1,5 +1,6 @@
 """Builds the parts of a training run, runs them, and shuts them down."""
 
+import dataclasses
 import functools
 import hashlib
 import math
@@ -20,7 +21,7 @@ from oni_jax.annotation.prompts import goal_text
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
-from oni_jax.checkpointing import Checkpoints
+from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import ActorConfig, Config, UserError
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
@@ -102,12 +103,12 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     )
     stack.callback(checkpoints.close)
     saved = checkpoints.restore(state)
-    progress = Progress()
+    progress = Progress(labels_of=annotator.labels_of)
     if saved:
         state = saved.state
+        path = checkpoints.path(saved.progress["env_steps"])
+        progress = restore_progress(saved, annotator.labels_of, path)
         reward.restore(saved.reward)
-        progress = Progress(**saved.progress)
-        path = checkpoints.path(progress.env_steps)
         print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
 
     ring = build_ring(config, spec)
@@ -139,6 +140,26 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     prefetch = lockstep is None
     learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch)
     return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress, lockstep)
+
+
+def restore_progress(saved: Saved, labels_of: str, path: str) -> Progress:
+    """The progress of the checkpoint at `path`, from which a run goes on that asks `labels_of`; see `Annotator`.
+
+    Raises:
+        UserError: it is of another version, or its reward model has learnt from other labels than would now come.
+    """
+    try:
+        progress = Progress(**saved.progress)
+    except TypeError as error:
+        raise UserError(
+            f"{path} is of another version of this program ({error}); choose another --experiment"
+        ) from None
+    if saved.reward and progress.labels_of not in ("", labels_of):
+        raise UserError(
+            "this run's reward model has learnt from another LLM or prompt (--llm_server_addr, --llm_model, "
+            "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
+        )
+    return dataclasses.replace(progress, labels_of=labels_of)
 
 
 def build_ring(config: Config, spec: EnvSpec) -> TrajectoryRing:

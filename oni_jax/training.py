@@ -41,6 +41,7 @@ class Progress:
     actor_restarts: int = 0
     game_restarts: int = 0
     bad_updates: int = 0  # skipped
+    labels_of: str = ""  # Annotator.labels_of
     last_episodes: Sequence[Sequence[float]] = ()  # statistics that the means are of
 
 

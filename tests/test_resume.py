@@ -95,6 +95,8 @@ class Answers:
     The first poll after an interruption gives what a label store would have held, too.
     """
 
+    labels_of = "rule"
+
     def __init__(self, replayed: Mapping[int, list[Annotation]] | None = None, num_polls: int = 0):
         self._replays = replayed is not None
         self.at_poll: dict[int, list[Annotation]] = defaultdict(list, replayed or {})

@@ -17,6 +17,7 @@ from oni_jax.learner.loop import Learner
 from oni_jax.learner.update import TrainState
 from oni_jax.rewards.base import Reward
 from oni_jax.runtime import StopRequest
+from oni_jax.training import Progress
 from oni_jax.types import RewardOutput
 from tests.test_learning import small_config
 
@@ -138,3 +139,16 @@ def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
         system.run(config_of(tmp_path), StopRequest())
     assert steps_saved(tmp_path) == [2 * BATCH]
     assert summary(tmp_path)["env_steps"] == 3 * BATCH
+
+
+def test_a_reward_model_does_not_go_on_with_another_llm_s_or_prompt_s_labels():
+    progress = dataclasses.asdict(Progress(env_steps=7, labels_of="llama 1f"))
+    learnt, learns_nothing = Saved(None, {"rows": np.zeros(1)}, progress), Saved(None, {}, progress)
+    assert system.restore_progress(learnt, "llama 1f", "path").env_steps == 7
+    assert system.restore_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
+    imported = learnt._replace(progress=dataclasses.asdict(Progress()))
+    assert system.restore_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
+    with pytest.raises(UserError, match="--llm_model, --goal_key"):
+        system.restore_progress(learnt, "llama 2e", "path")
+    with pytest.raises(UserError, match="^path is of another version of this program .*'later'"):
+        system.restore_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")

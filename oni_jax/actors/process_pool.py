@@ -157,9 +157,13 @@ class ProcessPool:
         actor.process.kill()
         stop_child(actor.process, actor.connection)
         shutil.rmtree(actor.scratch, ignore_errors=True)
-        os.mkdir(actor.scratch)
         actor.restarts += 1
-        actor.process, actor.connection = self._start_process(actor.name, actor.units, actor.scratch, actor.restarts)
+        try:
+            os.mkdir(actor.scratch)
+            started = self._start_process(actor.name, actor.units, actor.scratch, actor.restarts)
+        except OSError as error:
+            raise ChildError(f"{text}\nno other can take its place: {error}") from None
+        actor.process, actor.connection = started
         self._selector.register(actor.connection, selectors.EVENT_READ, actor)
         for unit in actor.units:
             self._dispatched_at.pop(unit, None)

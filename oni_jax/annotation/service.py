@@ -47,6 +47,7 @@ class AnnotationService:
     def __init__(self, config: AnnotationConfig, store: Store, kind: str = "classification"):
         prompt = load_prompt(config, kind)
         Client(config, prompt)  # raises what its process would raise out of sight
+        self.labels_of = f"{config.llm_model} {prompt.digest}"
         self._max_outgoing = config.llm_max_backlog
         self._outgoing: collections.deque[Item] = collections.deque()
         # Hashes of the items that wait, are labelled or were put aside: at 1e6 items, two collide once in 4e7 runs.

@@ -21,6 +21,8 @@ Metrics = Mapping[str, float]
 class Annotator(Protocol):
     """The learner's side of the annotation service. No call blocks, but `close`, which waits for answers under way."""
 
+    labels_of: str  # model and digest of the prompt; "" where nothing is asked
+
     def submit(self, items: Sequence[Item]) -> None: ...
 
     def poll(self) -> list[Annotation]: ...
@@ -32,6 +34,8 @@ class Annotator(Protocol):
 
 class NoAnnotator:
     """For rewards that ask nothing."""
+
+    labels_of = ""
 
     def submit(self, items: Sequence[Item]) -> None:
         pass

@@ -71,6 +71,8 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         if not fit.run_epoch(epoch, stop):
             break
         model, rewards = fit.model(split.training)
+        if not np.isfinite(rewards).all():
+            raise UserError(f"the rewards of epoch {epoch}'s model are not finite: lower --reward_lr; it is not saved")
         accuracies = {
             training.annotator: accuracy(rewards[split.validation], labels[split.validation]),
             "score": accuracy(rewards[split.validation], scores[split.validation]),

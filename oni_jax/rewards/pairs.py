@@ -10,6 +10,7 @@ from oni_jax.rewards.messages import message_array, message_texts
 from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch
 
 NUM_PAIRS_PER_BATCH = 10
+DRAWS_A_PAIR = 10
 
 Rows = dict[str, np.ndarray]
 
@@ -24,7 +25,7 @@ class PairDraws:
         names: observations beside the message.
         subsample: every this many-th observation of a batch may be drawn.
         distinct: of these, each message once.
-        max_waiting: pairs that may wait for a label before no more are drawn.
+        max_waiting: pairs that may wait for a label before no more are drawn, each drawn DRAWS_A_PAIR times on average.
         seed: of the draws.
     """
 
@@ -49,7 +50,8 @@ class PairDraws:
         if self._distinct:
             _, first = np.unique(captions.index.ravel()[kept], return_index=True)
             kept = kept[np.sort(first)]
-        if len(self._waiting) >= self._max_waiting or len(kept) < 2:
+        num_draws = sum(map(len, self._waiting.values()))
+        if len(self._waiting) >= self._max_waiting or num_draws >= DRAWS_A_PAIR * self._max_waiting or len(kept) < 2:
             return []
         pairs = [rng.choice(kept, 2, replace=False) for _ in range(NUM_PAIRS_PER_BATCH)]
         return [row for places in pairs for row in self._add(places, captions)]

@@ -212,3 +212,23 @@ def test_a_full_disk_ends_nothing_while_an_earlier_model_stays(tmp_path, capsys,
     told = capsys.readouterr()
     assert (told.out + told.err).count("can't be written") == 1
     assert holds_reward_model(str(folder)) == (full_at > 1)
+
+
+def test_a_model_that_is_not_finite_does_not_take_a_good_one_s_place(tmp_path, capsys, monkeypatch):
+    original = Fit.model
+
+    def model(self, rows):
+        made, rewards = original(self, rows)
+        return made, rewards if self._epochs == 1 else np.full_like(rewards, np.nan)
+
+    def run_epoch(self, epoch, stop):
+        self._epochs = epoch
+        return whole_epoch(self, epoch, stop)
+
+    whole_epoch = Fit.run_epoch
+    monkeypatch.setattr(Fit, "model", model)
+    monkeypatch.setattr(Fit, "run_epoch", run_epoch)
+    folder = tmp_path / "models" / "gold"
+    assert train(gold_dataset(tmp_path / "data"), folder, "--num_epochs", "3", *SMALL) == 2
+    assert "epoch 2's model are not finite: lower --reward_lr" in capsys.readouterr().err
+    assert load_reward_model(str(folder))

@@ -73,6 +73,13 @@ def test_no_more_are_drawn_while_too_many_wait():
     assert waiting[0] <= 10 < 15 <= waiting[1] and waiting[1] == waiting[2] == waiting[4]
 
 
+def test_what_waits_is_bounded_also_where_the_same_few_pairs_come_again_and_again():
+    draws, captions = draws_of(max_waiting=15), captions_of(TEXTS[:2])
+    for _ in range(100):
+        draws.draw(captions)
+    assert len(draws.waiting()) == 1 and 150 <= len(draws.save()["waiting_message"]) < 160
+
+
 def test_only_every_subsample_th_observation_is_drawn_and_its_own_parts_come_along():
     draws = draws_of(subsample=10, names=("place",))
     captions = captions_of(TEXTS)
