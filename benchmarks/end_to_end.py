@@ -39,11 +39,19 @@ def run_once(reward_type: str) -> dict[str, Any]:
     return {
         "env_steps_per_sec": (last["env_steps"] - first["env_steps"]) / (last["secs"] - first["secs"]),
         "peak_memory_bytes": max(run.memory_bytes),
+        "memory_growth": memory_growth(run.memory_bytes, warm_up_secs / last["secs"]),
         "gpu_idle_share": gpu_idle_share(run, warm_up_secs),
         "waits": {name: statistics.mean(row[name] for row in measured) for name in waits},
         "policy_lag_mean": statistics.mean(row["policy_lag_mean"] for row in measured),
         "summary": run.summary,
     }
+
+
+def memory_growth(samples: Sequence[int], skipped_share: float) -> float:
+    """The last tenth of the samples over the first, by medians, once the first ones are skipped."""
+    settled = samples[round(skipped_share * len(samples)) :]
+    length = max(1, len(settled) // 10)
+    return statistics.median(settled[-length:]) / statistics.median(settled[:length])
 
 
 def gpu_idle_share(run: Run, warm_up_secs: float) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from launch import flags
 from launch.program import run_program
 from oni_jax.config import Config
-from oni_jax.runtime import StopRequest, use_large_pages
+from oni_jax.runtime import StopRequest, tune_memory
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done or stopped by a signal, 2 bad input (one line on stderr), 130 interrupted twice.
     """
     if argv is None and not flags.wants_help(sys.argv[1:]):
-        use_large_pages()
+        tune_memory()
     return run_program("train", argv, flags.TRAINING, flags.check, _run)
 
 

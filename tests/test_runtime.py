@@ -1,4 +1,4 @@
-"""Starting anew with large pages; signals, also where no handler runs and where a child is just being started."""
+"""Starting anew with other memory settings; signals, also where no handler runs or a child is just being started."""
 
 import os
 import signal
@@ -14,18 +14,21 @@ from oni_jax.runtime import STOP_SIGNALS, StopRequest, start_child, stop_child
 
 PROGRAM = """
 import os, sys
-from oni_jax.runtime import use_large_pages
+from oni_jax.runtime import tune_memory
 print(os.getpid(), flush=True)
-use_large_pages()
+tune_memory()
 print(os.environ["GLIBC_TUNABLES"], sys.argv[1:])
 """
+
+
+TUNED = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=2"
 
 
 @pytest.mark.parametrize(
     ("given", "used", "starts"),
     [
-        ("", "glibc.malloc.hugetlb=1", 2),
-        ("glibc.malloc.check=0", "glibc.malloc.check=0:glibc.malloc.hugetlb=1", 2),
+        ("", TUNED, 2),
+        ("glibc.malloc.check=0", f"glibc.malloc.check=0:{TUNED}", 2),
         ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0", 1),
     ],
 )
