@@ -3,9 +3,11 @@
 import contextlib
 import errno
 import fcntl
+import glob
 import io
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -76,9 +78,9 @@ class _LossyFile(io.FileIO):
 class ScratchFolder:
     """A folder for the temporary files of this process, gone when it is closed or the process ends.
 
-    A killed process can't remove its own: the next one that makes such a folder in the same place does. A lock tells
-    the living from the dead, which the kernel drops however a process ends. The host's name is in the folder's, since
-    not every network file system shows a lock to other hosts.
+    A killed process can't remove its own: the next one that makes such a folder in the same place does, and ends what
+    still runs in there. A lock tells the living from the dead, which the kernel drops however a process ends. The
+    host's name is in the folder's, since not every network file system shows a lock to other hosts.
 
     Args:
         parent: where it is made; None: where Python puts temporary files.
@@ -117,9 +119,21 @@ def _remove_dead(parent: str, prefix: str) -> None:
                 lock = _open_folder(entry.path)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its process lives
+                    _kill_users(entry.path)
                     shutil.rmtree(entry.path, ignore_errors=True)
                 finally:
                     os.close(lock)
+
+
+def _kill_users(folder: str) -> None:
+    """Ends the processes that have files open in a dead program's folder.
+
+    Those that it had started ended with it, unless they were stopped or hung.
+    """
+    for link in glob.glob("/proc/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(f"{folder}/"):
+                os.kill(int(link.split("/")[2]), signal.SIGKILL)
 
 
 def _open_folder(path: str) -> int:

@@ -96,6 +96,17 @@ def test_what_a_run_leaves_that_was_killed_with_all_its_processes_is_removed_by_
     assert run.leftovers() == []
 
 
+def test_an_actor_that_hangs_when_its_run_is_killed_is_ended_by_the_next(tmp_path):
+    run = Launched("launch.train", *SMALL, "--llm_reward_type=none", f"--train_dir={tmp_path}", "--experiment=run")
+    run.wait_for(lambda: rows(tmp_path / "run"), 300)
+    actor = next(process for process in run.descendants() if process.name().startswith("actor-"))
+    actor.suspend()
+    run.kill()
+    assert actor in run.leftovers(patience_secs=2.0)
+    ScratchFolder(run.temporary).close()
+    assert run.leftovers() == []
+
+
 def test_a_run_outlives_a_full_disk(tmp_path):
     """A disk that is full for all files that are longer than 20 KB: checkpoints, the label store's log, the counts."""
     words = f"--save_every_steps=512 --train_dir={tmp_path} --experiment=run".split()

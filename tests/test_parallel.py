@@ -13,11 +13,8 @@ STEPS = """
 import jax, jax.numpy as jnp, numpy as np
 from oni_jax.config import RewardConfig
 from oni_jax.parallel import Replicas
-from oni_jax.rewards import trainer as trainer_module
 from oni_jax.rewards.trainer import RewardTrainer
 from oni_jax.types import ArraySpec
-
-trainer_module.ROWS_AT_A_TIME = 1  # a gradient step a call
 
 def loss_fn(params, rows, noise):
     error = jnp.tanh(rows["x"] @ params["kernel"]) * noise - rows["y"]
@@ -51,13 +48,11 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas
-from oni_jax.rewards import trainer
 from oni_jax.rewards.classification import ClassificationReward
 from oni_jax.rewards.ranking import RankingReward
 from oni_jax.types import Annotation, CaptionBatch
 
 ragged.LENGTHS = ()  # less to compile
-trainer.ROWS_AT_A_TIME = 1  # a gradient step a call
 config = Config(
     env=EnvConfig(root_env="NetHackScore-v1"),
     network=NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=32),

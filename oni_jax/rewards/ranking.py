@@ -13,7 +13,7 @@ from oni_jax.ops import losses
 from oni_jax.ops.moments import Moments, initial_moments, normalise, update_moments
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Item, Reward
-from oni_jax.rewards.pairs import PairDraws, stack
+from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, PairDraws, stack
 from oni_jax.rewards.scoring import ObservationScorer
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
 from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
@@ -51,11 +51,14 @@ class RankingReward(Reward):
         self._trainer = RewardTrainer(
             columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=replicas
         )
+        annotation = config.annotation
+        # Fewer than the backlog holds: what that drops would count as asked in vain.
+        max_waiting = min(2 * annotation.llm_batch_size, max(1, annotation.llm_max_backlog - NUM_PAIRS_PER_BATCH))
         self._pairs = PairDraws(
             self.other_observations,
             config.reward.online_dataset_subsample,
             config.reward.remove_duplicated_obs,
-            2 * config.annotation.llm_batch_size,
+            max_waiting,
             config.run.seed,
         )
 

@@ -14,7 +14,6 @@ from oni_jax.rewards.dataset import DataSet, Rows
 from oni_jax.types import Array, ArraySpec, PyTree
 
 ADAM_EPS = 1e-8
-ROWS_AT_A_TIME = 256  # of the gradient steps between two updates of the policy: one of the default batch
 
 Noise = PyTree  # leaves [B, ...]
 # loss(params, rows, noise) -> (mean loss, metrics); noise and rows (the data set's columns, and `place`, the rows'
@@ -80,7 +79,6 @@ class RewardTrainer:
         share = replicas.share_size(config.reward_model_batch_size, "reward_model_batch_size")
         self._dataset = DataSet(columns, config.reward_dataset_size, replicas)
         self._seed = seed
-        self._steps_at_a_time = max(1, ROWS_AT_A_TIME // config.reward_model_batch_size)
         self._num_steps = 0
         self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
         self._metrics: Mapping[str, Array] = {"bad_steps": np.int32(0), "bad_steps_in_row": np.int32(0)}
@@ -134,16 +132,17 @@ class RewardTrainer:
         return self._schedule.num_owed if self._dataset.size else 0
 
     def train_step(self, state: ModelState) -> ModelState:
-        """Makes one of the gradient steps that are due, or some of a smaller batch; none when none is.
+        """Makes one of the gradient steps that are due; none when none is.
 
         A bad one, whose loss or gradients are not finite, leaves the state as it is and is counted.
         """
-        for _ in range(min(self.num_owed, self._steps_at_a_time)):
-            position = np.array([self._dataset.size, self._num_steps], np.int32)
-            counts = {name: self._metrics[name] for name in ("bad_steps", "bad_steps_in_row")}
-            state, self._metrics = self._step((state, counts), self._dataset.on_devices(), position)
-            self._num_steps += 1
-            self._schedule.num_owed -= 1
+        if not self.num_owed:
+            return state
+        position = np.array([self._dataset.size, self._num_steps], np.int32)
+        counts = {name: self._metrics[name] for name in ("bad_steps", "bad_steps_in_row")}
+        state, self._metrics = self._step((state, counts), self._dataset.on_devices(), position)
+        self._num_steps += 1
+        self._schedule.num_owed -= 1
         return state
 
     def metrics(self) -> Mapping[str, Array]:

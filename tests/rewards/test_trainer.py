@@ -60,17 +60,6 @@ def test_it_learns_from_the_rows_held_and_only_from_them():
     assert trainer.train_step(state) is state
 
 
-@pytest.mark.parametrize(("batch_size", "num_steps"), [(512, 1), (256, 1), (64, 4), (100, 2)])
-def test_of_small_batches_it_makes_several_steps_at_a_time(batch_size, num_steps):
-    trainer = trainer_of(reward_model_batch_size=batch_size, reward_model_gradient_steps_per_update=5)
-    trainer.append(numbers(40))
-    state = trainer.train_step(trainer.init({"mean": jnp.float32(0)}))
-    assert trainer.metrics()["gradient_steps"] == num_steps
-    while trainer.num_owed:
-        state = trainer.train_step(state)
-    assert trainer.metrics()["gradient_steps"] == 5  # never more than are due
-
-
 @pytest.mark.parametrize("settings", [{"reward_model_lr": 0.01}, {"reward_model_batch_size": 512}])
 def test_its_settings_matter(settings):
     states = []
