@@ -3,19 +3,20 @@
     python -m benchmarks.kills --resumes 100 --json kills.json
 
 Each start is killed (SIGKILL, the program alone) at a moment drawn by --seed, up to --longest_secs after it has read
-the last checkpoint, or, one in five, after its beginning; it saves all the time, so that many kills meet a checkpoint
-being written. `resumes` counts the starts that went on from the newest whole checkpoint, `corrupt` those that could
-not, or went on from another; `labels` compares the label store with the judge's own log; `left_over` counts processes,
-shared memory and temporary files that stayed behind.
+the last checkpoint (the first: has written one), or, one in five, after its beginning; it saves all the time, so that
+many kills meet a checkpoint being written. `resumes` counts the starts that went on from the newest whole checkpoint,
+`corrupt` those that could not, or went on from another; `labels` compares the label store with the judge's own log;
+`left_over` counts processes, shared memory and temporary files that stayed behind.
 """
 
+import functools
 import pathlib
 import random
 import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
@@ -26,7 +27,7 @@ from benchmarks.training import SMALL_FLAGS
 from oni_jax.checkpointing import checkpoint_steps
 
 _RESUMES = flags.DEFINE_integer("resumes", None, "Resumed starts that are killed. (default: 100; 2 with --smoke)", 1)
-_LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "The last moment; the first start gets twice as long.")
+_LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "The last moment.")
 _SEED = flags.DEFINE_integer("seed", 0, "Draws the moments.")
 
 RUN_FLAGS = f"{SMALL_FLAGS} --save_every_steps=128 --log_every_sec=1 --keep_checkpoints=2"
@@ -39,13 +40,22 @@ def newest_checkpoint(folder: pathlib.Path) -> int:
     return max(checkpoint_steps(str(folder / "checkpoints")), default=0)
 
 
-def kill_at_random(run: Launched, audit: LabelAudit, generator: random.Random, is_first: bool) -> bool:
-    """Kills it at a moment drawn. False: it had ended by itself."""
-    wait_secs = generator.uniform(0, _LONGEST_SECS.value) * (2 if is_first else 1)
-    counting = generator.random() < EARLY_SHARE or is_first
+def resumed(run: Launched) -> re.Match | None:
+    """What it says of the checkpoint that it goes on from, once it has."""
+    return RESUMED.search(run.output())
+
+
+def kill_at_random(
+    run: Launched, audit: LabelAudit, generator: random.Random, early_share: float, is_ready: Callable[[], object]
+) -> bool:
+    """Kills it at a moment drawn, counted from when it is ready or, as often as `early_share`, from its start.
+
+    False: it had ended by itself.
+    """
+    wait_secs, counting = generator.uniform(0, _LONGEST_SECS.value), generator.random() < early_share
     since = time.monotonic()
     while run.process.poll() is None and not (counting and time.monotonic() > since + wait_secs):
-        if not counting and RESUMED.search(run.output()):
+        if not counting and is_ready():
             counting, since = True, time.monotonic()
         audit.look()
         time.sleep(0.05)
@@ -71,11 +81,16 @@ def main(argv: Sequence[str]) -> None:
             run, _ = start_run(directory, server, "online_cls_reward_model", *words, temporary=temporary)
             if last:
                 run.process.wait(300)
+                was_running = True
             else:
                 counts["kills"] += 1
-            was_running = last or kill_at_random(run, audit, generator, expected == 0)
+                if expected:
+                    early_share, is_ready = EARLY_SHARE, functools.partial(resumed, run)
+                else:  # nothing to resume from yet
+                    early_share, is_ready = 0.0, functools.partial(newest_checkpoint, folder)
+                was_running = kill_at_random(run, audit, generator, early_share, is_ready)
             output = run.output()
-            found = RESUMED.search(output)
+            found = resumed(run)
             if not was_running or (found and int(found[1].replace(",", "")) != expected) or "can't be read" in output:
                 counts["corrupt"] += 1
                 print(f"expected {expected}:\n{output}", flush=True)
