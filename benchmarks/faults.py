@@ -23,12 +23,8 @@ from oni_jax.config import UserError
 from oni_jax.rewards.label_store import LabelStore
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
-TELLING_FAULTS = (
-    "extra_choices",
-    "missing_choices",
-    "same_index",
-    "shuffled_choices",
-)  # some answers get through
+# Some answers get through.
+TELLING_FAULTS = ("extra_choices", "missing_choices", "same_index", "shuffled_choices")
 WINDOW_SHARE = 0.1  # of what is compared: its first and its last part
 
 

@@ -31,11 +31,11 @@ def tune_memory() -> None:
     XLA takes its working memory anew for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a tenth
     of the time. Each thread's own arena keeps what it once had: a tenth of a program's memory, and more by the hour.
     glibc reads the settings only when a program starts, and children inherit them. Does nothing where $GLIBC_TUNABLES
-    has them already.
+    says anything about large pages; what else it says holds.
     """
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     if platform.libc_ver()[0] == "glibc" and "glibc.malloc.hugetlb" not in tunables and sys.executable:
-        tunables = f"{tunables}:glibc.malloc.hugetlb=1:glibc.malloc.arena_max=2".removeprefix(":")
+        tunables = f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max=2:{tunables}".removesuffix(":")
         command = [sys.executable, *sys.orig_argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "GLIBC_TUNABLES": tunables})
 

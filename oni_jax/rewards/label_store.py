@@ -20,7 +20,6 @@ from oni_jax.types import Annotation
 MAX_ANSWER_CHARS = 4000
 _LOCK_WAIT_SECS = 10.0
 _APPLICATION_ID = 0x4F4E494C
-_SQLITE_MAGIC, _HEADER_SIZE, _APPLICATION_ID_AT = b"SQLite format 3\0", 100, 68  # of a database file
 _SCHEMA = (
     "CREATE TABLE prompts (id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest TEXT NOT NULL, UNIQUE (model, digest))",
     "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
@@ -147,22 +146,25 @@ class LabelStore:
         return database
 
     def _check_files(self) -> None:
-        """Refuses, before SQLite touches them, links to other files, other databases, and a journal that names a file.
+        """Refuses, before SQLite touches them, links to other files, and a journal that names a file.
 
         SQLite would write into what a link points at, and at the end of a journal it removes the file that is named.
+        The database itself is read by SQLite alone: who closes a file loses the locks that its process has on it, so
+        that another connection's would be gone, and with them the labels (sqlite.org/howtocorrupt.html, 2.2).
         """
         for path in (self.path, *(self.path + suffix for suffix in _BESIDE)):
             if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
                 raise UserError(f"label store {path} is a link or no file; name the file itself")
-        header = _read(self.path, 0, _HEADER_SIZE)
-        application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
-        if header and (not header.startswith(_SQLITE_MAGIC) or application_id != _APPLICATION_ID):
-            raise UserError(f"label store {self.path} is no label store; name another file")
-        if _read(f"{self.path}-journal", -len(_JOURNAL_MAGIC), len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC:
+        if _end(f"{self.path}-journal", len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC:
             raise UserError(f"label store {self.path}-journal names another file; move it away")
 
     def _check(self, database: sqlite3.Connection) -> None:
-        """Makes the tables in an empty file; refuses a file with other tables, triggers or views, or damage."""
+        """Makes the tables in an empty file; refuses one of another program, with other tables or views, or damage."""
+        num_pages, application_id = (  # in this order: another process may be making it
+            database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "application_id")
+        )
+        if num_pages and application_id != _APPLICATION_ID:
+            raise UserError(f"label store {self.path} is no label store; name another file")
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             with database:
                 database.execute("BEGIN IMMEDIATE")
@@ -180,12 +182,12 @@ class LabelStore:
             )
 
 
-def _read(path: str, position: int, num_bytes: int) -> bytes:
-    """A part of a file, from its end where the position is negative; nothing where none is."""
+def _end(path: str, num_bytes: int) -> bytes:
+    """The last bytes of a file; nothing where none is."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(position, -os.path.getsize(path)), os.SEEK_END if position < 0 else os.SEEK_SET)
-            return file.read(num_bytes)
+            file.seek(-min(num_bytes, os.path.getsize(path)), os.SEEK_END)
+            return file.read()
     except FileNotFoundError:
         return b""
 

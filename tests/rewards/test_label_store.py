@@ -168,6 +168,18 @@ def _foreign_with_its_own_mark(path):
     return database
 
 
+def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path):
+    """Who opens and closes the file himself drops them; another process then takes the log for its own to remove."""
+    first = LabelStore(path)
+    first.put_many("m", "d", [(NEWT, "")])
+    LabelStore(path)
+    reader = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM labels').fetchall()"
+    subprocess.run([sys.executable, "-c", reader, path], check=True)
+    assert os.path.exists(f"{path}-wal")
+    first.put_many("m", "d", [(WALL, "")])
+    assert LabelStore(path).count("m", "d") == 2
+
+
 def test_another_programs_database_is_not_touched(path):
     os.makedirs(os.path.dirname(path))
     theirs = _foreign_with_its_own_mark(path)
