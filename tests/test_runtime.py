@@ -28,7 +28,7 @@ TUNED = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=2"
     ("given", "used", "starts"),
     [
         ("", TUNED, 2),
-        ("glibc.malloc.check=0", f"glibc.malloc.check=0:{TUNED}", 2),
+        ("glibc.malloc.check=0", f"{TUNED}:glibc.malloc.check=0", 2),
         ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0", 1),
     ],
 )
