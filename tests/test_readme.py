@@ -65,7 +65,7 @@ def test_what_it_names_exists():
     programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward())
     offered = {field.name for program in programs for field, _ in settings(program)}
     forms = {"flag-name", "flag_name", "nox"}
-    accepted = {"algo", "env", "device", "help"}
+    accepted = {"algo", "env", "device", "help", "config"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
     of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "policy", "reward"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
