@@ -198,13 +198,18 @@ def checkpoint_steps(directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(os.path.join(directory, name)))
 
 
-def restore_params(directory: str, like: PyTree) -> tuple[int, PyTree]:
-    """The environment steps and the policy's parameters of the newest readable checkpoint, in the structure of `like`.
+def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -> tuple[int, PyTree]:
+    """The environment steps and the policy's parameters of a checkpoint, in the structure of `like`.
+
+    Args:
+        directory: of the checkpoints.
+        like: the structure, shapes and types of the parameters.
+        env_steps: which; None: the newest that can be read.
 
     Raises:
-        UserError: there is none that can be read into `like`.
+        UserError: there is none, or none that can be read into `like`.
     """
-    return _newest(directory, lambda path: _restore_part(path, "params", like))
+    return _newest(directory, lambda path: _restore_part(path, "params", like), env_steps)
 
 
 def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
@@ -232,11 +237,15 @@ def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Map
     return _newest(directory, restore)
 
 
-def _newest(directory: str, restore: Callable[[str], PyTree]) -> tuple[int, PyTree]:
-    """The newest step for which `restore(path)` works, and what that gives."""
+def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None = None) -> tuple[int, PyTree]:
+    """The newest step (of these, or of `only` this one) for which `restore(path)` works, and what that gives."""
     steps = checkpoint_steps(directory)
     if not steps:
         raise UserError(f"{directory}: holds no checkpoint")
+    if only is not None:
+        if only not in steps:
+            raise UserError(f"{directory}: holds no checkpoint of {only} steps, but of {', '.join(map(str, steps))}")
+        steps = [only]
     _quieten()
     problem = ""
     for step in reversed(steps):

@@ -75,7 +75,18 @@ MAY_IMPORT = {
         "preferences.dataset",
         "rewards",
     },
-    "evaluation": {"actors", "buffers", "checkpointing", "envs", "inference", "metrics", "networks", "runtime"},
+    "evaluation": {
+        "actors",
+        "buffers",
+        "checkpointing",
+        "envs",
+        "experiment",
+        "inference",
+        "networks",
+        "ops",
+        "rewards",
+        "runtime",
+    },
 }
 WITHOUT_JAX = ("types", "config", "files", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
 ABOVE_SYSTEM = ("launch", "benchmarks", "tests")

@@ -1,8 +1,11 @@
 """What is kept of an episode that an agent was evaluated on, and which episodes those are."""
 
+import collections
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from oni_jax.envs.nethack import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
+from oni_jax.envs.tasks import TASKS
 
 NUM_SLOTS = 64  # games side by side; slot s plays the episodes s, s + 64, s + 128, ...
 HELD_OUT = 1 << 128  # added to a seed. Training's are of 32 bits: no game of the one can be a game of the other
@@ -42,3 +45,19 @@ def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int) -> 
     if "end_status" in stats:
         return ENDS[int(stats["end_status"])]
     return ENDS[ABORTED] if truncated else TERMINATION
+
+
+def end_counts(episodes: Sequence[Episode]) -> list[tuple[str, int]]:
+    """(why, how many) of these, the most first."""
+    counts = collections.Counter(episode.end for episode in episodes)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def has_goal(root_env: str) -> bool:
+    """Whether there is something to reach in an environment."""
+    return root_env in TASKS and TASKS[root_env].goal is not None
+
+
+def succeeded(episode: Episode) -> bool:
+    """Whether the goal was reached, in an environment that has one: it pays then, and never else."""
+    return episode.stats["return"] > 0
