@@ -12,7 +12,7 @@ HELD_OUT = 1 << 128  # added to a seed. Training's are of 32 bits: no game of th
 
 ENDS = {DEATH: "death", TASK_SUCCESSFUL: "goal", ABORTED: "step limit"}
 ENGINE_FAILURE = "engine failure"  # the game was given up before the step limit
-TERMINATION = "end"  # by the rules of an environment that tells no more
+TERMINATION = "finished"  # by the rules of an environment that tells no more
 
 
 class Episode(NamedTuple):
