@@ -47,6 +47,7 @@ MAY_IMPORT = {
         "actors",
         "buffers",
         "checkpointing",
+        "gauges",
         "inference",
         "learner",
         "lockstep",
@@ -54,6 +55,7 @@ MAY_IMPORT = {
         "rewards.base",
         "runtime",
     },
+    "gauges": {"buffers", "inference", "learner", "metrics"},
     "importing": {
         "annotation.prompts",
         "checkpointing",
@@ -75,6 +77,7 @@ MAY_IMPORT = {
         "preferences.dataset",
         "rewards",
     },
+    "reporting": {"annotation.prompts", "envs", "evaluation", "experiment", "inspection"},
     "evaluation": {
         "actors",
         "buffers",
