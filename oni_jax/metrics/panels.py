@@ -74,11 +74,12 @@ def flow(label: str, parts: Iterable[Part], width: int) -> list[Text]:
     lines: list[Text] = []
     texts = list(parts)
     for i, (text, style) in enumerate(texts):
-        text += "," if i + 1 < len(texts) else ""
-        if not lines or lines[-1].cell_len + 1 + len(text) > width:
+        comma = "," if i + 1 < len(texts) else ""
+        if not lines or lines[-1].cell_len + 1 + len(text + comma) > width:
             lines.append(_line("" if lines else label, text, style))
         else:
             lines[-1].append(" ").append(text, style)
+        lines[-1].append(comma)
     return lines
 
 
@@ -210,7 +211,7 @@ def _llm(known: Mapping[str, float], state: str) -> Iterator[Part]:
     if known.get("llm_tokens_per_sec"):
         yield f"{_rate(known['llm_tokens_per_sec'])} tokens/s written", ""
     if known.get("llm_prompt_tokens_per_sec"):
-        yield f"{_rate(known['llm_prompt_tokens_per_sec'])} read", ""
+        yield f"{_rate(known['llm_prompt_tokens_per_sec'])} tokens/s read", ""
 
 
 def _labels(known: Mapping[str, float]) -> Iterator[Part]:
