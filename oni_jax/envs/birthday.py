@@ -1,7 +1,8 @@
 """The one thing in a game that follows the computer's clock.
 
 NLE's `fix_moon_phase` derives the date, the hour and the moon from a game's seed. What is left is the time at which the
-hero was born, of which shopkeepers are named where their level is made.
+hero was born. It decides the names of shopkeepers, which ants live in an anthole, and what is printed on T-shirts; all
+of that below the first level, which is made before the time can be changed.
 """
 
 import ctypes

@@ -7,6 +7,7 @@ import pytest
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.nethack import episode_seeds
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.evaluation.agents import UNIT_SIZE, RandomAgent
 from oni_jax.evaluation.config import EvaluationConfig
@@ -43,7 +44,7 @@ def random_catch(num_episodes, num_workers=0, seed=1, stop=None):
     return play_episodes(make_env, spec, RandomAgent(3, seed), num_episodes, 5000, num_workers, stop)
 
 
-@pytest.mark.parametrize("experiment, few, many", [("catch", 40, 140), ("nethack", 8, 24)])
+@pytest.mark.parametrize("experiment, few, many", [("catch", 40, 140), ("nethack", 20, 40)])
 def test_processes_and_numbers_of_episodes_make_no_difference(train_dir, experiment, few, many):
     episodes = evaluated(train_dir, experiment, many, num_workers=2)
     assert [episode.index for episode in episodes] == list(range(many))
@@ -81,11 +82,58 @@ def test_kept_actions_lead_to_the_same_end():
             assert out.episode_stats[:36, 0].tolist() == [episode.stats["return"] for episode in later[:36]]
 
 
+def test_agents_are_told_the_episode_and_the_step():
+    told = []
+
+    class Listener(RandomAgent):
+        def act(self, unit, records, episodes, steps):
+            assert records["is_first"].tolist() == (steps == 0).tolist()
+            told.extend(zip(episodes.tolist(), steps.tolist()))
+            return super().act(unit, records, episodes, steps)
+
+    spec = env_spec(CATCH_ENV)
+    make_env = functools.partial(make_vector_env, CATCH_ENV, seed=evaluation_seed(1))
+    play_episodes(make_env, spec, Listener(3, 1), 3 * NUM_SLOTS, 5000, 0)
+    assert sorted(told) == [(episode, step) for episode in range(3 * NUM_SLOTS) for step in range(9)]
+
+
+def test_a_policy_sees_only_its_own_game(train_dir):
+    """Neither the other units nor the other rows of a unit change what is done in a row."""
+    config = EvaluationConfig(str(train_dir), "catch")
+    rng = np.random.default_rng(1)
+    episodes, spec = np.arange(UNIT_SIZE, dtype=np.int32), env_spec(CATCH_ENV)
+    records = np.zeros((30, 2, UNIT_SIZE), record_dtype(spec))
+    records["board"] = 5 * rng.normal(size=records["board"].shape)
+    records["is_first"][0] = True
+
+    def play_units(*units, changed=slice(0, 0)):
+        agent = load_player(config, "catch", None, CATCH_ENV).agent
+        seen = records.copy()
+        seen["board"][:, :, changed] = 1.0
+        return np.array(
+            [
+                [agent.act(unit, seen[t, unit], episodes + unit, np.full(UNIT_SIZE, t, np.int32)) for unit in units][-1]
+                for t in range(len(seen))
+            ]
+        )
+
+    alone = play_units(1)
+    assert (play_units(0, 1) == alone).all()
+    others = play_units(1, changed=slice(4, None))
+    assert (others[:, :4] == alone[:, :4]).all() and (others[:, 4:] != alone[:, 4:]).any()
+
+
+def test_chance_is_fair():
+    episodes = random_catch(200)
+    assert len({episode.actions for episode in episodes}) > 190  # of 3^9
+    counts = np.bincount(np.frombuffer(b"".join(episode.actions for episode in episodes), np.uint8))
+    assert abs(counts - 600).max() < 4 * np.sqrt(600 * 2 / 3)  # standard deviations
+    assert [episode.actions for episode in random_catch(200, seed=2)] != [episode.actions for episode in episodes]
+
+
 def test_nethack_seeds_are_the_environments_own():
     seeds = [nethack_seeds(7, index) for index in range(130)]
     assert len(set(seeds)) == 130
-    from oni_jax.envs.nethack import episode_seeds
-
     assert seeds[70] == episode_seeds(evaluation_seed(7))(6, 1)
     trained_on = {episode_seeds(seed)(slot, 0) for seed in range(8) for slot in range(NUM_SLOTS)}
     assert not trained_on & set(seeds)
