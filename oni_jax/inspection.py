@@ -47,6 +47,13 @@ class Inspection(NamedTuple):
     messages: Sequence[InspectedMessage]  # each once, the most rewarded first
     other_observations: Sequence[str]  # that the reward reads beside messages; they were zeros
 
+    def ends(self, num: int) -> list[tuple[str, Sequence[InspectedMessage]]]:
+        """("most rewarded", the first `num`) and, if there are more, ("least rewarded", `num` of the others)."""
+        # The least rewarded first, and of equals the most frequent.
+        rest = sorted(self.messages[num:], key=lambda row: (row.reward, row.raw_reward, -(row.count or 0)))
+        found = [("most rewarded", self.messages[:num]), ("least rewarded", rest[:num])]
+        return [(title, rows) for title, rows in found if rows]
+
 
 def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
     """Scores all messages known with the reward of a run's newest readable checkpoint. Changes nothing in the run.

@@ -176,6 +176,10 @@ def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
         low, high = 0.0, 1.0
     elif 0 <= low < 0.5 * high:
         low = 0.0
+    if low == high == 0 and scale is Scale.NUMBER:
+        axis.set_ylim(-0.05, 1.05)
+        axis.set_yticks([0, 1])
+        return
     margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.SHARE else 0.5)
     axis.set_ylim(low - margin, high + margin)
     if scale is not Scale.NUMBER:
