@@ -6,6 +6,7 @@ A run draws and writes once in `log_every_sec` seconds; the share is that of its
 pseudo-terminal that is read at once.
 """
 
+import functools
 import os
 import pathlib
 import pty
@@ -115,8 +116,8 @@ def writing_secs(num_rows: int) -> float:
 def main(argv: Sequence[str]) -> None:
     del argv
     num_rows, period = sized(100, 5), RunConfig().log_every_sec
-    sides = {f"drawing at {width} columns": lambda width=width: drawing_secs(width, num_rows) for width in WIDTHS}
-    sides["writing a row"] = lambda: writing_secs(num_rows)
+    sides = {f"drawing at {width} columns": functools.partial(drawing_secs, width, num_rows) for width in WIDTHS}
+    sides["writing a row"] = functools.partial(writing_secs, num_rows)
     figures = {}
     for name, measure in sides.items():
         secs = [measure() for _ in range(num_repeats())]

@@ -13,6 +13,7 @@ from oni_jax.types import FIRST, SECOND, TIE, Answer
 
 LABEL_WIDTH = 10
 CURVE_WIDTH = 60
+MIN_PAIR_WIDTH = 64  # for two messages side by side
 MAX_PROBLEM_LINES = 3
 LEAST_FIRST = ("memory", "labels", "episodes", "queues")
 GIB = 1 << 30
@@ -84,18 +85,29 @@ def flow(label: str, parts: Iterable[Part], width: int) -> list[Text]:
 
 
 def _line(label: str, text: str = "", style: str = "") -> Text:
-    """A line that is cut off where it is too long. The whole of it has no style, so that none spreads to its parts."""
-    line = Text(no_wrap=True, overflow="crop")
-    return line.append(label.ljust(LABEL_WIDTH), "bold").append(text, style)
+    """A text behind a label. The whole line has no style, so that none spreads to its parts."""
+    return _text("").append(label.ljust(LABEL_WIDTH), "bold").append(text, style)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A line that is cut off where it is too long."""
+    return Text(text, style, no_wrap=True, overflow="crop")
 
 
 def newest_answers(answers: Sequence[Answer], width: int, height: int, pens: Pens) -> list[Text]:
-    """A heading and a line for each answer, the newest first; nothing where not even one fits."""
-    if not answers or height < 2:
+    """A heading and the answers, the newest first; nothing where not even one fits."""
+    if not answers:
         return []
-    pairs = len(answers[-1].item) > 1
-    heading = _line("answers", "> first wins, < second, = tie" if pairs else "+ helpful, - not, ? unreadable", "dim")
-    return [heading, *(_answer(answer, width, pens) for answer in reversed(answers[1 - height :]))]
+    narrow = width < MIN_PAIR_WIDTH
+    of_pairs = "> better, = tie" if narrow else "> first wins, < second, = tie"
+    legend = "+ helpful, - not" if len(answers[0].item) == 1 else of_pairs
+    lines = [_line("answers", f"{legend}, ? unreadable", "dim")]
+    for answer in reversed(answers):
+        shown = _answer(answer, width, narrow, pens)
+        if len(lines) + len(shown) > height:
+            break
+        lines += shown
+    return lines if len(lines) > 1 else []
 
 
 def sparkline(points: Sequence[float], width: int, levels: str) -> str:
@@ -234,15 +246,19 @@ def _memory(known: Mapping[str, float]) -> Iterator[Part]:
         yield f"peak {known['device_memory_peak_bytes'] / GIB:.2f} GiB", ""
 
 
-def _answer(answer: Answer, width: int, pens: Pens) -> Text:
-    """A message with its label before it, or two with it between them."""
+def _answer(answer: Answer, width: int, narrow: bool, pens: Pens) -> list[Text]:
+    """A message with its label before it; two with it between them, or, where it is narrow, below each other."""
+    label = answer.label
     if len(answer.item) == 1:
-        mark, style = {1: ("+", "green"), 0: ("-", "")}.get(answer.label, ("?", "yellow"))
-        text = f"{mark} {_message(answer.item[0], width - 2, pens)}"
+        marks, style = {1: ("+", "green"), 0: ("-", "")}.get(label, ("?", "yellow"))
     else:
-        mark, style = {FIRST: (">", ""), SECOND: ("<", ""), TIE: ("=", "dim")}.get(answer.label, ("?", "yellow"))
-        text = f" {mark} ".join(_message(message, (width - 3) // 2, pens) for message in answer.item)
-    return Text(text, style, no_wrap=True, overflow="crop")
+        marks, style = {FIRST: (">", ""), SECOND: ("<", ""), TIE: ("=", "dim")}.get(label, ("?", "yellow"))
+        if not narrow:
+            text = f" {marks} ".join(_message(message, (width - 3) // 2, pens) for message in answer.item)
+            return [_text(text, style)]
+        marks = {FIRST: "> ", SECOND: " >"}.get(label, 2 * marks)
+    lines = (f"{mark} {_message(message, width - 2, pens)}" for mark, message in zip(marks, answer.item, strict=True))
+    return [_text(line, style) for line in lines]
 
 
 def _message(message: bytes, width: int, pens: Pens) -> str:

@@ -75,6 +75,15 @@ def test_pairs_have_their_label_between_them():
     assert "It is dark. = It is dark here." in text and "It is dark. ? \\x1b[2J" in text
 
 
+def test_pairs_are_below_each_other_where_it_is_narrow():
+    text = shown({**ROW, "answers": PAIRS}, 40)
+    for lines in ("> You kill the newt!\n  It is dark.", "  It is dark.\n> You kill the newt!"):
+        assert lines in text
+    assert "= It is dark.\n= It is dark here." in text and "? It is dark.\n? \\x1b[2J" in text
+    low = shown({**ROW, "answers": PAIRS}, 40, height=24).splitlines()
+    assert low[-2:] == ["? It is dark.", "? \\x1b[2J"]  # none is cut in half
+
+
 def test_a_row_may_lack_anything():
     full = {**ROW, "answers": ANSWERS}
     assert shown({}, 80, returns=()).split() == ["run", "my_run"]

@@ -8,6 +8,7 @@ import pytest
 
 from oni_jax import metrics, system
 from oni_jax.annotation.service import _STARTING
+from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
 from oni_jax.metrics.names import markdown_table
 from oni_jax.runtime import StopRequest
@@ -15,7 +16,16 @@ from tests.metrics.rows import ROW
 from tests.test_learning import small_config
 
 GIVEN_BY_ACCELERATORS = {name for name in metrics.METRICS if name.startswith("device_memory_")}
-OF_LABELS = {"labels_", "answers", "requests_failed", "server_state", "llm_", "annotation/", "reward"}
+OF_LABELS = (
+    "labels_",
+    "answers",
+    "requests_failed",
+    "server_state",
+    "llm_",
+    "annotation/",
+    "reward/",
+    "reward_gradient",
+)
 
 
 def documented(*prefixes: str) -> set[str]:
@@ -42,8 +52,18 @@ def test_a_run_writes_what_is_documented(rows):
 
 def test_a_run_writes_all_that_is_documented(rows):
     missing = documented("") - set(rows[-1]) - GIVEN_BY_ACCELERATORS
-    assert {name for name in missing if not name.startswith(tuple(OF_LABELS))} == {"intrinsic_rewards"}  # all are 0
-    assert isinstance(rows[-1]["extrinsic_rewards"], metrics.Histogram)
+    assert {name for name in missing if not name.startswith(OF_LABELS)} == {"intrinsic_rewards"}  # all are 0
+    found = rows[-1]["extrinsic_rewards"]
+    assert (found.edges[0], found.edges[-1]) == (-1, 1) and found.counts[1:-1].sum() == 0  # won or lost
+
+
+def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
+    config = small_config(tmp_path, "Catch-v0", 0)
+    num_slots = system.build_ring(config, env_spec(config.env)).shape.num_slots
+    for row in rows:
+        assert 0 < row["updates_per_sec"] <= row["inference_calls_per_sec"] < row["acted_steps_per_sec"]
+        assert row["env_steps_per_sec"] == pytest.approx(512 * row["updates_per_sec"])
+        assert row["ring_slots_full"] + row["ring_slots_free"] <= num_slots and row["groups_paused"] <= 4
 
 
 def test_names_of_the_annotation_service():

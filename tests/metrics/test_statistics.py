@@ -50,7 +50,7 @@ def test_a_histogram_leaves_out_zeros_and_what_is_not_finite():
     assert metrics.histogram([0.0, np.nan]) is None
 
 
-@pytest.mark.parametrize("values", [[2.0], [1e30, 1e-30], np.nextafter(np.float32(1), np.float32([0, 2]))])
+@pytest.mark.parametrize("values", [[2.0], [1e30, 1e-30], [1.0, 1.0 + 2**-23]])
 def test_a_histogram_of_few_or_extreme_values(values):
     found = metrics.histogram(np.asarray(values, np.float32))
     assert found and found.counts.sum() == len(values) and np.isfinite(found.edges).all()
