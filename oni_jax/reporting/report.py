@@ -140,12 +140,12 @@ def _message_table(rows: Sequence[InspectedMessage], inspection: Inspection) -> 
 
 
 def _recordings(source: Source) -> Iterator[Html]:
-    """The first of the folder `recordings`, the best episodes before others."""
+    """The first of the folder `recordings`, by name: best, median, worst."""
     found: dict[str, str] = {}  # without its suffix -> path; an MP4 takes the place of its GIF
     for suffix in reversed(MEDIA_TYPES):
         for path in glob.glob(f"{glob.escape(source.folder)}/recordings/*{suffix}"):
             found[path.removesuffix(suffix)] = path
-    paths = sorted(found.values(), key=lambda path: ("best" not in os.path.basename(path), path))
+    paths = sorted(found.values())
     if not paths:
         yield _note(f"None: {source.command('--record', '1')} makes one.")
     for path in paths[: source.num_recordings]:

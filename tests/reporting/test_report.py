@@ -71,7 +71,7 @@ def test_a_browser_shows_it_without_a_network(tmp_path):
     run = write_experiment(tmp_path, NAME, goal="gold <script>console.error(2)</script>")
     (run / "evaluation.json").write_text(json.dumps(evaluation()))
     (run / "recordings").mkdir()
-    (run / "recordings" / "best_1.gif").write_bytes(gif())
+    (run / "recordings" / "best1-a.gif").write_bytes(gif())
     assert made(tmp_path, NAME, "--html", str(tmp_path / "report.html")) == 0
     seen = open_page(str(tmp_path / "report.html"))
     assert seen.requests == [] and seen.complaints == []
@@ -133,14 +133,14 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
     monkeypatch.setattr("oni_jax.reporting.report.MAX_RECORDING_BYTES", 5000)
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
-    for name in ("a_worst.gif", "b_best.gif", "b_best.mp4"):
+    for name in ("worst1-a.gif", "best1-a.gif", "best1-a.mp4"):
         (folder / name).write_bytes(b"bytes")
-    (folder / "c_best.gif").write_bytes(bytes(5001))
+    (folder / "best2-a.gif").write_bytes(bytes(5001))
     assert made(tmp_path, "run", "--num_recordings", "2") == 0
     text = (tmp_path / "run" / "report.html").read_text()
     assert '<video src="data:video/mp4;base64,Ynl0ZXM="' in text
-    assert "b_best.gif" not in text and "a_worst" not in text
-    assert "c_best.gif is left out: it is larger than" in text
+    assert "best1-a.gif" not in text and "worst1" not in text
+    assert "best2-a.gif is left out: it is larger than" in text
 
 
 @pytest.mark.parametrize(
