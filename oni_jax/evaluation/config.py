@@ -6,8 +6,10 @@ import os
 from oni_jax.config import UserError, check_values, setting
 
 _COUNT = "[1, inf)"
-RANDOM = "random"  # a policy, and a name for it where an experiment's is asked for
+SAMPLE, GREEDY = "sample", "greedy"  # policies
+RANDOM = "random"  # another one, and a name for it where an experiment's is asked for
 LATEST, BEST, ALL = "latest", "best", "all"
+VIDEO_FORMATS = ("gif", "mp4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +24,10 @@ class EvaluationConfig:
         "the last stats_avg training episodes then); its number of environment steps; or all that are kept.",
     )
     policy: str = setting(
-        "sample",
+        SAMPLE,
         "sample draws actions from the policy, as in training; greedy takes the likeliest; random needs no checkpoint, "
         "and no run where root_env is named.",
-        choices=("sample", "greedy", RANDOM),
+        choices=(SAMPLE, GREEDY, RANDOM),
     )
     compare: str = setting(
         "", "Another experiment, or random: plays the same episodes, and the differences are shown, pair by pair."
@@ -38,6 +40,13 @@ class EvaluationConfig:
     num_workers: int = setting(0, "Processes that play, four at most; 0: one a CPU core.", within="[0, 1024]")
     json: str = setting("", "File for everything: settings, versions, figures, and a row an episode.")
     csv: str = setting("", "File for a row an episode.")
+    record: int = setting(
+        0, "NetHack: so many of the best, median and worst episodes each are recorded, as ttyrecs and videos."
+    )
+    record_format: str = setting(
+        "gif", "Kind of video; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS
+    )
+    recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the folder of the experiment.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from oni_jax.checkpointing import checkpoint_steps, restore_params
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent, policy_and_shapes
-from oni_jax.evaluation.config import ALL, BEST, LATEST, RANDOM, EvaluationConfig
+from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.experiment import read_settings
 from oni_jax.types import EnvSpec
 
@@ -75,9 +75,9 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
         )
     network, shapes = policy_and_shapes(run.network, spec)
     found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)
-    greedy = config.policy == "greedy"
+    greedy = config.policy == GREEDY
     agent = PolicyAgent(network, spec, params, config.seed, greedy)
-    return Player(experiment, found, "greedy" if greedy else "sample", env, with_glyphs, spec, agent)
+    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, with_glyphs, spec, agent)
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:

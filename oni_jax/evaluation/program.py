@@ -3,7 +3,7 @@
 import functools
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from oni_jax.actors.pool import num_workers
 from oni_jax.config import ActorConfig, EnvConfig, UserError
@@ -19,8 +19,13 @@ from oni_jax.files import write_whole
 from oni_jax.runtime import StopRequest
 
 
-def evaluate(config: EvaluationConfig, stop: StopRequest) -> int:
+def evaluate(config: EvaluationConfig, stop: StopRequest, record: Callable[[Evaluation], object] | None = None) -> int:
     """Evaluates; prints what was found and writes it. Returns the exit code: 0, or 130 when it was interrupted.
+
+    Args:
+        config: who plays, and what.
+        stop: looked at between steps.
+        record: is handed each evaluation at last.
 
     Raises:
         UserError: there is no such run, checkpoint or task, nothing was finished, or a file can't be written.
@@ -28,25 +33,34 @@ def evaluate(config: EvaluationConfig, stop: StopRequest) -> int:
     """
     task = evaluated_task(config)
     other_player = _other(config, task) if config.compare else None  # first: what is missing is told before hours
-    evaluations = []
-    for player in _players(config, task):
-        if stop and evaluations:
-            break
-        evaluations.append(_evaluate(config, player, stop))
-        _print(lines(evaluations[-1], _width()))
-    other = None
-    if other_player and not stop:
-        other = _evaluate(config, other_player, stop)
-        _print(lines(other, _width()))
+    evaluations = list(_evaluations(config, _players(config, task), stop))
+    if not evaluations:
+        raise UserError(f"stopped ({stop.reason}) before an episode was finished: nothing to report")
+    other = next(_evaluations(config, [other_player], stop), None) if other_player else None
+    if other:
         for evaluation in evaluations:
             _print(difference_lines(evaluation, other, _width()))
     elif other_player:
-        print(f"{other_player.name} has not played, so there is nothing to compare", flush=True)
+        print(f"{other_player.name} has finished no episode, so there is nothing to compare", flush=True)
     _write("json", config.json, lambda: as_json(evaluations, other))
     _write("csv", config.csv, lambda: as_csv([*evaluations, *([other] if other else [])]))
+    for evaluation in evaluations:
+        if record and not stop:
+            record(evaluation)
     if stop:
-        print(f"{stop.reason}: stopped before the end; what is above is partial", flush=True)
+        print(f"{stop.reason}: interrupted", flush=True)
     return 130 if stop else 0
+
+
+def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
+    """Those with at least one episode, printed, until a request to stop."""
+    for player in players:
+        if stop:
+            return
+        evaluation = play(config, player, stop)
+        if evaluation.episodes:
+            _print(lines(evaluation, _width()))
+            yield evaluation
 
 
 def _players(config: EvaluationConfig, task: EnvConfig) -> Iterator[Player]:
@@ -82,13 +96,6 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         episodes=episodes,
         interrupted=stop.reason if stop else "",
     )
-
-
-def _evaluate(config: EvaluationConfig, player: Player, stop: StopRequest) -> Evaluation:
-    evaluation = play(config, player, stop)
-    if not evaluation.episodes:
-        raise UserError(f"{player.name}: stopped ({stop.reason}) before an episode was finished: nothing to report")
-    return evaluation
 
 
 def _write(flag: str, path: str, make_text) -> None:

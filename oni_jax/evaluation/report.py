@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 
+from oni_jax.evaluation.config import GREEDY
 from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.evaluation.statistics import Interval
 
@@ -14,8 +15,10 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
     """For a terminal of `width` columns."""
     of = evaluation
     heading = f"{of.player}, {of.root_env}, at most {of.max_episode_steps:,} steps, "
+    if of.policy == GREEDY:
+        heading += "greedy, "
     if of.complete:
-        heading += f"{of.num_episodes:,} episodes of seed {of.seed}" + (", greedy" if of.policy == "greedy" else "")
+        heading += f"{of.num_episodes:,} episodes of seed {of.seed}"
     else:
         heading += f"PARTIAL: {len(of.episodes):,} of {of.num_episodes:,} episodes ({of.interrupted}); {BIASED}"
     rows = []

@@ -12,9 +12,8 @@ from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.evaluation.agents import UNIT_SIZE, RandomAgent
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import ENGINE_FAILURE, NUM_SLOTS, end_of, evaluation_seed, nethack_seeds
-from oni_jax.evaluation.players import load_player
+from oni_jax.evaluation.players import evaluated_task, load_player
 from oni_jax.evaluation.playing import play_episodes
-from oni_jax.evaluation.program import play
 from oni_jax.runtime import StopRequest
 from tests.evaluation.runs import CATCH, NETHACK, write_run
 
@@ -29,13 +28,12 @@ def train_dir(tmp_path_factory):
     return folder
 
 
-def evaluated(train_dir, experiment, num_episodes, num_workers=1, policy="sample", seed=1):
-    config = EvaluationConfig(
-        str(train_dir), experiment, policy=policy, episodes=num_episodes, num_workers=num_workers, seed=seed
-    )
-    values = {"catch": CATCH, "nethack": NETHACK}[experiment]
-    task = EnvConfig(values["root_env"], values.get("max_episode_steps", 5000))
-    return play(config, load_player(config, experiment, None, task)).episodes
+def evaluated(train_dir, experiment, num_episodes, num_workers=0, policy="sample", seed=1):
+    config = EvaluationConfig(str(train_dir), experiment, policy=policy, seed=seed)
+    player = load_player(config, experiment, None, evaluated_task(config))
+    make_env = functools.partial(make_vector_env, player.env, seed=evaluation_seed(seed))
+    limit = player.env.max_episode_steps
+    return play_episodes(make_env, player.spec, player.agent, num_episodes, limit, num_workers)
 
 
 def random_catch(num_episodes, num_workers=0, seed=1, stop=None):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pathlib
 import re
 import signal
 import subprocess
@@ -32,25 +33,25 @@ def run(train_dir, monkeypatch):
     return run
 
 
-def test_a_comparison_twice(run, tmp_path, capfd):
-    files = []
-    for name in ("a", "b"):
-        table, rows = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
-        words = ("--experiment", "first", "--compare", "second", "--json", str(table), "--csv", str(rows))
-        assert run(*words) == 0
-        files.append((table.read_bytes(), rows.read_bytes()))
-    assert files[0] == files[1]
-    tree = json.loads(files[0][0])
-    assert tree["evaluations"][0]["env_steps"] == 640 and tree["other"]["experiment"] == "second"
-    assert len(list(csv.DictReader(files[0][1].decode().splitlines()))) == 80
+def test_a_comparison_and_the_same_again(run, tmp_path, capfd):
+    table, rows, again = (str(tmp_path / name) for name in ("a.json", "a.csv", "b.json"))
+    assert run("--experiment", "first", "--compare", "second", "--json", table, "--csv", rows) == 0
     assert "first at 640 steps minus second at 320 steps, on the same 40 episodes" in capfd.readouterr().out
+    tree = json.loads(pathlib.Path(table).read_text())
+    assert tree["evaluations"][0]["env_steps"] == 640 and tree["other"]["experiment"] == "second"
+    assert tree["differences"][0]["measures"]["return"]["mean"] == pytest.approx(
+        tree["evaluations"][0]["measures"]["return"]["mean"] - tree["other"]["measures"]["return"]["mean"]
+    )
+    assert len(list(csv.DictReader(pathlib.Path(rows).read_text().splitlines()))) == 80
+    assert run("--experiment", "second", "--json", again) == 0
+    assert json.loads(pathlib.Path(again).read_text())["evaluations"] == [tree["other"]]
 
 
 def test_every_checkpoint_against_chance(run, capfd):
     assert run("--experiment", "first", "--checkpoint", "all", "--compare", "random", "--policy", "greedy") == 0
     out = capfd.readouterr().out
     for player in ("first at 320 steps", "first at 640 steps"):
-        assert f"{player}, Catch-v0, at most 5,000 steps, 40 episodes of seed 1, greedy" in out
+        assert f"{player}, Catch-v0, at most 5,000 steps, greedy, 40 episodes of seed 1" in out
         assert f"{player} minus random policy, on the same 40 episodes" in out
 
 
@@ -120,7 +121,5 @@ def test_nothing_finished_is_one_line(run, capfd, monkeypatch):
 
     monkeypatch.setattr(program, "play_episodes", play_nothing)
     assert run("--experiment", "first") == 2
-    assert (
-        capfd.readouterr().err
-        == "error: first at 640 steps: stopped (SIGINT) before an episode was finished: nothing to report\n"
-    )
+    text = "stopped (SIGINT) before an episode was finished: nothing to report"
+    assert capfd.readouterr().err == f"error: {text}\n"
