@@ -30,14 +30,15 @@ setup(
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11",
+        "pillow>=10",
         "rich>=13",
         "tensorboardX>=2.6.2",
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
+        "video": ["imageio-ffmpeg>=0.5"],
         "test": [
             "hypothesis>=6.100",
-            "pillow>=10",
             "pyright[nodejs]>=1.1.400",
             "pytest>=8",
             "pytest-xdist>=3.6",

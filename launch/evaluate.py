@@ -26,7 +26,12 @@ def _run(program: Evaluate, stop: StopRequest) -> int:
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
-    return evaluate(program.evaluation, stop)
+    record = None
+    if program.evaluation.record:
+        from oni_jax.viewing.recordings import Recorder
+
+        record = Recorder(program.evaluation, stop)
+    return evaluate(program.evaluation, stop, record)
 
 
 if __name__ == "__main__":

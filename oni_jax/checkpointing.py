@@ -212,14 +212,17 @@ def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -
     return _newest(directory, lambda path: _restore_part(path, "params", like), env_steps)
 
 
-def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
-    """The environment steps of the newest readable checkpoint, and what it holds of the reward.
+def restore_reward(
+    directory: str, like: PyTree, env_steps: int | None = None
+) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
+    """The environment steps of a checkpoint, and what it holds of the reward.
 
     Writes nothing: a run may be going on there.
 
     Args:
         directory: of the checkpoints.
         like: the structure, shapes and types of `Reward.init`'s state.
+        env_steps: the checkpoint; None: the newest that can be read.
 
     Returns:
         The environment steps, and (the reward's state, what `Reward.save` gave).
@@ -234,7 +237,7 @@ def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Map
         arrays = ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(host) if os.path.isdir(host) else {}
         return state, jax.tree.map(np.asarray, arrays)
 
-    return _newest(directory, restore)
+    return _newest(directory, restore, env_steps)
 
 
 def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None = None) -> tuple[int, PyTree]:

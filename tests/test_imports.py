@@ -90,6 +90,15 @@ MAY_IMPORT = {
         "rewards",
         "runtime",
     },
+    "viewing": {
+        "annotation.judge_rules",
+        "envs",
+        "evaluation",
+        "experiment",
+        "inspection",
+        "rewards",
+        "runtime",
+    },
 }
 WITHOUT_JAX = ("types", "config", "files", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
 ABOVE_SYSTEM = ("launch", "benchmarks", "tests")

@@ -80,6 +80,7 @@ class NetHackGame:
       arrays: of the group.
       i: this game's row.
       shared_code: the code that the process's games share; None: they don't.
+      ttyrec: file that the engine records its terminal in; None: in none.
 
     Attributes:
       message: the observation's message, zeros and all; b"" when there is none.
@@ -89,8 +90,15 @@ class NetHackGame:
       follows_clock: whether shopkeepers' names differ between two games of the same seeds.
     """
 
-    def __init__(self, task: Task, arrays: GameArrays, i: int, shared_code: SharedCode | None = None):
-        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
+    def __init__(
+        self,
+        task: Task,
+        arrays: GameArrays,
+        i: int,
+        shared_code: SharedCode | None = None,
+        ttyrec: str | None = None,
+    ):
+        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=ttyrec, fix_moon_phase=True)
         self._engine = self._nethack._pynethack
         self._engine.set_buffers(**arrays.of_game(i))
         # Reading a number from a memoryview takes half the time of reading it from an array.
