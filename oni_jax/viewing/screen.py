@@ -8,7 +8,7 @@ import numpy as np
 
 from oni_jax.envs.tasks import nethack
 
-ROWS, COLUMNS = nethack.TERMINAL_SHAPE
+ROWS, COLUMNS = nethack.OBSERVATION_DESC["tty_chars"]["shape"]
 # Colours, as terminals number them: 8 more is the bright one.
 RED, GREEN, BROWN, BLUE, GRAY, DARK_GRAY, YELLOW, CYAN, WHITE = 1, 2, 3, 4, 7, 8, 11, 14, 15
 INVERSE = 16  # added to a colour
@@ -37,11 +37,9 @@ def blank(rows: int, columns: int) -> Screen:
 
 
 def engine_screen(chars: np.ndarray, colors: np.ndarray, cursor: np.ndarray) -> Screen:
-    """A copy of what an engine shows: chars [R, C] uint8, colors [R, C] int8, cursor [2] row, column."""
+    """A copy of what an engine shows: chars [R, C] uint8, colors [R, C] int8 as here, cursor [2] row, column."""
     row, column = cursor.tolist()
-    # NLE tells an inverted cell by a colour below zero.
-    shown = np.where(colors < 0, np.abs(colors) % INVERSE + INVERSE, colors % INVERSE)
-    return Screen(printable(chars), shown.astype(np.uint8), (row, column))
+    return Screen(printable(chars), colors.astype(np.uint8) % (2 * INVERSE), (row, column))
 
 
 def printable(chars: np.ndarray) -> np.ndarray:

