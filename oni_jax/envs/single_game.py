@@ -55,8 +55,9 @@ class SingleGame(NetHackVectorEnv):
         return chars, colors, cursor
 
     def turn(self) -> int:
-        """The game time, now."""
-        return int(self.arrays.blstats[0, nethack.NLE_BL_TIME])
+        """The game time, now; of an episode that has ended, before its last step."""
+        blstats = self.previous_blstats if self.ended else self.arrays.blstats
+        return int(blstats[0, nethack.NLE_BL_TIME])
 
     def _new_game(self, i: int) -> NetHackGame:
         self._terminal = {**{name: engine_array(name, 1) for name in TERMINAL}, **self.arrays.screen}

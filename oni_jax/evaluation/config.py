@@ -43,9 +43,7 @@ class EvaluationConfig:
     record: int = setting(
         0, "NetHack: so many of the best, median and worst episodes each are recorded, as ttyrecs and videos."
     )
-    record_format: str = setting(
-        "gif", "Kind of video; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS
-    )
+    record_format: str = setting("gif", "Kind of video; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS)
     recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the folder of the experiment.")
 
 

@@ -76,5 +76,5 @@ def key_help(keys: Sequence[int]) -> str:
     moves = {ord(letter) for letter in "hjklyubn"}
     far = {ord(letter) for letter in "HJKLYUBN"}
     others = [f"{key_text(key)} {KEY_WORDS.get(key, '')}".rstrip() for key in keys if key not in moves | far]
-    words = ["hjklyubn or arrows move", "HJKLYUBN move far", *others]
+    words = ["hjklyubn move (also arrows)", "HJKLYUBN far", *others]
     return ", ".join(words)

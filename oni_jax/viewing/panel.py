@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from oni_jax.viewing.screen import CYAN, DARK_GRAY, GRAY, GREEN, RED, WHITE, YELLOW, Screen, Text, joined, text_screen
 
-COLUMNS = 38
-GAP = 1  # columns between a screen and what is beside it
+COLUMNS = 36
+GAP = 3  # columns between a screen and what is beside it
 
 
 class Progress(NamedTuple):
@@ -57,7 +57,8 @@ def note_lines(notes: Sequence[str]) -> list[Text]:
 def beside(screen: Screen, texts: Sequence[Text], columns: int = COLUMNS) -> Screen:
     """The screen with the texts on its right."""
     rows = len(screen.chars)
-    return joined([screen, text_screen([], rows, GAP), text_screen(texts, rows, columns)])
+    line = text_screen([Text(" |", DARK_GRAY)] * rows, rows, GAP)
+    return joined([screen, line, text_screen(texts, rows, columns)])
 
 
 def sign_color(value: float) -> int:

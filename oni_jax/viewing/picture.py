@@ -13,7 +13,7 @@ NUM_LEVELS = 8  # from the background to the full colour
 NUM_CHARS = 128
 # Of a terminal's 16 colours, on black: black as dark grey and the blues lighter, so that they can be read.
 COLORS = (
-    (90, 90, 90),
+    (105, 105, 105),
     (215, 70, 70),
     (70, 190, 70),
     (200, 140, 50),
@@ -21,7 +21,7 @@ COLORS = (
     (200, 90, 200),
     (50, 190, 190),
     (200, 200, 200),
-    (130, 130, 130),
+    (140, 140, 140),
     (255, 120, 90),
     (130, 255, 130),
     (255, 255, 100),

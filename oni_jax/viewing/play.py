@@ -159,7 +159,7 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
         seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
         return float(rewards.undiscounted([message, message], seen)[0])
 
-    return MessageReward(give, exponent, f"{config.experiment} at {known.env_steps:,} steps")
+    return MessageReward(give, exponent, f"by {config.experiment} at {known.env_steps:,} steps")
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:
@@ -169,7 +169,7 @@ def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest
     while not stop:
         state = (session.step_count, session.hint, shell.size())
         if state != shown:
-            shell.draw(view(session, table, f"{key_help(keys)}, {HUMAN_HELP}", *shell.size()))
+            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys)}", *shell.size()))
             shown = state
         for key in shell.keys(LONGEST_WAIT_SECS):
             if key == QUIT_KEY:
@@ -179,7 +179,7 @@ def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest
             elif key in actions:
                 session.step(actions[key])
             else:
-                session.hint = f"{key_text(key)} is no action of {table.root_env}"
+                session.hint = f"{key_text(key)} is no action here"
 
 
 def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, stop: StopRequest) -> None:
@@ -253,6 +253,6 @@ def message_lines(session: Session) -> list[Text]:
         Text("of the message", WHITE),
         *lines,
         Text(f"reward    {worth}", panel.sign_color(session.discounted)),
-        Text(f"  by {session.rewarding.source}", DARK_GRAY),
+        Text(f"  {session.rewarding.source}", DARK_GRAY),
         Text(f"total     {panel.number(session.total)}"),
     ]

@@ -84,7 +84,7 @@ class Session:
         self.label: Label | None = self._labels.of(self.message)
         self.message_reward = self.rewarding.give(self.message, record)
         exponent = self.rewarding.count_exponent
-        self.discounted = float(discount(np.float32(self.message_reward), np.float32(self.count), exponent))
+        self.discounted = float(discount(np.array(self.message_reward), np.array(self.count), exponent))
         self.total += self.discounted
 
 
@@ -96,4 +96,4 @@ def label_reward(labels: Labels, count_exponent: float) -> MessageReward:
         label = labels.of(message)
         return float(bool(label and label.helpful))
 
-    return MessageReward(give, count_exponent, "1 where the label is helpful")
+    return MessageReward(give, count_exponent, "1 for a helpful message, else 0")

@@ -60,7 +60,7 @@ def _images(pictures: Iterable[np.ndarray]) -> Iterator[Image.Image]:
 
 
 def _write_mp4(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: float) -> None:
-    import imageio_ffmpeg  # an extra
+    import imageio_ffmpeg  # pyright: ignore[reportMissingImports]  # an extra
 
     colors, rest = palette(), iter(pictures)
     picture = next(rest)

@@ -16,7 +16,7 @@ def test_a_person_plays():
         own.reads("step      0 of 3")
         own.reads("quits")
         own.type("W")
-        own.reads("W is no action of NetHackScore-v1")
+        own.reads("W is no action here")
         own.type("s")
         own.reads("step      1 of 3")
         own.reads("search (s)")
