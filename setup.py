@@ -16,7 +16,7 @@ setup(
     package_data={
         "oni_jax.annotation": ["prompts/*.json"],
         "oni_jax.envs": ["*.npy", "*.LICENSE"],  # the font, and its licence
-        "launch": ["slurm/*"],
+        "launch": ["slurm/*", "configs/*"],
     },
     python_requires=">=3.11",
     install_requires=[
@@ -25,18 +25,20 @@ setup(
         "chex>=0.1.90",
         "flax>=0.12",
         "jax>=0.10.2,<0.12",
+        "matplotlib>=3.9",
         "nle>=1.3,<2",
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11",
+        "pillow>=10",
         "rich>=13",
         "tensorboardX>=2.6.2",
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
+        "video": ["imageio-ffmpeg>=0.5"],
         "test": [
             "hypothesis>=6.100",
-            "pillow>=10",
             "pyright[nodejs]>=1.1.400",
             "pytest>=8",
             "pytest-xdist>=3.6",

@@ -28,6 +28,7 @@ PARTS = (
     "startup",
     "memory",
     "scaling",
+    "view",
 )
 
 _OUT = flags.DEFINE_string("out", "build/benchmarks", "Folder for the figures, <part>.json each.")

@@ -1,24 +1,35 @@
-"""Lists the programs: `python -m launch`."""
+"""Lists the programs: `python -m launch`. Makes a shell complete their flags: `python -m launch completion bash`."""
 
-import ast
-import pathlib
+import sys
+from collections.abc import Sequence
 
+from launch.programs import programs
 
-def programs() -> dict[str, str]:
-    """Name -> first line of the docstring, of each module here that has a `main`."""
-    found = {}
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
-        tree = ast.parse(path.read_text())
-        names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        if "main" in names and path.name != "__main__.py":
-            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
-    return found
+USAGE = "python -m launch.PROGRAM --help tells its flags; python -m launch completion bash (or zsh) completes them"
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 2 for words that it does not know."""
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] == "completion":
+        from launch.completion import SHELLS, script
+
+        if len(words) == 2 and words[1] in SHELLS:
+            print(script(words[1]))
+            return 0
+        print(f"error: name the shell: python -m launch completion {' or '.join(SHELLS)}", file=sys.stderr)
+        return 2
+    if words and words[0].lstrip("-") not in ("h", "help"):
+        name = words[0].removeprefix("launch.")
+        known = f"python -m launch.{name}" if name in programs() else "python -m launch, which lists the programs"
+        print(f"error: {words[0]!r} is not known here; write {known}", file=sys.stderr)
+        return 2
+    width = max(map(len, programs()))
     for name, text in programs().items():
-        print(f"python -m launch.{name:<16} {text}")
+        print(f"python -m launch.{name:<{width}}  {text}")
+    print(f"\n{USAGE}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

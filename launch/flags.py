@@ -1,20 +1,16 @@
 """The command line: one flag of each of a program's settings, and the checks that come before a run."""
 
-import dataclasses
 import difflib
 import os
-import shutil
-import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 
-from launch import refused_flags
+from launch import named_configs, refused_flags
 from oni_jax.config import Config, Program, UserError, check_config, settings, with_values
 
 TRAINING = Config()
-_HELP_WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 
 
 def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
@@ -23,13 +19,17 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     `defaults` says which settings the program has.
 
     `--flag-name` is `--flag_name`; booleans take `--x`, `--nox`, `--x=true` and `--x True`. `--device cpu` keeps JAX,
-    which must not be imported yet, off accelerators.
+    which must not be imported yet, off accelerators. `--config` puts named settings in the place of the defaults.
 
     Raises:
-        UserError: an unknown flag, one that is refused, or a value of the wrong type.
+        UserError: an unknown flag, one that is refused, a value of the wrong type, or unknown named settings.
     """
     values = define_flags(defaults)
-    words = normalise(argv, values, aliases(defaults))
+    words = normalise(argv, values, aliases(defaults), positional(defaults))
+    names = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+    if names and isinstance(defaults, Config):
+        defaults = cast(Program, named_configs.load(names[-1]))
+        values = define_flags(defaults)
     try:
         values(["", *words])
     except flags.Error as error:
@@ -42,6 +42,11 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
 def aliases(defaults: Any) -> dict[str, str]:
     """Other names of flags -> the flags' own."""
     return {alias: field.name for field, _ in settings(defaults) for alias in field.metadata["aliases"]}
+
+
+def positional(defaults: Any) -> str:
+    """The setting that words which are no flags go to; empty: none does."""
+    return "".join(field.name for field, _ in settings(defaults) if field.metadata["positional"])
 
 
 def check(config: Config) -> None:
@@ -69,7 +74,7 @@ def check(config: Config) -> None:
 
 
 def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
-    """The flags: one a setting, and three of the published system's that ask for what is done anyway."""
+    """The flags: one a setting, three of the published system's that ask for what is done anyway, and `--config`."""
     values = flags.FlagValues()
     define = {
         int: flags.DEFINE_integer,
@@ -83,6 +88,8 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
             flags.DEFINE_enum(field.name, default, choices, text, flag_values=values)
         else:
             define[field.type](field.name, default, text, flag_values=values)
+    if isinstance(defaults, Config):
+        flags.DEFINE_string("config", "", "Named settings.", flag_values=values)
     flags.DEFINE_enum("algo", "APPO", ["APPO"], "The only algorithm.", flag_values=values)
     flags.DEFINE_enum(
         "env", "nle_fixed_eat_action", ["nle_fixed_eat_action"], "The task is root_env's.", flag_values=values
@@ -101,16 +108,24 @@ def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
     return with_values(defaults, given)
 
 
-def normalise(argv: Sequence[str], values: flags.FlagValues, aliases: Mapping[str, str]) -> list[str]:
+def normalise(
+    argv: Sequence[str], values: flags.FlagValues, aliases: Mapping[str, str], positional: str = ""
+) -> list[str]:
     """The command line in one form, `--name=value`; names as in `values`, reached by their aliases too.
+
+    Words that are no flags go to the flag `positional`, with commas between them.
 
     Raises:
         UserError: a word that is no flag, an unknown flag, one that is refused, or a flag without its value.
     """
     normal: list[str] = []
+    others: list[str] = []
     words = list(argv)
     while words:
         word = words.pop(0)
+        if positional and not word.startswith("-"):
+            others.append(word)
+            continue
         if not word.startswith("-") or not word.strip("-"):
             raise UserError(f"{word!r} is not a flag; write --flag value")
         name, equals, value = word.lstrip("-").partition("=")
@@ -129,7 +144,7 @@ def normalise(argv: Sequence[str], values: flags.FlagValues, aliases: Mapping[st
             raise UserError(f"--{name} needs a value")
         else:
             normal.append(f"--{name}={_truth(value) if boolean else value}")
-    return normal
+    return [*normal, f"--{positional}={','.join(others)}"] if others else normal
 
 
 def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:
@@ -156,28 +171,3 @@ def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:
         raise UserError(f"unknown flag --{name}; " + (f"did you mean --{near[0]}?" if near else "--help lists all"))
     if (value or "true").lower() not in refusal.harmless:
         raise UserError(f"--{name}: {refusal.why}")
-
-
-def wants_help(argv: Sequence[str]) -> bool:
-    """Whether the command line asks for help."""
-    return any(word in _HELP_WORDS for word in argv)
-
-
-def help_text(program: str, defaults: Any = TRAINING) -> str:
-    """All flags by topic, for the terminal's width."""
-    width = min(120, shutil.get_terminal_size().columns)
-    lines = [f"{program} [--flag value]...    (--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"]
-    for section in dataclasses.fields(defaults):
-        part = getattr(defaults, section.name)
-        lines += ["", (type(part).__doc__ or section.name).splitlines()[0]]
-        for field in dataclasses.fields(part):
-            lines.append(textwrap.fill(_describe(field), width, initial_indent="  ", subsequent_indent="      "))
-    lines += ["", "Accepted, and without effect: --algo APPO, --env nle_fixed_eat_action, --device gpu (cpu has one)."]
-    return "\n".join(lines)
-
-
-def _describe(field: dataclasses.Field) -> str:
-    default = "''" if field.default == "" else str(field.default).lower() if field.type is bool else field.default
-    choices = f" One of: {', '.join(field.metadata['choices'])}." if field.metadata["choices"] else ""
-    other_names = f" Also --{', --'.join(field.metadata['aliases'])}." if field.metadata["aliases"] else ""
-    return f"--{field.name} ({default})  {field.metadata['help']}{choices}{other_names}"

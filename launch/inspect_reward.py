@@ -89,12 +89,8 @@ def report(inspection: "Inspection", num_messages: int, width: int) -> list[str]
         names = ", ".join(inspection.other_observations)
         lines.append(f"the reward also reads {names}, here taken as zeros")
     lines = [part for line in lines for part in _wrapped(line, width)]
-    most = rows[:num_messages]
-    # The least rewarded first, and of equals the most frequent.
-    rest = sorted(rows[num_messages:], key=lambda row: (row.reward, row.raw_reward, -(row.count or 0)))
-    for title, listed in (("most rewarded", most), ("least rewarded", rest[:num_messages])):
-        if listed:
-            lines += ["", title, *_table(listed, inspection, width)]
+    for title, listed in inspection.ends(num_messages):
+        lines += ["", title, *_table(listed, inspection, width)]
     return [*lines, ""]
 
 

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from launch import flags
+from launch import flags, help
 from oni_jax.config import Program, UserError
 from oni_jax.files import keep_printing
 from oni_jax.runtime import LEFT_AT_ONCE, ChildError, StopRequest
@@ -33,11 +33,11 @@ def run_program(
     words = sys.argv[1:] if argv is None else argv
     if argv is None:
         keep_printing()
-    if flags.wants_help(words):
-        print(flags.help_text(f"python -m launch.{name}", defaults))
-        return 0
     stop = StopRequest()
     try:
+        if help.wants_help(words):
+            help.show(help.help_text(name, defaults, help.asked_topic(words)))
+            return 0
         with stop.installed():
             config = flags.parse(words, defaults)
             check(config)

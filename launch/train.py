@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from launch import flags
+from launch import flags, help
 from launch.program import run_program
 from oni_jax.config import Config
 from oni_jax.runtime import StopRequest, tune_memory
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done or stopped by a signal, 2 bad input (one line on stderr), 130 interrupted twice.
     """
-    if argv is None and not flags.wants_help(sys.argv[1:]):
+    if argv is None and not help.wants_help(sys.argv[1:]):
         tune_memory()
     return run_program("train", argv, flags.TRAINING, flags.check, _run)
 

@@ -199,23 +199,31 @@ def checkpoint_steps(directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(os.path.join(directory, name)))
 
 
-def restore_params(directory: str, like: PyTree) -> tuple[int, PyTree]:
-    """The environment steps and the policy's parameters of the newest readable checkpoint, in the structure of `like`.
+def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -> tuple[int, PyTree]:
+    """The environment steps and the policy's parameters of a checkpoint, in the structure of `like`.
+
+    Args:
+        directory: of the checkpoints.
+        like: the structure, shapes and types of the parameters.
+        env_steps: which; None: the newest that can be read.
 
     Raises:
-        UserError: there is none that can be read into `like`.
+        UserError: there is none, or none that can be read into `like`.
     """
-    return _newest(directory, lambda path: _restore_part(path, "params", like))
+    return _newest(directory, lambda path: _restore_part(path, "params", like), env_steps)
 
 
-def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
-    """The environment steps of the newest readable checkpoint, and what it holds of the reward.
+def restore_reward(
+    directory: str, like: PyTree, env_steps: int | None = None
+) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
+    """The environment steps of a checkpoint, and what it holds of the reward.
 
     Writes nothing: a run may be going on there.
 
     Args:
         directory: of the checkpoints.
         like: the structure, shapes and types of `Reward.init`'s state.
+        env_steps: the checkpoint; None: the newest that can be read.
 
     Returns:
         The environment steps, and (the reward's state, what `Reward.save` gave).
@@ -230,14 +238,18 @@ def restore_reward(directory: str, like: PyTree) -> tuple[int, tuple[PyTree, Map
         arrays = ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(host) if os.path.isdir(host) else {}
         return state, jax.tree.map(np.asarray, arrays)
 
-    return _newest(directory, restore)
+    return _newest(directory, restore, env_steps)
 
 
-def _newest(directory: str, restore: Callable[[str], PyTree]) -> tuple[int, PyTree]:
-    """The newest step for which `restore(path)` works, and what that gives."""
+def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None = None) -> tuple[int, PyTree]:
+    """The newest step (of these, or of `only` this one) for which `restore(path)` works, and what that gives."""
     steps = checkpoint_steps(directory)
     if not steps:
         raise UserError(f"{directory}: holds no checkpoint")
+    if only is not None:
+        if only not in steps:
+            raise UserError(f"{directory}: holds no checkpoint of {only} steps, but of {', '.join(map(str, steps))}")
+        steps = [only]
     _quieten()
     problem = ""
     for step in reversed(steps):

@@ -30,6 +30,7 @@ def setting(
     within: str = "[0, inf)",
     fixed: bool = False,
     secret: bool = False,
+    positional: bool = False,
 ) -> Any:
     """A field with what the launchers need.
 
@@ -41,9 +42,16 @@ def setting(
         within: the interval allowed, of a number.
         fixed: a run that is resumed can't change it (its parameters would not fit).
         secret: never printed or written.
+        positional: a str that the words of a command line that are no flags go to, with commas between them.
     """
     metadata = dict(
-        help=text, aliases=tuple(aliases), choices=tuple(choices), within=within, fixed=fixed, secret=secret
+        help=text,
+        aliases=tuple(aliases),
+        choices=tuple(choices),
+        within=within,
+        fixed=fixed,
+        secret=secret,
+        positional=positional,
     )
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 

@@ -39,6 +39,18 @@ class InspectedMessage(NamedTuple):
     reward: float  # normalised and thresholded, as the policy is trained with
 
 
+class RunReward(NamedTuple):
+    """The reward that a run has learnt."""
+
+    env_steps: int  # of the checkpoint
+    config: Config
+    spec: EnvSpec  # with the glyphs, where they are read
+    reward: Reward
+    state: PyTree
+    saved: Mapping[str, np.ndarray]  # of its host half
+    annotations: Sequence[Annotation]
+
+
 class Inspection(NamedTuple):
     """What `inspect_reward` found."""
 
@@ -46,6 +58,32 @@ class Inspection(NamedTuple):
     label_columns: tuple[str, ...]
     messages: Sequence[InspectedMessage]  # each once, the most rewarded first
     other_observations: Sequence[str]  # that the reward reads beside messages; they were zeros
+
+    def ends(self, num: int) -> list[tuple[str, Sequence[InspectedMessage]]]:
+        """("most rewarded", the first `num`) and, if there are more, ("least rewarded", `num` of the others)."""
+        # The least rewarded first, and of equals the most frequent.
+        rest = sorted(self.messages[num:], key=lambda row: (row.reward, row.raw_reward, -(row.count or 0)))
+        found = [("most rewarded", self.messages[:num]), ("least rewarded", rest[:num])]
+        return [(title, rows) for title, rows in found if rows]
+
+
+def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
+    """The reward of a checkpoint, with the labels that the run has by now; env_steps None: of the newest readable one.
+
+    Raises:
+        UserError: there is no such run, no checkpoint, or no reward but the environment's.
+    """
+    config = read_settings(folder)
+    spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
+    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    if type(reward) is Reward:
+        raise UserError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
+    shapes = jax.eval_shape(reward.init, jax.random.key(0))
+    found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)
+    reward.restore(saved)
+    annotations = read_annotations(config, folder)
+    reward.ingest(annotations)
+    return RunReward(found, config, spec, reward, state, saved, annotations)
 
 
 def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
@@ -61,20 +99,11 @@ def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
     Raises:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
-    config = read_settings(folder)
-    spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
-    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
-    if type(reward) is Reward:
-        raise UserError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
-    shapes = jax.eval_shape(reward.init, jax.random.key(0))
-    env_steps, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes)
-    reward.restore(saved)
-    annotations = _annotations(config, folder)
-    reward.ingest(annotations)
-
-    labels = _labels_of_messages(annotations)
+    run = load_reward(folder)
+    config, spec, reward, state = run.config, run.spec, run.reward, run.state
+    labels = labels_of_messages(run.annotations)
     counts = _counts(folder, dataset_dir)
-    messages = sorted({*counts, *labels, *_learnt_from(saved)})
+    messages = sorted({*counts, *labels, *_learnt_from(run.saved)})
     if not messages:
         raise UserError(f"{folder}: no message is known; train it further, or name messages with --dataset_dir")
     raw_rewards, rewards = score_messages(reward, state, spec, messages)
@@ -83,7 +112,7 @@ def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
         for message, raw, given in zip(messages, raw_rewards.tolist(), rewards.tolist())
     ]
     rows.sort(key=lambda row: (row.reward, row.raw_reward, row.count or 0), reverse=True)
-    return Inspection(env_steps, LABEL_COLUMNS[reward_type(config).prompt_kind], rows, reward.other_observations)
+    return Inspection(run.env_steps, LABEL_COLUMNS[reward_type(config).prompt_kind], rows, reward.other_observations)
 
 
 def score_messages(
@@ -121,7 +150,7 @@ def _trajectory(reward: Reward, spec: EnvSpec, messages: Sequence[bytes], index:
     return Trajectory(**{**nothing, "observations": observations, "captions": index, "rewards": np.zeros((1, size))})
 
 
-def _annotations(config: Config, folder: str) -> list[Annotation]:
+def read_annotations(config: Config, folder: str) -> list[Annotation]:
     """What the run's label store holds for its model and prompt."""
     kind, annotation = reward_type(config).prompt_kind, config.annotation
     path = annotation.label_store or os.path.join(folder, "labels.sqlite")
@@ -139,7 +168,7 @@ def _annotations(config: Config, folder: str) -> list[Annotation]:
         store.close()
 
 
-def _labels_of_messages(annotations: Sequence[Annotation]) -> dict[bytes, tuple[int, ...]]:
+def labels_of_messages(annotations: Sequence[Annotation]) -> dict[bytes, tuple[int, ...]]:
     """Message -> LABEL_COLUMNS."""
     labels: dict[bytes, tuple[int, ...]] = {}
     for item, label, _ in annotations:

@@ -15,13 +15,14 @@ from oni_jax.actors.pool import num_workers
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
+from oni_jax.gauges import Gauges
 from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Metrics
 from oni_jax.learner.update import TrainState
 from oni_jax.lockstep import Lockstep
-from oni_jax.metrics import RateMeter, RollingStats, Row, build_progress, build_sinks, write_json
+from oni_jax.metrics import RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
 from oni_jax.runtime import Every, StopRequest, Worker
 
@@ -68,7 +69,7 @@ class Training:
         self.progress = progress
         self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
-        self._rate = RateMeter()
+        self._gauges = Gauges(learner, server, exchange, annotator)
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
         self._notes: set[str] = set()  # told already
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
@@ -86,7 +87,7 @@ class Training:
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
         self._started = time.monotonic()
-        self._rate.update(self.progress.env_steps, self._started)
+        self._gauges.start(self.progress.env_steps, self.progress.updates)
         at_rest = False  # what fails may leave acting in the middle of a step
         sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
         with closing(self.compilations), closing(sinks), closing(build_progress(self._config.run)) as view:
@@ -178,11 +179,10 @@ class Training:
     def _row(self, metrics: Metrics) -> Row:
         progress, now = self.progress, time.monotonic()
         secs = now - self._started
-        return {
+        row = {
             "env_steps": progress.env_steps,
             "updates": progress.updates,
             "secs": secs,
-            "env_steps_per_sec": self._rate.update(progress.env_steps, now),
             "env_steps_per_sec_overall": (progress.env_steps - self._steps_before) / secs,
             "episodes": progress.episodes,
             "actor_restarts": progress.actor_restarts,
@@ -201,6 +201,7 @@ class Training:
             **self._label_stats(),
             **metrics,
         }
+        return {**row, **self._gauges.read(row)}
 
     def _label_stats(self) -> Row:
         stats = dict(self._annotator.stats())

@@ -66,8 +66,16 @@ class RewardOutput(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """An answer of the LLM about one item: a tuple of one message, or of two."""
+    """A label of the LLM's for one item: a tuple of one message, or of two."""
 
     item: tuple[bytes, ...]
     label: int  # messages: 1 helpful, 0 not. Pairs: 0 first, 1 second, 2 tie. Either: UNKNOWN, never stored
     probability: float  # messages: of label 1, or the label itself. Pairs: of the label, or 1. UNKNOWN: 0
+
+
+class Answer(NamedTuple):
+    """What the LLM said about one item, for people to read."""
+
+    item: tuple[bytes, ...]
+    label: int  # as in Annotation; UNKNOWN: the answer could not be read
+    text: str  # of anybody's making, bounded in length

@@ -47,6 +47,7 @@ MAY_IMPORT = {
         "actors",
         "buffers",
         "checkpointing",
+        "gauges",
         "inference",
         "learner",
         "lockstep",
@@ -54,6 +55,7 @@ MAY_IMPORT = {
         "rewards.base",
         "runtime",
     },
+    "gauges": {"buffers", "inference", "learner", "metrics"},
     "importing": {
         "annotation.prompts",
         "checkpointing",
@@ -75,7 +77,28 @@ MAY_IMPORT = {
         "preferences.dataset",
         "rewards",
     },
-    "evaluation": {"actors", "buffers", "checkpointing", "envs", "inference", "metrics", "networks", "runtime"},
+    "reporting": {"annotation.prompts", "envs", "evaluation", "experiment", "inspection"},
+    "evaluation": {
+        "actors",
+        "buffers",
+        "checkpointing",
+        "envs",
+        "experiment",
+        "inference",
+        "networks",
+        "ops",
+        "rewards",
+        "runtime",
+    },
+    "viewing": {
+        "annotation.judge_rules",
+        "envs",
+        "evaluation",
+        "experiment",
+        "inspection",
+        "rewards",
+        "runtime",
+    },
 }
 WITHOUT_JAX = ("types", "config", "files", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
 ABOVE_SYSTEM = ("launch", "benchmarks", "tests")

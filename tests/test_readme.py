@@ -8,8 +8,8 @@ import pytest
 
 from launch import __main__ as listing
 from launch import refused_flags
-from oni_jax import metrics
 from oni_jax.config import Config, settings
+from oni_jax.metrics.names import markdown_table
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -36,9 +36,8 @@ def _row(field: dataclasses.Field) -> str:
 
 
 def metrics_table() -> str:
-    """The table in the docstring of `oni_jax.metrics`."""
-    rows = [line for line in (metrics.__doc__ or "").splitlines() if line.startswith("|")]
-    return "\n".join(["", *rows, ""])
+    """Every name that a row of metrics may hold."""
+    return "\n".join(["", *markdown_table(), ""])
 
 
 TABLES = {"flags": flags_table, "metrics": metrics_table}
@@ -65,7 +64,7 @@ def test_what_it_names_exists():
     programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward())
     offered = {field.name for program in programs for field, _ in settings(program)}
     forms = {"flag-name", "flag_name", "nox"}
-    accepted = {"algo", "env", "device", "help"}
+    accepted = {"algo", "env", "device", "help", "config"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
     of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "policy", "reward"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.faults import free_port
 from oni_jax.learner.message_counts import MessageCounts
+from oni_jax.metrics import undocumented
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 
@@ -43,6 +44,7 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
     assert checkpoints(folder) == [6144]
     assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
     assert rows(folder)[-1]["env_steps"] == 6144
+    assert undocumented({name for row in rows(folder) for name in row} - {"step"}) == []
     assert run.leftovers() == []
 
 

@@ -17,6 +17,8 @@ LABEL_WORDS: Mapping[str, tuple[str, ...]] = {  # by kind of prompt; a word's pl
     "ranking": ("1", "2", "None"),
 }
 MAX_TEXT_CHARS = 100_000
+TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # of `usage`, which not every server sends
+MAX_TOKENS = 1 << 32  # of one request
 
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
 # Stand-alone: no letter or digit beside it.
@@ -59,6 +61,13 @@ def read_choice(choice: object, kind: str = "classification", answer_key: str = 
     if ranking:
         return Reply(text, label, probabilities[label] if probabilities else 1.0)
     return Reply(text, label, probabilities[1] if probabilities else float(label))
+
+
+def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
+    """Tokens of a request by TOKEN_COUNTS, as far as the server's answer counts them."""
+    usage = answer.get("usage")
+    counts = {name: usage.get(name) for name in TOKEN_COUNTS} if isinstance(usage, Mapping) else {}
+    return {name: count for name, count in counts.items() if type(count) is int and 0 <= count <= MAX_TOKENS}
 
 
 def _text(fields: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, server_url
-from oni_jax.annotation.answers import LABEL_WORDS, Reply, read_choice
+from oni_jax.annotation.answers import LABEL_WORDS, Reply, read_choice, read_usage
 from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.failures import RequestError, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
@@ -64,6 +64,7 @@ class Client:
         self._optional = self._optional_fields()
         self._optional_proven = False
         self.events: Counter[str] = Counter()  # things that were put right: choices out of order, fields dropped
+        self.tokens: Counter[str] = Counter()  # by the server's own count: prompt_tokens, completion_tokens
 
     async def __aenter__(self) -> "Client":
         trace = aiohttp.TraceConfig()
@@ -188,10 +189,12 @@ class Client:
 
     def line(self, text: str) -> str:
         """Anybody's words as one short line that can be shown: without the key, or bytes that steer a terminal."""
-        if self._key:  # before anything is cut off: a part of the key would not be found
-            text = text.replace(self._key, "***")
-        text = " ".join(text.split())[:MAX_DETAIL_CHARS]
+        text = " ".join(self.without_key(text).split())[:MAX_DETAIL_CHARS]
         return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+    def without_key(self, text: str) -> str:
+        """Anybody's words before anything is cut off: a part of the key would not be found."""
+        return text.replace(self._key, "***") if self._key else text
 
     def _read(self, raw: bytes, num_choices: int) -> list[Reply]:
         """Exactly `num_choices` replies, by index."""
@@ -211,6 +214,7 @@ class Client:
             if order != sorted(order):
                 self.events["choices_reordered"] += 1
                 choices = sorted(choices, key=lambda choice: choice["index"])
+        self.tokens.update(read_usage(answer))
         prompt = self._prompt
         return [read_choice(choice, prompt.kind, prompt.answer_key) for choice in choices]
 

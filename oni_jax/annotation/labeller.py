@@ -4,21 +4,23 @@ The rule for each kind of failure is written in `failures`.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from oni_jax.annotation.answers import Reply
+from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog, Item
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
 from oni_jax.config import AnnotationConfig
-from oni_jax.types import UNKNOWN, Annotation
+from oni_jax.types import UNKNOWN, Annotation, Answer
 
 COMMIT_DELAY_SECS = 0.2
 HANDED_OUT_AT_ONCE = 1000
 MAX_FAILURE_NAMES = 64
+NUM_LATENCIES = 100  # requests that the mean is of
+NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept to be shown
 
 WAITING = "waiting for server"
 STATES = {"wrong_key": "wrong key", "wrong_model": "wrong model", "redirected": "redirected to another address"}
@@ -68,7 +70,8 @@ class Labeller:
         self._store_problem = ""
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
-        self._latency_secs = 0.0
+        self._latencies_secs: deque[float] = deque(maxlen=NUM_LATENCIES)
+        self._answers: deque[Answer] = deque(maxlen=NUM_ANSWERS)
 
     def hand_out_held(self) -> None:
         """Emits every label that the store holds."""
@@ -116,10 +119,15 @@ class Labeller:
             **{name: counts[name] for name in (*names, "put_aside")},
             "backlog": len(self._backlog),
             "in_flight": self._backlog.num_taken,
-            "latency_secs_mean": self._latency_secs / max(1, counts["requests"] - counts["requests_failed"]),
+            "latency_secs_mean": sum(self._latencies_secs) / max(1, len(self._latencies_secs)),
+            **{name: self._client.tokens[name] for name in TOKEN_COUNTS},
             **{f"failures/{name}": count for name, count in self._failures.items()},
             **{f"events/{name}": count for name, count in self._client.events.items()},
         }
+
+    def answers(self) -> tuple[Answer, ...]:
+        """The newest answers, the unreadable ones too; the newest last."""
+        return tuple(self._answers)
 
     def _state(self) -> str:
         if self._store_problem:
@@ -164,7 +172,7 @@ class Labeller:
         except Exception as error:  # what nobody thought of must not end the service either
             self._failed(items, RequestError(f"unexpected_{type(error).__name__}", self._client.line(str(error))))
         else:
-            self._latency_secs += asyncio.get_running_loop().time() - start
+            self._latencies_secs.append(asyncio.get_running_loop().time() - start)
             self._succeeded(items, replies)
 
     def _succeeded(self, items: list[Item], replies: list[Reply]) -> None:
@@ -173,6 +181,9 @@ class Labeller:
         self._counts["requests"] += 1
         self._counts["labels_asked"] += len(items)
         unreadable = []
+        for item, reply in list(zip(items, replies))[-NUM_ANSWERS:]:
+            label = UNKNOWN if reply.label is None else reply.label
+            self._answers.append(Answer(item, label, self._shown(reply.text)))
         for item, reply in zip(items, replies):
             self._num_tries.pop(item, None)
             if reply.label is None:
@@ -187,6 +198,12 @@ class Labeller:
             self._commit()
         elif self._answered and self._commit_timer is None:
             self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_SECS, self._commit)
+
+    def _shown(self, text: str) -> str:
+        """The beginning and the end of an answer's text: the label is in one of them."""
+        text = self._client.without_key(text)
+        half = MAX_ANSWER_CHARS // 2
+        return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 
     def _retry_unreadable(self, items: list[Item]) -> None:
         # ONI: as published an unreadable answer is the label 0; here it is asked once more, and is no label.

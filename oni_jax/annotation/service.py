@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import ChildError, start_child, stop_child
-from oni_jax.types import UNKNOWN, Annotation
+from oni_jax.types import UNKNOWN, Annotation, Answer
 
 STATS_SECS = 0.25
 GRACE_SECS = 5.0  # for answers in flight when the service is closed
@@ -27,7 +28,7 @@ SENT_AT_ONCE_BYTES = 1 << 14  # fits into a pipe that can be written at all, so 
 RECEIVED_AT_ONCE = 100
 _STARTING = dict.fromkeys(
     ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
-    + ("backlog", "in_flight", "latency_secs_mean"),
+    + ("backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )
 
@@ -55,6 +56,7 @@ class AnnotationService:
         self._held_at_start: set[int] | None = set()  # None: all of the store's labels have come
         self._num_dropped = 0
         self._ready: list[Annotation] = []
+        self._answers: tuple[Answer, ...] = ()
         self._stats: dict[str, float | str] = {**_STARTING, "state": "starting", "problem": ""}
         self._closed = False
         self._process, self._connection = start_child("annotation", run_service, config, prompt, store)
@@ -93,6 +95,10 @@ class AnnotationService:
         stats["dropped"] = float(stats["dropped"]) + self._num_dropped
         stats["backlog"] = float(stats["backlog"]) + len(self._outgoing)
         return stats
+
+    def answers(self) -> tuple[Answer, ...]:
+        """The newest answers, the newest last; as old as `stats`."""
+        return self._answers
 
     def close(self, grace_secs: float = GRACE_SECS) -> None:
         """Waits up to `grace_secs` for answers in flight, and ends the process. `poll` then gives what came last."""
@@ -143,6 +149,8 @@ class AnnotationService:
                 self._held_at_start.update(keys)
         elif kind == "dropped":
             self._forget(content)
+        elif kind == "answers":
+            self._answers = content
         else:
             self._stats = content
             if self._held_at_start is not None:
@@ -177,11 +185,14 @@ async def _serve(connection: Connection, config: AnnotationConfig, prompt: Promp
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read, args=(connection, labeller, stop), daemon=True).start()
         running = asyncio.ensure_future(labeller.run())
-        sent = None
+        sent = sent_answers = None
         while not running.done() and not stop.done():
             if (stats := labeller.stats()) != sent:
                 outbox.put(("stats", stats))
                 sent = stats
+            if (answers := labeller.answers()) != sent_answers:
+                outbox.put(("answers", answers))
+                sent_answers = answers
             await asyncio.wait((running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()  # raises

@@ -46,6 +46,16 @@ class TrajectoryExchange:
         self._free = deque(range(shape.num_slots))
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
 
+    @property
+    def num_free(self) -> int:
+        """Slots that could be filled."""
+        return len(self._free)
+
+    @property
+    def num_full(self) -> int:
+        """Slots that wait for the learner."""
+        return self._full.qsize()
+
     def take_free(self) -> int | None:
         """A slot to fill, or None when learning has to catch up first."""
         return self._free.popleft() if self._free else None

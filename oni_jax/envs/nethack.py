@@ -172,7 +172,12 @@ class NetHackVectorEnv:
             self._shared_code = None
 
     def note(self) -> str:
-        return f"{self._code_note()}{self._last_failure}"
+        return f"{self._code_note()}{self._clock_note()}{self._last_failure}"
+
+    def _clock_note(self) -> str:
+        if any(game.follows_clock for game in self._games):
+            return "; shopkeepers are named by the clock: games that meet one may not repeat"
+        return ""
 
     def _code_note(self) -> str:
         if not self._shared_code:
@@ -193,9 +198,12 @@ class NetHackVectorEnv:
         # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's are found by name.
         directory, tempfile.tempdir = tempfile.tempdir, self._directory.path
         try:
-            return NetHackGame(self._task, self.arrays, i, self._shared_code)
+            return self._new_game(i)
         finally:
             tempfile.tempdir = directory
+
+    def _new_game(self, i: int) -> NetHackGame:
+        return NetHackGame(self._task, self.arrays, i, self._shared_code)
 
     def _replace_game(self, i: int, error: Exception) -> None:
         """Puts a new engine in the place of one that raised."""

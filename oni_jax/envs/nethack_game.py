@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.envs.birthday import birthday_of
 from oni_jax.envs.shared_code import SharedCode
 from oni_jax.envs.tasks import Task, nethack
 
@@ -79,16 +80,25 @@ class NetHackGame:
       arrays: of the group.
       i: this game's row.
       shared_code: the code that the process's games share; None: they don't.
+      ttyrec: file that the engine records its terminal in; None: in none.
 
     Attributes:
       message: the observation's message, zeros and all; b"" when there is none.
       kill_count: steps of this episode taken after a message about a kill.
       press_raw: presses one key.
       in_normal_game: whether the statistics are a game's.
+      follows_clock: whether shopkeepers' names differ between two games of the same seeds.
     """
 
-    def __init__(self, task: Task, arrays: GameArrays, i: int, shared_code: SharedCode | None = None):
-        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
+    def __init__(
+        self,
+        task: Task,
+        arrays: GameArrays,
+        i: int,
+        shared_code: SharedCode | None = None,
+        ttyrec: str | None = None,
+    ):
+        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=ttyrec, fix_moon_phase=True)
         self._engine = self._nethack._pynethack
         self._engine.set_buffers(**arrays.of_game(i))
         # Reading a number from a memoryview takes half the time of reading it from an array.
@@ -97,6 +107,7 @@ class NetHackGame:
         self._message = memoryview(arrays.message[i])
         self._shared_code = shared_code
         self._starts = 0
+        self.follows_clock = False
         self._extended = task.extended
         self._questions_left = CONTINUAL_QUESTIONS_LEFT if task.continual else QUESTIONS_LEFT
         self._item_prompts = (EAT_PROMPT, DRINK_PROMPT) if task.extended else (EAT_PROMPT,)
@@ -112,6 +123,10 @@ class NetHackGame:
         if self._shared_code:  # an episode begins with loading the library anew
             self._shared_code.share(self._nethack.dlpath, compare=self._starts == 0)
         self._starts += 1
+        birthday = birthday_of(self._nethack.dlpath)
+        self.follows_clock = birthday is None
+        if birthday is not None:
+            birthday.value = core_seed % 2**31
         for _ in range(MAX_OPENING_PRESSES):
             if self._program_state[3]:  # in the move loop
                 break

@@ -57,7 +57,8 @@ class InferenceServer:
         self._paused = deque(range(shape.num_units))
         self._unstarted = set(self._paused)  # paused units that have no games yet, or no longer
         self._buckets = bucket_sizes(shape.num_units)
-        self._key, self._num_calls = key, 0
+        self._key, self.num_calls = key, 0
+        self.num_acted_steps = 0
         step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
         self._policy_step = jit_policy_step(make_policy_step_fn(*step_args))
         self._value_step = jax.jit(make_value_step_fn(*step_args))
@@ -93,6 +94,11 @@ class InferenceServer:
         for unit in answers.lost:
             self._void(unit)
         self._exchange.failures.extend(answers.failures)
+
+    @property
+    def num_paused(self) -> int:
+        """Units that wait for a free slot."""
+        return len(self._paused)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -158,7 +164,8 @@ class InferenceServer:
             calls.units[i] = unit
             if t == 0:
                 calls.starting_slots[i] = slot
-        self._num_calls += 1
+        self.num_calls += 1
+        self.num_acted_steps += len(units) * num_envs
         output, version = self._infer(as_bytes(records).reshape(size * num_envs, -1), calls)
         output = np.asarray(output).reshape(size, num_envs, -1)
         for i, unit in enumerate(units):
@@ -173,7 +180,7 @@ class InferenceServer:
 
     def _infer(self, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
         version, params = self._parameters.newest
-        call = np.uint32(self._num_calls % 2**32)
+        call = np.uint32(self.num_calls % 2**32)
         output, self._states = self._policy_step(params, self._key, call, self._states, jnp.asarray(packed), calls)
         self._exchange.initial_core_states = self._states.initial
         return output, version
@@ -181,7 +188,7 @@ class InferenceServer:
     def save(self) -> dict[str, np.ndarray]:
         """While every unit is paused: what the next answers depend on beside the games and the parameters."""
         core = {f"core_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._states))}
-        counter = {"key": np.asarray(self._key), "num_calls": np.array(self._num_calls)}
+        counter = {"key": np.asarray(self._key), "num_calls": np.array(self.num_calls)}
         return {**core, **counter, "paused": np.array(self._paused), "last_rows": self._last_rows}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
@@ -189,6 +196,6 @@ class InferenceServer:
         leaves, structure = jax.tree.flatten(self._states)
         restored = [jnp.array(saved[f"core_{i}"]) for i in range(len(leaves))]
         self._states = jax.tree.unflatten(structure, restored)
-        self._key, self._num_calls = jnp.array(saved["key"]), int(saved["num_calls"])
+        self._key, self.num_calls = jnp.array(saved["key"]), int(saved["num_calls"])
         self._paused, self._unstarted = deque(saved["paused"].tolist()), set()
         self._last_rows[:] = saved["last_rows"]

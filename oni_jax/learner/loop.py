@@ -5,13 +5,14 @@ from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from oni_jax.learner.batches import BatchAssembler, PackedBatch, pack
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState, Update, jit_update
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Annotation, Array
+from oni_jax.types import Annotation, Answer, Array
 
 BATCH_WAIT_SECS = 0.2
 
@@ -29,6 +30,8 @@ class Annotator(Protocol):
 
     def stats(self) -> Mapping[str, float | str]: ...
 
+    def answers(self) -> tuple[Answer, ...]: ...
+
     def close(self) -> None: ...
 
 
@@ -45,6 +48,9 @@ class NoAnnotator:
 
     def stats(self) -> Mapping[str, float | str]:
         return {}
+
+    def answers(self) -> tuple[Answer, ...]:
+        return ()
 
     def close(self) -> None:
         pass
@@ -75,6 +81,7 @@ class Learner:
         # A CPU never idles: what the learner leaves of it, the games take.
         self._device_idles = jax.default_backend() != "cpu"
         self.message_counts = MessageCounts()
+        self.distributions: Mapping[str, Array] = {}  # of the last update, on the device
         self.trajectory_wait = WaitClock()
         self._prefetch = prefetch
         self._next: PackedBatch | None = None
@@ -93,6 +100,8 @@ class Learner:
         if trained is not None:
             self.state = self.state._replace(reward_state=self._reward.merge(self.state.reward_state, trained))
         self._next = self._take_batch(0.0) if self._prefetch else None  # while the device computes
+        self.distributions = {name: x for name, x in metrics.items() if np.ndim(x)}
+        metrics = {name: x for name, x in metrics.items() if name not in self.distributions}
         # Waited for before it is published: inference on parameters still being computed would wait as long.
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self._reward.metrics())})

@@ -120,7 +120,9 @@ def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig
 
 
 def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardConfig) -> LossFn:
-    """loss_fn(params, trajectory, intrinsic_rewards [T, B]) -> (loss, metrics of scalars); pure, to be jitted.
+    """loss_fn(params, trajectory, intrinsic_rewards [T, B]) -> (loss, metrics); pure, to be jitted.
+
+    Metrics are scalars, and as [T, B] the rewards whose distribution may be looked at.
 
     policy_apply is `ActorCritic.apply`.
     """
@@ -136,6 +138,8 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardC
             "reward_mean": jnp.mean(batch.rewards),
             "extrinsic_reward_mean": jnp.mean(trajectory.rewards),
             "intrinsic_reward_mean": jnp.mean(intrinsic),
+            "extrinsic_rewards": trajectory.rewards,
+            "intrinsic_rewards": intrinsic,
             "num_rewarded_steps": jnp.sum(intrinsic_rewards != 0),
             "policy_lag_mean": jnp.mean(trajectory.policy_lags),
             "policy_lag_max": jnp.max(trajectory.policy_lags),

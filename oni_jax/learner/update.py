@@ -24,7 +24,7 @@ class TrainState(NamedTuple):
     key: Array  # [2] uint32; from which, with numbers of updates, all randomness comes
 
 
-Metrics = Mapping[str, Array]  # float32 scalars
+Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that stay on the device
 Update = Callable[[TrainState, PackedBatch], tuple[TrainState, Metrics]]
 
 # Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.

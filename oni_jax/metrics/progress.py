@@ -3,10 +3,10 @@
 import datetime
 import os
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from oni_jax.config import RunConfig
-from oni_jax.metrics.sinks import Row, numbers
+from oni_jax.metrics.rows import Row, numbers
 
 
 class Progress:
@@ -24,39 +24,16 @@ class Progress:
         pass
 
 
-class LiveProgress(Progress):
-    """A table that stays in place; what else is printed scrolls above it."""
-
-    def __init__(self, run: RunConfig, stream: TextIO, console: Any = None):
-        super().__init__(run, stream)
-        from rich.console import Console
-        from rich.live import Live
-
-        self._live = Live(console=console or Console(file=stream), auto_refresh=False)
-        self._live.start()
-
-    def update(self, row: Row) -> None:
-        from rich.table import Table
-
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column()
-        for label, text in describe(row, self._run):
-            table.add_row(label, text)
-        self._live.update(table, refresh=True)
-
-    def close(self) -> None:
-        self._live.stop()
-
-
 def build_progress(run: RunConfig, stream: TextIO | None = None) -> Progress:
     """The live view where `stream` (stdout when None) is a terminal and rich is installed, else plain lines."""
     out: TextIO = sys.stdout if stream is None else stream
     if out.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
         try:
-            return LiveProgress(run, out)
+            from oni_jax.metrics.live import LiveProgress  # brings rich
         except ImportError:
             pass
+        else:
+            return LiveProgress(run, out)
     return Progress(run, out)
 
 
@@ -85,6 +62,12 @@ def secs_left(known: Row, run: RunConfig) -> float | None:
     return max(0.0, min(left)) if min(left) < 1e9 else None
 
 
+def clock(secs: float) -> str:
+    """h:mm:ss, or days and hours."""
+    span = datetime.timedelta(seconds=round(secs))
+    return f"{span.days} day{'s' * (span.days > 1)} {span.seconds // 3600} h" if span.days else str(span)
+
+
 def _steps(known: Row, run: RunConfig) -> str:
     if "env_steps" not in known:
         return ""
@@ -104,7 +87,7 @@ def _time(known: Row, run: RunConfig) -> str:
     if "secs" not in known:
         return ""
     left = secs_left(known, run)
-    return f"{_clock(known['secs'])} gone" + (f", {_clock(left)} left" if left is not None else "")
+    return f"{clock(known['secs'])} gone" + (f", {clock(left)} left" if left is not None else "")
 
 
 def _episodes(known: Row) -> str:
@@ -155,8 +138,3 @@ def _faults(known: Row) -> str:
         ("bad_updates", "updates skipped"),
     ]
     return ", ".join(f"{known[name]:,.0f} {words}" for name, words in parts if known.get(name))
-
-
-def _clock(secs: float) -> str:
-    span = datetime.timedelta(seconds=round(secs))
-    return f"{span.days} days {span.seconds // 3600} h" if span.days else str(span)

@@ -1,7 +1,7 @@
 """Rates and means over the recent past."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +24,17 @@ class RateMeter:
             points.popleft()
         elapsed_secs = now_secs - points[0][0]
         return (total - points[0][1]) / elapsed_secs if elapsed_secs > 0 else 0.0
+
+
+class RateMeters:
+    """A RateMeter for each of several counts."""
+
+    def __init__(self) -> None:
+        self._meters: collections.defaultdict[str, RateMeter] = collections.defaultdict(RateMeter)
+
+    def update(self, totals: Mapping[str, float], now_secs: float) -> dict[str, float]:
+        """`<name>_per_sec` of counts by name."""
+        return {f"{name}_per_sec": self._meters[name].update(total, now_secs) for name, total in totals.items()}
 
 
 class RollingStats:

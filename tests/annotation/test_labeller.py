@@ -12,7 +12,7 @@ from oni_jax.annotation.labeller import Labeller
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.types import UNKNOWN
+from oni_jax.types import UNKNOWN, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
@@ -32,6 +32,7 @@ class Outcome:
     forgotten: list
     asked: list
     stats: dict
+    answers: tuple = ()
 
     @property
     def messages(self):
@@ -68,7 +69,7 @@ def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=N
                     running.result()
                 running.cancel()
                 await labeller.finish(grace_secs=1.0)
-                outcome.stats, outcome.asked = labeller.stats(), server.asked
+                outcome.stats, outcome.asked, outcome.answers = labeller.stats(), server.asked, labeller.answers()
                 return outcome
 
     return asyncio.run(body())
@@ -261,3 +262,40 @@ def test_unexpected_exceptions_do_not_end_it(store, monkeypatch):
     monkeypatch.setattr(Client, "ask", ask)
     outcome = run(labels, store)
     assert outcome.messages == all_messages(20) and outcome.stats["failures/unexpected_ZeroDivisionError"] >= 1
+
+
+def test_the_newest_answers_are_kept_to_be_shown(store, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+
+    def script(request):
+        said = "I don't know." if request.messages == [b"message 0"] else "a" * 3000 + " sk-secret <label>FOO</label>"
+        return texts(*[said] * len(request.messages))
+
+    config = dataclasses.replace(CONFIG, llm_api="chat", llm_max_in_flight=1)
+    outcome = run(script, store, 15, config)
+    answers = outcome.answers
+    assert len(answers) == labeller_module.NUM_ANSWERS
+    assert answers[-1] == Answer((b"message 0",), UNKNOWN, "I don't know.")  # asked twice, as the last one
+    readable = [answer for answer in answers if answer.label == 1]
+    assert len(readable) >= labeller_module.NUM_ANSWERS - 2
+    for answer in readable:
+        assert answer.text.endswith("*** <label>FOO</label>") and "[...]" in answer.text
+        assert len(answer.text) < labeller_module.MAX_ANSWER_CHARS + 10
+
+
+def test_tokens_are_counted_as_the_server_does_and_latency_is_that_of_late(store, monkeypatch):
+    monkeypatch.setattr(labeller_module, "NUM_LATENCIES", 3)
+
+    async def script(request):
+        if request.number == 0:
+            await asyncio.sleep(0.2)
+        entries = [{"index": i, "text": "<label>FOO</label>"} for i in range(len(request.messages))]
+        used = [{"prompt_tokens": 100, "completion_tokens": 7}, {"prompt_tokens": -1, "completion_tokens": "x"}, 3]
+        usage = used[request.number] if request.number < 3 else {"prompt_tokens": True, "completion_tokens": 5}
+        return web.json_response({"choices": entries, "usage": usage})
+
+    config = dataclasses.replace(CONFIG, llm_max_in_flight=1, llm_batch_size=1)
+    outcome = run(script, store, 6, config)
+    assert outcome.stats["labels_held"] == 6
+    assert (outcome.stats["prompt_tokens"], outcome.stats["completion_tokens"]) == (100, 7 + 3 * 5)
+    assert 0 < outcome.stats["latency_secs_mean"] < 0.2

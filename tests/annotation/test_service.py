@@ -80,8 +80,13 @@ def test_labels_and_resume(judge, store, start, api, answer):
     assert {annotation.item for annotation in annotations} == set(ITEMS)
     certainty = {round(annotation.probability, 2) for annotation in annotations}
     assert certainty == ({0.0, 1.0} if answer == "reasoned" else {0.05, 0.95})
+    wait_for(service, lambda stats: service.answers() and stats["labels_held"] == len(ITEMS))
     service.close()
     assert service.stats()["labels_held"] == service.stats()["labels_asked"] == len(ITEMS)
+    assert service.stats()["completion_tokens"] == len(ITEMS)
+    for said in service.answers():
+        assert said.item in ITEMS and said.label == said.item[0].startswith(b"You kill")
+        assert ("FOO" if said.label else "BAR") in said.text
 
     again = start(judge.address, llm_api=api, llm_answer=answer)
     again.submit(ITEMS)

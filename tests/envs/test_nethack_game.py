@@ -52,6 +52,7 @@ def make_game(monkeypatch):
     class FakeNethack:
         def __init__(self, **_):
             self._pynethack = ScriptedEngine()
+            self.dlpath = "scripted"
 
     monkeypatch.setattr(nle.nethack, "Nethack", FakeNethack)
 

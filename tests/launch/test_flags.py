@@ -3,7 +3,7 @@
 import pytest
 from absl import flags as absl_flags
 
-from launch import flags, refused_flags
+from launch import flags, help, refused_flags
 from oni_jax.config import Config, NetworkConfig, UserError, settings
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
 
@@ -95,7 +95,7 @@ def test_local_models_are_refused_by_the_offline_pipeline(words):
 
 @pytest.mark.parametrize("program", [CollectPairs(), AnnotatePairs(), TrainReward()])
 def test_help_of_the_offline_programs(program):
-    text = flags.help_text("python -m launch.x", program)
+    text = help.help_text("x", program, "all")
     for field, _ in settings(program):
         assert f"--{field.name} (" in text
     assert flags.parse([], program) == program
@@ -251,7 +251,7 @@ def test_a_key_on_the_command_line_is_refused_and_not_repeated(words):
 
 
 def test_help_names_every_flag_and_topic():
-    text = flags.help_text("python -m launch.train")
+    text = help.help_text("train", Config(), "all")
     for field, _ in settings(Config()):
         assert f"--{field.name} (" in text
     assert "The intrinsic reward." in text and "--extrinsic_reward." in text

@@ -53,6 +53,14 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
     assert learner.version == 1
 
 
+def test_distributions_stay_on_the_device_and_are_no_metrics():
+    learner = Scripted(Counting(0), [True, False], False)
+    rewards = jnp.ones((2, 3))
+    learner._update = lambda state, batch: (state, {"bad_update": False, "rewards": rewards})  # type: ignore
+    assert learner.step() == {"loss/bad_update": 0}
+    assert learner.distributions == {"rewards": rewards}
+
+
 class Averaging(Counting):
     """Scoring counts in one half of the state, learning in the other, which tells what it started from."""
 

@@ -195,9 +195,13 @@ def test_a_bad_update_leaves_the_memory_it_overwrites_as_it_was():
     assert_equal(copied(skipped), copied(good))
 
 
-def test_metrics_are_finite_scalars():
+def test_metrics_are_finite_scalars_and_the_rewards_of_each_step():
     update, state, batch = build()
     _, metrics = update(state, batch)
+    rewards = {name: metrics.pop(name) for name in ("extrinsic_rewards", "intrinsic_rewards")}
+    for name, mean in (("extrinsic_rewards", "extrinsic_reward_mean"), ("intrinsic_rewards", "intrinsic_reward_mean")):
+        assert rewards[name].shape == (NUM_STEPS, BATCH)
+        np.testing.assert_allclose(np.mean(rewards[name]), metrics[mean], rtol=1e-6)
     assert {"loss", "grad_norm", "policy_loss", "value_loss", "exploration_loss", "policy_lag_mean"} <= set(metrics)
     assert all(np.shape(x) == () and np.isfinite(x) for x in metrics.values())
 

@@ -10,6 +10,7 @@ import pytest
 
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec
+from oni_jax.metrics import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
@@ -110,6 +111,11 @@ def test_scores_are_finite_float32_of_the_batch_s_shape(taught):
     chex.assert_type(output.rewards, jnp.float32)
     chex.assert_tree_all_finite(output)
     chex.assert_trees_all_equal_shapes_and_dtypes(output.state, state)
+
+
+def test_its_metrics_are_documented(taught):
+    _, reward, _ = taught
+    assert undocumented(f"reward/{name}" for name in reward.metrics()) == []
 
 
 def test_a_message_is_scored_alike_wherever_it_stands(taught):

@@ -1,0 +1,132 @@
+"""What the live view and the files of metrics cost: CPU time of a drawing and of a row, as a share of a core.
+
+    python -m benchmarks.view --json view.json
+
+A run draws and writes once in `log_every_sec` seconds; the share is that of its default. The view draws on a
+pseudo-terminal that is read at once.
+"""
+
+import functools
+import os
+import pathlib
+import pty
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TextIO
+
+import numpy as np
+from absl import app
+from rich.console import Console
+
+from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
+from oni_jax.config import RunConfig
+from oni_jax.metrics import Row, build_sinks, histogram
+from oni_jax.metrics.live import LiveProgress
+from oni_jax.types import Answer
+
+WIDTHS = (40, 80, 120)
+BATCH_SIZE = 4096
+ANSWERS = tuple(Answer((b"You kill the newt! It is the %dth today." % i,), i % 2, "a reason " * 100) for i in range(10))
+
+
+def sample_row(env_steps: int) -> dict[str, Any]:
+    """Of a run with a reward model on an accelerator."""
+    waits = ("learner_waits", "inference_waits", "actors_wait", "games_paused")
+    rates = ("env_steps", "acted_steps", "updates", "inference_calls", "labels", "llm_tokens", "llm_prompt_tokens")
+    names = (
+        "policy_lag_mean",
+        "policy_lag_max",
+        "labels_held",
+        "labels_asked",
+        "answers_unreadable",
+        "requests_failed",
+    )
+    names += ("labels_backlog", "ring_slots_full", "ring_slots_free", "groups_paused", "reward/accuracy", "episodes")
+    names += ("annotation/in_flight", "annotation/latency_secs_mean", "device_memory_bytes", "updates", "mean_return")
+    names += tuple(f"loss/{i}" for i in range(22))
+    return {
+        "env_steps": env_steps,
+        "secs": env_steps / 1000,
+        **{f"{name}_share": 0.37 for name in waits},
+        **{f"{name}_per_sec": 1234.5 for name in rates},
+        **dict.fromkeys(names, 12.5 + env_steps % 7),
+        "server_state": "ok",
+        "answers": ANSWERS,
+    }
+
+
+@contextmanager
+def terminal() -> Iterator[TextIO]:
+    """A pseudo-terminal whose other end is read by a thread."""
+    reading, writing = pty.openpty()
+
+    def read() -> None:
+        try:
+            while os.read(reading, 1 << 16):
+                pass
+        except OSError:  # closed on the other side
+            pass
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    with open(writing, "w") as stream:
+        yield stream
+    thread.join()
+    os.close(reading)
+
+
+def cpu_secs(act: Callable[[Row], None], num_rows: int) -> float:
+    """CPU time of this thread, for a row."""
+    rows = [sample_row(i) for i in range(num_rows)]
+    start = time.thread_time()
+    for row in rows:
+        act(row)
+    return (time.thread_time() - start) / num_rows
+
+
+def drawing_secs(width: int, num_rows: int) -> float:
+    with terminal() as stream:
+        console = Console(file=stream, force_terminal=True, width=width, height=50, color_system="256")
+        with closing(LiveProgress(RunConfig(), stream, console)) as view:
+
+            def draw(row: Row) -> None:
+                view._due = 0.0  # every row, where a run leaves some out
+                view.update(row)
+
+            cpu_secs(draw, 3)
+            return cpu_secs(draw, num_rows)
+
+
+def writing_secs(num_rows: int) -> float:
+    """Into metrics.jsonl and TensorBoard's file, histograms of a batch included."""
+    rewards = np.random.default_rng(0).normal(size=BATCH_SIZE).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder, closing(build_sinks(RunConfig(), pathlib.Path(folder))) as sinks:
+
+        def write(row: Row) -> None:
+            found = {"extrinsic_rewards": histogram(rewards), "intrinsic_rewards": histogram(rewards)}
+            sinks.write(row["env_steps"], {**row, **found})
+
+        cpu_secs(write, 3)
+        return cpu_secs(write, num_rows)
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    num_rows, period = sized(100, 5), RunConfig().log_every_sec
+    sides = {f"drawing at {width} columns": functools.partial(drawing_secs, width, num_rows) for width in WIDTHS}
+    sides["writing a row"] = functools.partial(writing_secs, num_rows)
+    figures = {}
+    for name, measure in sides.items():
+        secs = [measure() for _ in range(num_repeats())]
+        figures[name] = {
+            "cpu_millis": spread([1000 * own for own in secs]),
+            "share_of_a_core_percent": spread([100 * own / period for own in secs]),
+        }
+    write_report(JSON.value, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,72 @@
+"""What makes bash or zsh complete the programs, their flags, and the values that are known for a flag."""
+
+import contextlib
+import importlib
+import io
+
+from launch.help import FOR_SHELLS
+from launch.programs import programs
+
+# Both ask `_oni_jax_words PROGRAM BEFORE WORD`, which prints what may stand in the place of WORD.
+BASH = r"""
+_oni_jax() {
+    local i program= word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+    if [[ $word == "=" ]]; then word=; fi
+    if [[ $before == "=" ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi
+    case ${COMP_WORDS[0]##*/} in oni-*) program=${COMP_WORDS[0]##*/oni-}; program=${program#oni-} ;; esac
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in launch.*) program=${COMP_WORDS[i]#launch.} ;; esac
+    done
+    COMPREPLY=($(compgen -W "$(_oni_jax_words "$program" "$before" "$word")" -- "$word"))
+}
+complete -o default -F _oni_jax python python3 oni-train oni-judge
+"""
+ZSH = r"""
+_oni_jax() {
+    local part program= before=${words[CURRENT-1]}
+    local -a found
+    case ${words[1]:t} in oni-*) program=${${words[1]:t}#oni-} ;; esac
+    for part in ${words[2,CURRENT-1]}; do
+        case $part in launch.*) program=${part#launch.} ;; esac
+    done
+    if [[ $PREFIX == -*=* ]]; then before=${PREFIX%%=*}; compset -P "*="; fi
+    found=(${=$(_oni_jax_words "$program" "$before" "$PREFIX")})
+    if (( $#found )); then compadd -a found; else _files; fi
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+compdef _oni_jax python python3 oni-train oni-judge
+"""
+SHELLS = {"bash": BASH, "zsh": ZSH}
+
+
+def script(shell: str) -> str:
+    """A script for this shell to read at its start, as by `eval "$(python -m launch completion bash)"`."""
+    values, flags = [], []
+    for name in programs():
+        known = program_words(name)
+        values += [f'        "{name} {flag}") echo {" ".join(rest)}; return ;;' for flag, *rest in known if rest]
+        flags.append(f'        "{name} -"*) echo {" ".join(flag for flag, *_ in known)} ;;')
+    lines = [
+        f'# For ~/.{shell}rc: eval "$(python -m launch completion {shell})"',
+        "_oni_jax_words() {",
+        '    case "$2" in -m) echo ' + " ".join(f"launch.{name}" for name in programs()) + "; return ;; esac",
+        '    case "$1 $2" in',
+        *values,
+        "    esac",
+        '    case "$1 $3" in',
+        *flags,
+        "    esac",
+        "}",
+    ]
+    return "\n".join(lines) + SHELLS[shell].rstrip()
+
+
+def program_words(name: str) -> list[list[str]]:
+    """The program's flags, each with the values that are known for it."""
+    module = importlib.import_module(f"launch.{name}")
+    if hasattr(module, "define_flags"):  # has flags of its own
+        return [[f"--{flag}"] for flag in sorted(module.define_flags())]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        module.main(["--help", FOR_SHELLS])
+    return [line.split() for line in said.getvalue().splitlines() if line.startswith("--")]

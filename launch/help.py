@@ -1,0 +1,160 @@
+"""What `--help` prints: an overview by topic, a topic, a flag, all flags; and the same for a shell to complete."""
+
+import dataclasses
+import difflib
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from launch import flags, named_configs, programs
+from oni_jax.config import Config, UserError, settings
+
+_WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
+ALL, CONFIGS, FOR_SHELLS = "all", "configs", "words"
+FEW = 30  # flags, which need no overview
+FORMS = "(--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"
+NO_EFFECT = "Accepted, and without effect: --algo APPO, --env nle_fixed_eat_action, --device gpu (cpu has one)."
+ABOUT_CONFIG = "--config ('')  Named settings (--help configs), or a run's config.json; other flags go before them."
+
+
+def wants_help(argv: Sequence[str]) -> bool:
+    """Whether the command line asks for help."""
+    return any(word.partition("=")[0] in _WORDS for word in argv)
+
+
+def asked_topic(argv: Sequence[str]) -> str:
+    """What it asks for help with: the word behind `--help`; empty when there is none."""
+    index = next(i for i, word in enumerate(argv) if word.partition("=")[0] in _WORDS)
+    behind = argv[index + 1] if len(argv) > index + 1 else ""
+    return argv[index].partition("=")[2] or ("" if behind.startswith("-") else behind)
+
+
+def show(text: str) -> None:
+    """Prints it, to whoever reads on: `--help | head` does not."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # Python would complain once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def help_text(name: str, defaults: Any, topic: str = "") -> str:
+    """Help of the program launch.<name>, whose settings are `defaults`, for the terminal's width.
+
+    Raises:
+        UserError: there is no such topic.
+    """
+    width = min(120, shutil.get_terminal_size().columns)
+    fields = [field for field, _ in settings(defaults)]
+    sections = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
+    flag = topic.lstrip("-").replace("-", "_")
+    flag = flags.aliases(defaults).get(flag, flag)
+    if topic == FOR_SHELLS:
+        return "\n".join(" ".join([flag, *values]) for flag, values in words(defaults))
+    if topic == CONFIGS and isinstance(defaults, Config):
+        return "\n".join(_config_lines(width))
+    if topic in sections:
+        return "\n".join(_section(sections[topic], width))
+    if flag in (field.name for field in fields):
+        return "\n".join(_filled(_describe(field), width) for field in fields if field.name == flag)
+    if topic and topic != ALL:
+        known = [*sections, *([CONFIGS] if isinstance(defaults, Config) else []), ALL]
+        near = difflib.get_close_matches(flag, [field.name for field in fields], 1)
+        hint = f"; did you mean --help {near[0]}?" if near else ""
+        raise UserError(f"--help {topic}: no such topic or flag; topics: {', '.join(known)}{hint}")
+    positional = flags.positional(defaults)
+    place = f"{positional.upper()}... " if positional else ""
+    lines = [f"python -m launch.{name} {place}[--flag value]..."]
+    lines += textwrap.wrap(programs.programs().get(name, ""), width)
+    if topic == ALL or len(fields) <= FEW:
+        return "\n".join([*lines, FORMS, *_everything(defaults, sections, width)])
+    return "\n".join([*lines, *_overview(defaults, sections, width)])
+
+
+def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
+    """What a command line may hold, for a shell to complete: a flag, and the values that are known for it."""
+    from oni_jax.envs.registry import FAMILIES
+    from oni_jax.rewards.registry import REWARD_TYPES
+
+    known = {
+        "root_env": [name for family in FAMILIES for name in family.names],
+        "llm_reward_type": REWARD_TYPES,
+    }
+    for field, _ in settings(defaults):
+        values = ("true", "false") if field.type is bool else field.metadata["choices"]
+        yield f"--{field.name}", known.get(field.name, values)
+    if isinstance(defaults, Config):
+        yield "--config", named_configs.names()
+    topics = [field.name for field in dataclasses.fields(defaults)]
+    yield "--help", [*topics, ALL, *([CONFIGS] if isinstance(defaults, Config) else [])]
+
+
+def _overview(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[str]:
+    """The topics and the names of their flags."""
+    yield ""
+    yield from textwrap.wrap(
+        f"Flags by topic. --help TOPIC tells what those of a topic do, --help FLAG what one does, --help {ALL} all. "
+        + FORMS,
+        width,
+    )
+    for topic, section in sections.items():
+        yield ""
+        yield f"{topic}: {_title(section)}"
+        names = " ".join(f"--{field.name}" for field in dataclasses.fields(section))
+        yield textwrap.fill(names, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    if isinstance(defaults, Config):
+        yield ""
+        yield f"{CONFIGS}: Named settings of the paper, for --config."
+        yield f"  --config NAME, with a name that --help {CONFIGS} lists"
+
+
+def _everything(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[str]:
+    for section in sections.values():
+        yield ""
+        yield from _section(section, width)
+    yield ""
+    if isinstance(defaults, Config):
+        yield _filled(ABOUT_CONFIG, width)
+    yield textwrap.fill(NO_EFFECT, width)
+
+
+def _section(section: Any, width: int) -> Iterator[str]:
+    yield _title(section)
+    for field in dataclasses.fields(section):
+        yield _filled(_describe(field), width)
+
+
+def _title(section: Any) -> str:
+    return (type(section).__doc__ or "").splitlines()[0]
+
+
+def _filled(text: str, width: int) -> str:
+    return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+
+
+def _describe(field: dataclasses.Field) -> str:
+    default = "''" if field.default == "" else str(field.default).lower() if field.type is bool else field.default
+    choices = f" One of: {', '.join(field.metadata['choices'])}." if field.metadata["choices"] else ""
+    other_names = f" Also --{', --'.join(field.metadata['aliases'])}." if field.metadata["aliases"] else ""
+    return f"--{field.name} ({default})  {field.metadata['help']}{choices}{other_names}"
+
+
+def _config_lines(width: int) -> Iterator[str]:
+    """Every named config and what it sets."""
+    yield from textwrap.wrap(
+        "Settings for --config: a task of the paper and a method. Other flags go before them, such as --experiment "
+        "and --seed. Which coefficients are published: launch/configs/README.md.",
+        width,
+    )
+    configs = {name: named_configs.load(name) for name in named_configs.names()}
+    size = max(map(len, configs))
+    tasks = [(config.env.root_env, config.reward.extrinsic_reward_coeff) for config in configs.values()]
+    for env, coefficient in dict.fromkeys(tasks):
+        yield ""
+        yield textwrap.fill(f"{env}, its reward x {coefficient:g}", width)
+        for (name, config), task in zip(configs.items(), tasks):
+            if task == (env, coefficient):
+                reward = config.reward
+                yield f"  {name:<{size}}  {reward.llm_reward_type} x {reward.llm_reward_coeff:g}"

@@ -1,0 +1,38 @@
+"""Plays a task in the terminal: a person, chance or a run's policy, with the LLM's label of every message."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from launch.evaluate import DETERMINISTIC
+from launch.program import run_program
+from oni_jax.runtime import StopRequest
+from oni_jax.viewing.config import HUMAN, Play, check_play
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None).
+
+    Returns:
+        The exit code: 0 done, 2 bad input (one line on stderr), 130 interrupted.
+    """
+    return run_program("play", argv, Play(), check_play, _run)
+
+
+def _run(program: Play, stop: StopRequest) -> int:
+    from oni_jax.viewing.play import SIZES, play
+    from oni_jax.viewing.shell import Shell, check_terminal
+
+    check_terminal("play", SIZES)
+    if program.play.experiment or program.play.policy != HUMAN:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()  # as an evaluation
+        from oni_jax.system import keep_compiled_code  # brings JAX
+
+        keep_compiled_code()
+    session = play(program.play, Shell, stop)
+    print(session.summary())
+    return 130 if stop else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

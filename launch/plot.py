@@ -1,0 +1,76 @@
+"""Draws learning curves over seeds, labels, the reward model's accuracy and speed, each as PNG and PDF."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.config import UserError, check_values, setting
+from oni_jax.runtime import StopRequest
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotConfig:
+    """Which runs, and where the files go. Runs that differ only in their seeds share a line."""
+
+    experiments: str = setting(
+        "", "Names of runs in train_dir, or their folders, which may be going on.", positional=True
+    )
+    train_dir: str = setting("./train_dir", "Folder of experiments.")
+    plots_dir: str = setting("", "Folder for the files; empty: plots, in the folder of the first experiment.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """The program launch.plot."""
+
+    plot: PlotConfig = PlotConfig()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("plot", argv, Plot(), _check, _run)
+
+
+def _check(program: Plot) -> None:
+    check_values(program)
+    if not _names(program.plot):
+        raise UserError("name the experiments: python -m launch.plot EXPERIMENT...")
+
+
+def _run(program: Plot, stop: StopRequest) -> int:
+    del stop
+    from oni_jax.reporting.curves import group_runs, read_run
+    from oni_jax.reporting.plots import write_figures  # brings matplotlib, which takes a second
+
+    config = program.plot
+    folders = [_folder(config, name) for name in _names(config)]
+    settings = group_runs([read_run(folder, name) for folder, name in zip(folders, _short(_names(config)))])
+    for own in settings:
+        print(f"{own.label}: {', '.join(f'{run.name} (seed {run.config.run.seed})' for run in own.runs)}")
+    written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"))
+    if missing:
+        print(f"not drawn, for no run has data for it: {', '.join(missing)}")
+    print("\n".join(written))
+    return 0
+
+
+def _names(config: PlotConfig) -> list[str]:
+    """Each once, in order."""
+    return list(dict.fromkeys(name.rstrip("/") for name in config.experiments.split(",") if name.strip("/")))
+
+
+def _short(names: Sequence[str]) -> Sequence[str]:
+    """Folders by their last names, where these differ."""
+    last = [os.path.basename(name) if os.path.isdir(name) else name for name in names]
+    return last if len(set(last)) == len(last) else names
+
+
+def _folder(config: PlotConfig, name: str) -> str:
+    inside = os.path.join(config.train_dir, name)
+    return name if os.path.isdir(name) and not os.path.isdir(inside) else inside
+
+
+if __name__ == "__main__":
+    sys.exit(main())

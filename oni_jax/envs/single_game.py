@@ -1,0 +1,74 @@
+"""One episode of one NetHack game, for people to see: its terminal can be looked at, and be recorded."""
+
+import contextlib
+
+import numpy as np
+
+from oni_jax.envs.nethack import NetHackVectorEnv, engine_array
+from oni_jax.envs.nethack_game import NetHackGame
+from oni_jax.envs.tasks import TASKS, nethack
+
+TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
+
+
+class SingleGame(NetHackVectorEnv):
+    """The episode of `seeds`, as `NetHackVectorEnv` plays it. It ends, and no other begins: step it no further then.
+
+    Args:
+      root_env: the task's name, of TASKS.
+      seeds: NetHack's two.
+      max_episode_steps, with_glyphs, view: as of `NetHackVectorEnv`.
+      ttyrec: file that NLE writes what the terminal is sent into, and the keys; whole once the episode has ended or
+        the game is closed.
+
+    Attributes:
+      ended: whether the episode is over. The terminal then shows what it did at its end.
+
+    Raises:
+      OSError: `ttyrec` can't be written.
+    """
+
+    def __init__(
+        self,
+        root_env: str,
+        seeds: tuple[int, int],
+        max_episode_steps: int,
+        with_glyphs: bool = False,
+        view: str = "terminal",
+        ttyrec: str | None = None,
+    ):
+        self.ended = False
+        self._ttyrec = ttyrec
+        super().__init__(
+            TASKS[root_env],
+            1,
+            lambda index, episode: seeds,
+            max_episode_steps=max_episode_steps,
+            with_glyphs=with_glyphs,
+            view=view,
+            share_code=False,
+        )
+
+    def terminal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Copies of what it shows: characters [24, 80] uint8, colours [24, 80] int8, row and column of the cursor."""
+        chars, colors, cursor = (self._terminal[name][0].copy() for name in TERMINAL)
+        return chars, colors, cursor
+
+    def turn(self) -> int:
+        """The game time, now; of an episode that has ended, before its last step."""
+        blstats = self.previous_blstats if self.ended else self.arrays.blstats
+        return int(blstats[0, nethack.NLE_BL_TIME])
+
+    def _new_game(self, i: int) -> NetHackGame:
+        self._terminal = {**{name: engine_array(name, 1) for name in TERMINAL}, **self.arrays.screen}
+        path, self._ttyrec = self._ttyrec, None  # a game that takes a failed one's place would write over its file
+        return NetHackGame(self._task, self.arrays._replace(screen=self._terminal), i, ttyrec=path)
+
+    def _end_episode(self, i: int) -> None:
+        self.ended = True
+        with contextlib.suppress(Exception):  # an engine that has raised
+            self._games[i].close()
+
+    def _begin_episode(self, i: int) -> None:
+        if not self.ended:
+            super()._begin_episode(i)

@@ -1,0 +1,105 @@
+"""Who plays in an evaluation: chance, or a trained policy."""
+
+import functools
+from collections.abc import Callable
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import NetworkConfig
+from oni_jax.envs.base import record_dtype
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.networks.policy import ActorCritic, init_params, make_policy, with_tables
+from oni_jax.ops.records import as_bytes, unpack_records
+from oni_jax.types import Array, EnvSpec, PyTree
+
+UNIT_SIZE = 16  # games that are answered together, N below
+
+
+class Agent(Protocol):
+    """Chooses actions. What it does in an episode depends on that episode's number and observations alone."""
+
+    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The next actions of unit `unit`, which is handed every step of its games in order.
+
+        Args:
+          unit: its number.
+          records: [N], what is observed.
+          episodes: [N] int32, the number of the episode that each is of.
+          steps: [N] int32, the steps that were taken in it.
+
+        Returns:
+          Actions [N] int32.
+        """
+        ...
+
+
+class RandomAgent:
+    """Every action is as likely as any other."""
+
+    def __init__(self, num_actions: int, seed: int):
+        self._num_actions, self._seed = num_actions, seed
+        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # of (unit, row), for the running episode
+
+    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        del records
+        for i in np.flatnonzero(steps == 0).tolist():
+            # A key of its own: the games' seeds are made from other sequences.
+            sequence = np.random.SeedSequence([self._seed, int(episodes[i])], spawn_key=(0,))
+            self._generators[unit, i] = np.random.default_rng(sequence)
+        draws = [self._generators[unit, i].integers(self._num_actions) for i in range(len(steps))]
+        return np.array(draws, np.int32)
+
+
+class PolicyAgent:
+    """A policy, which draws from its distribution or takes the likeliest action."""
+
+    def __init__(self, policy: ActorCritic, spec: EnvSpec, params: PyTree, seed: int, greedy: bool):
+        self._policy = policy
+        self._params = jax.jit(functools.partial(with_tables, policy))(params)
+        self._key = jax.random.key(seed)
+        self._act = jax.jit(make_act_fn(policy.apply, spec, record_dtype(spec), greedy))
+        self._core_states: dict[int, PyTree] = {}  # of units
+
+    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        before = self._core_states.get(unit)
+        if before is None:
+            before = self._policy.initial_state(len(steps))
+        # Copies: the device may read them after the games have gone on.
+        packed = jnp.asarray(as_bytes(records.copy()))
+        actions, self._core_states[unit] = self._act(
+            self._params, self._key, before, packed, episodes.copy(), steps.copy()
+        )
+        return np.asarray(actions)
+
+
+def make_act_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, greedy: bool) -> Callable:
+    """act(params, key, core_state [N], packed [N, R] uint8, episodes [N], steps [N]) -> (actions [N], core_state).
+
+    An action is drawn with `key` folded with its episode's number and its step's: whatever else is played.
+    """
+
+    def draw(key: Array, episode: Array, step: Array, logits: Array) -> Array:
+        return jax.random.categorical(jax.random.fold_in(jax.random.fold_in(key, episode), step), logits)
+
+    def act(
+        params: PyTree, key: Array, core_state: PyTree, packed: Array, episodes: Array, steps: Array
+    ) -> tuple[Array, PyTree]:
+        fields = unpack_records(packed, record, [*spec.observations, "is_first"])
+        observations = {name: fields[name][None] for name in spec.observations}
+        output, core_state = policy_apply(params, observations, core_state, fields["is_first"][None])
+        logits = output.logits[0]
+        if greedy:
+            return logits.argmax(axis=-1).astype(jnp.int32), core_state
+        actions = jax.vmap(draw, in_axes=(None, 0, 0, 0))(key, episodes, steps, logits)
+        return actions.astype(jnp.int32), core_state
+
+    return act
+
+
+def policy_and_shapes(network: NetworkConfig, spec: EnvSpec) -> tuple[ActorCritic, PyTree]:
+    """The policy, and the shapes and types of its parameters."""
+    policy = make_policy(network, spec, glyph_table())
+    return policy, jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))

@@ -1,0 +1,88 @@
+"""What an evaluation found, as JSON and CSV. Nothing in them differs between two evaluations of the same."""
+
+import csv
+import importlib.metadata
+import io
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from oni_jax.evaluation.episodes import Episode, succeeded
+from oni_jax.evaluation.results import Evaluation, differences
+from oni_jax.evaluation.statistics import QUANTILES, Summary
+
+PACKAGES = ("jax", "jaxlib", "numpy", "nle")
+
+
+def as_json(evaluations: Sequence[Evaluation], other: Evaluation | None) -> str:
+    """Everything; `other` is whom each of the evaluations is compared with."""
+    tree: dict[str, Any] = {"versions": versions(), "evaluations": [_tree(x) for x in evaluations]}
+    if other:
+        tree["other"] = _tree(other)
+        tree["differences"] = [_difference_tree(x, other) for x in evaluations]
+    return json.dumps(tree, indent=1) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """Of what the figures may depend on."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages, "device": jax.devices()[0].device_kind}
+
+
+def _tree(evaluation: Evaluation) -> dict[str, Any]:
+    of, success = evaluation, evaluation.success()
+    return {
+        "player": of.player,
+        "experiment": of.experiment or None,
+        "env_steps": of.env_steps,
+        "policy": of.policy,
+        "root_env": of.root_env,
+        "max_episode_steps": of.max_episode_steps,
+        "seed": of.seed,
+        "num_episodes": of.num_episodes,
+        "complete": of.complete,
+        "measures": {name: _summary_tree(summary) for name, summary in of.summaries().items()},
+        "ends": {end: x._asdict() for end, x in of.ends().items()},
+        "success": success._asdict() if success else None,
+        "episodes": _rows(evaluation),
+    }
+
+
+def _summary_tree(summary: Summary) -> dict[str, Any]:
+    names = [f"{quantile:g}" for quantile in QUANTILES]
+    return {**summary._asdict(), "quantiles": dict(zip(names, summary.quantiles))}
+
+
+def _difference_tree(first: Evaluation, second: Evaluation) -> dict[str, Any]:
+    num_common, found = differences(first, second)
+    measures = {name: x._asdict() for name, x in found.items()}
+    return {"first": first.player, "second": second.player, "num_episodes": num_common, "measures": measures}
+
+
+def as_csv(evaluations: Sequence[Evaluation]) -> str:
+    """A row an episode."""
+    own = ("experiment", "env_steps", "policy", "complete")
+    file = io.StringIO()
+    writer: Any = None
+    for of in evaluations:
+        about = dict(zip(own, (of.experiment, of.env_steps, of.policy, int(of.complete))))
+        for row in _rows(of):
+            if writer is None:
+                writer = csv.DictWriter(file, [*about, *row])
+                writer.writeheader()
+            writer.writerow({**about, **row})
+    return file.getvalue()
+
+
+def _rows(evaluation: Evaluation) -> list[Mapping[str, Any]]:
+    return [
+        {"index": episode.index, **episode.stats, "end": episode.end, **_success(evaluation, episode)}
+        for episode in evaluation.episodes
+    ]
+
+
+def _success(evaluation: Evaluation, episode: Episode) -> dict[str, int]:
+    return {} if evaluation.success() is None else {"success": int(succeeded(episode))}

@@ -1,0 +1,134 @@
+"""Players by name: from the folder of a run, or chance."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from oni_jax.checkpointing import checkpoint_steps, restore_params
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.registry import env_spec
+from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent, policy_and_shapes
+from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
+from oni_jax.experiment import read_settings
+from oni_jax.types import EnvSpec
+
+
+class Player(NamedTuple):
+    """An agent, whose it is, and the environment as it observes it."""
+
+    experiment: str  # "" of chance
+    env_steps: int | None  # that it has learnt from; None of chance
+    policy: str  # sample, greedy, random
+    env: EnvConfig
+    with_glyphs: bool
+    spec: EnvSpec
+    agent: Agent
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment} at {self.env_steps:,} steps" if self.experiment else "random policy"
+
+
+def evaluated_task(config: EvaluationConfig) -> EnvConfig:
+    """What is played: the run's own environment where the settings say nothing else.
+
+    Raises:
+        UserError: there is no such run, or no such task.
+    """
+    folder = os.path.join(config.train_dir, config.experiment)
+    if config.policy == RANDOM and config.root_env and not os.path.exists(os.path.join(folder, "config.json")):
+        env = EnvConfig()
+    else:
+        env = read_settings(folder).env
+    env = dataclasses.replace(
+        env,
+        root_env=config.root_env or env.root_env,
+        max_episode_steps=config.max_episode_steps or env.max_episode_steps,
+    )
+    env_spec(env)
+    return env
+
+
+def random_player(task: EnvConfig, seed: int) -> Player:
+    spec = env_spec(task)
+    return Player("", None, RANDOM, task, False, spec, RandomAgent(spec.num_actions, seed))
+
+
+def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None, task: EnvConfig) -> Player:
+    """The policy of a checkpoint of a run; env_steps None: of the newest that can be read.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or it was trained on another kind of task.
+    """
+    folder = os.path.join(config.train_dir, experiment)
+    run = read_settings(folder)
+    with_glyphs = run.network.use_glyphs or run.network.use_crop
+    env = dataclasses.replace(run.env, root_env=task.root_env, max_episode_steps=task.max_episode_steps)
+    spec = env_spec(env, with_glyphs)
+    learnt = env_spec(run.env, with_glyphs)
+    if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
+        raise UserError(
+            f"{task.root_env} has other actions or observations than {run.env.root_env}, which {experiment} has "
+            "learnt: name that with --root_env, or one like it"
+        )
+    network, shapes = policy_and_shapes(run.network, spec)
+    found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)
+    greedy = config.policy == GREEDY
+    agent = PolicyAgent(network, spec, params, config.seed, greedy)
+    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, with_glyphs, spec, agent)
+
+
+def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:
+    """The environment steps of the checkpoints that `which` means; [None]: the newest that can be read.
+
+    Raises:
+        UserError: there is none, or nothing is recorded that tells the best.
+    """
+    folder = os.path.join(train_dir, experiment)
+    read_settings(folder)  # a wrong name is told as such
+    if which == LATEST:
+        return [None]
+    directory = os.path.join(folder, "checkpoints")
+    steps = checkpoint_steps(directory)
+    if not steps:
+        raise UserError(f"{directory}: holds no checkpoint")
+    if which == ALL:
+        return [*steps]
+    if which != BEST:
+        return [int(which)]
+    returns = recorded_returns(os.path.join(folder, "metrics.jsonl"))
+    known = {step: mean for step in steps if (mean := _last_up_to(returns, step)) is not None}
+    if not known:
+        raise UserError(
+            f"{folder}: metrics.jsonl tells no mean_return of its checkpoints; use --checkpoint latest, all, or a "
+            "number of steps"
+        )
+    return [max(known, key=lambda step: (known[step], step))]
+
+
+def recorded_returns(path: str) -> Mapping[int, float]:
+    """{env_steps: mean_return} of a run's metrics, by growing steps; without what a resumed run did anew."""
+    returns: dict[int, float] = {}
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # the last one may be half written
+        step, mean = row["step"], row.get("mean_return")
+        if returns and step <= max(returns):
+            returns = {earlier: value for earlier, value in returns.items() if earlier < step}
+        if mean is not None:
+            returns[step] = mean
+    return returns
+
+
+def _last_up_to(returns: Mapping[int, float], step: int) -> float | None:
+    earlier = [at for at in returns if at <= step]
+    return returns[max(earlier)] if earlier else None

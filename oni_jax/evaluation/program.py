@@ -1,0 +1,117 @@
+"""The program: play, tell, write."""
+
+import functools
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+from oni_jax.actors.pool import num_workers
+from oni_jax.config import ActorConfig, EnvConfig, UserError
+from oni_jax.envs.registry import make_vector_env
+from oni_jax.evaluation.config import RANDOM, EvaluationConfig
+from oni_jax.evaluation.episodes import evaluation_seed
+from oni_jax.evaluation.files import as_csv, as_json
+from oni_jax.evaluation.players import Player, chosen_checkpoints, evaluated_task, load_player, random_player
+from oni_jax.evaluation.playing import play_episodes
+from oni_jax.evaluation.report import difference_lines, lines
+from oni_jax.evaluation.results import Evaluation
+from oni_jax.files import write_whole
+from oni_jax.runtime import StopRequest
+
+
+def evaluate(config: EvaluationConfig, stop: StopRequest, record: Callable[[Evaluation], object] | None = None) -> int:
+    """Evaluates; prints what was found and writes it. Returns the exit code: 0, or 130 when it was interrupted.
+
+    Args:
+        config: who plays, and what.
+        stop: looked at between steps.
+        record: is handed each evaluation at last.
+
+    Raises:
+        UserError: there is no such run, checkpoint or task, nothing was finished, or a file can't be written.
+        ChildError: a process that plays has died.
+    """
+    task = evaluated_task(config)
+    other_player = _other(config, task) if config.compare else None  # first: what is missing is told before hours
+    evaluations = list(_evaluations(config, _players(config, task), stop))
+    if not evaluations:
+        raise UserError(f"stopped ({stop.reason}) before an episode was finished: nothing to report")
+    other = next(_evaluations(config, [other_player], stop), None) if other_player else None
+    if other:
+        for evaluation in evaluations:
+            _print(difference_lines(evaluation, other, _width()))
+    elif other_player:
+        print(f"{other_player.name} has finished no episode, so there is nothing to compare", flush=True)
+    _write("json", config.json, lambda: as_json(evaluations, other))
+    _write("csv", config.csv, lambda: as_csv([*evaluations, *([other] if other else [])]))
+    for evaluation in evaluations:
+        if record and not stop:
+            record(evaluation)
+    if stop:
+        print(f"{stop.reason}: interrupted", flush=True)
+    return 130 if stop else 0
+
+
+def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
+    """Those with at least one episode, printed, until a request to stop."""
+    for player in players:
+        if stop:
+            return
+        evaluation = play(config, player, stop)
+        if evaluation.episodes:
+            _print(lines(evaluation, _width()))
+            yield evaluation
+
+
+def _players(config: EvaluationConfig, task: EnvConfig) -> Iterator[Player]:
+    if config.policy == RANDOM:
+        yield random_player(task, config.seed)
+        return
+    for env_steps in chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint):
+        yield load_player(config, config.experiment, env_steps, task)
+
+
+def _other(config: EvaluationConfig, task: EnvConfig) -> Player:
+    if config.compare == RANDOM:
+        return random_player(task, config.seed)
+    (env_steps,) = chosen_checkpoints(config.train_dir, config.compare, config.compare_checkpoint)
+    return load_player(config, config.compare, env_steps, task)
+
+
+def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = None) -> Evaluation:
+    """The evaluation of a player; its episodes may be none where `stop` came."""
+    seed, env = config.seed, player.env
+    make_env = functools.partial(make_vector_env, env, seed=evaluation_seed(seed), with_glyphs=player.with_glyphs)
+    workers = num_workers(ActorConfig(num_workers=config.num_workers))
+    episodes = play_episodes(make_env, player.spec, player.agent, config.episodes, env.max_episode_steps, workers, stop)
+    return Evaluation(
+        player=player.name,
+        experiment=player.experiment,
+        env_steps=player.env_steps,
+        policy=player.policy,
+        root_env=env.root_env,
+        max_episode_steps=env.max_episode_steps,
+        seed=seed,
+        num_episodes=config.episodes,
+        episodes=episodes,
+        interrupted=stop.reason if stop else "",
+    )
+
+
+def _write(flag: str, path: str, make_text) -> None:
+    if not path:
+        return
+    try:
+        write_whole(path, make_text().encode())
+    except OSError as error:
+        raise UserError(f"--{flag} {path}: can't be written ({error.strerror}); name another file") from None
+    print(f"--{flag}: {path}", flush=True)
+
+
+def _width() -> int:
+    # Where the output goes on to a program or a file, lines are never broken.
+    return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+
+
+def _print(text: list[str]) -> None:
+    print("\n".join([*text, ""]), flush=True)

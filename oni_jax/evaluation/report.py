@@ -1,0 +1,74 @@
+"""What an evaluation found, as lines for a terminal."""
+
+import textwrap
+from collections.abc import Sequence
+
+from oni_jax.evaluation.config import GREEDY
+from oni_jax.evaluation.results import Evaluation, differences
+from oni_jax.evaluation.statistics import Interval
+
+HEADER = ("", "mean", "95 % interval", "5 %", "25 %", "median", "75 %", "95 %")
+BIASED = "short episodes end first, so these figures are not those of all"
+
+
+def lines(evaluation: Evaluation, width: int) -> list[str]:
+    """For a terminal of `width` columns."""
+    of = evaluation
+    heading = f"{of.player}, {of.root_env}, at most {of.max_episode_steps:,} steps, "
+    if of.policy == GREEDY:
+        heading += "greedy, "
+    if of.complete:
+        heading += f"{of.num_episodes:,} episodes of seed {of.seed}"
+    else:
+        heading += f"PARTIAL: {len(of.episodes):,} of {of.num_episodes:,} episodes ({of.interrupted}); {BIASED}"
+    rows = []
+    for name, x in of.summaries().items():
+        numbers = [*x.quantiles[:2], x.median, *x.quantiles[2:]]
+        rows.append([name, number(x.mean), interval(x.interval), *map(number, numbers)])
+    ends = ", ".join(f"{end} {100 * x.share:.1f} %" for end, x in of.ends().items())
+    text = [f"ends: {ends}"]
+    if (success := of.success()) is not None:
+        bounds = ", ".join(f"{100 * bound:.1f}" for bound in success.interval)
+        text.append(f"success: {100 * success.share:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
+    return [*_wrapped([heading], width), *_table(HEADER, rows, width), *_wrapped(text, width)]
+
+
+def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[str]:
+    """For a terminal of `width` columns."""
+    num_common, found = differences(first, second)
+    heading = f"{first.player} minus {second.player}, on the same {num_common:,} episodes"
+    if not num_common:
+        return _wrapped([f"{first.player} and {second.player} have finished no episode in common"], width)
+    if not (first.complete and second.complete):
+        heading += f" (PARTIAL: {BIASED})"
+    rows = [[name, number(x.mean), interval(x.interval)] for name, x in found.items()]
+    return [*_wrapped([heading], width), *_table(("", "difference", HEADER[2]), rows, width)]
+
+
+def number(value: float) -> str:
+    """Three digits or so, without an exponent: 0.123, 1.23, 12.3, 123, 1,234."""
+    size = abs(value)
+    digits = 0 if size >= 100 or value == round(value) else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def interval(bounds: Interval | None) -> str:
+    return "unknown" if bounds is None else f"[{number(bounds.low)}, {number(bounds.high)}]"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    sizes = [max(map(len, column)) for column in zip(header, *rows)]
+    if sum(sizes) + 2 * (len(sizes) - 1) <= width:
+        return [
+            "  ".join([cells[0].ljust(sizes[0]), *(cell.rjust(size) for cell, size in zip(cells[1:], sizes[1:]))])
+            for cells in (header, *rows)
+        ]
+    found = []
+    for cells in rows:
+        named = [f"{name} {cell}" for name, cell in zip(header[1:], cells[1:])]
+        found += [cells[0], *textwrap.wrap(", ".join(named), width, initial_indent="  ", subsequent_indent="  ")]
+    return found
+
+
+def _wrapped(texts: Sequence[str], width: int) -> list[str]:
+    return [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]

@@ -1,0 +1,66 @@
+"""What an evaluation found: the figures of a player, and the differences between two."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from oni_jax.evaluation.episodes import Episode, end_counts, has_goal, succeeded
+from oni_jax.evaluation.statistics import Difference, Share, Summary, difference, share, summarise
+
+# Statistic of an environment -> its name here. Others keep theirs; `end_status` is told in words.
+NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
+
+
+class Evaluation(NamedTuple):
+    """The episodes of a player."""
+
+    player: str
+    experiment: str  # "" of chance
+    env_steps: int | None
+    policy: str
+    root_env: str
+    max_episode_steps: int
+    seed: int
+    num_episodes: int  # asked for
+    episodes: Sequence[Episode]  # at least one
+    interrupted: str = ""  # by what
+
+    @property
+    def complete(self) -> bool:
+        return len(self.episodes) == self.num_episodes
+
+    def measures(self) -> dict[str, np.ndarray]:
+        """{name: [E] float64}, of what is measured of each episode."""
+        names = [name for name in self.episodes[0].stats if name != "end_status"]
+        return {NAMES.get(name, name): np.array([episode.stats[name] for episode in self.episodes]) for name in names}
+
+    def summaries(self) -> dict[str, Summary]:
+        return {name: summarise(values) for name, values in self.measures().items()}
+
+    def ends(self) -> dict[str, Share]:
+        """Why episodes ended, the most frequent first."""
+        counts = end_counts(self.episodes)
+        return {end: share(count, len(self.episodes)) for end, count in counts}
+
+    def success(self) -> Share | None:
+        """Of a task with a goal: how many episodes have reached it."""
+        if not has_goal(self.root_env):
+            return None
+        return share(sum(map(succeeded, self.episodes)), len(self.episodes))
+
+
+def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, Difference]]:
+    """How many episodes both have finished, and of each measure of these the first's minus the second's."""
+    common = {episode.index for episode in first.episodes} & {episode.index for episode in second.episodes}
+    if not common:
+        return 0, {}
+    pair = [
+        side._replace(episodes=[episode for episode in side.episodes if episode.index in common])
+        for side in (first, second)
+    ]
+    values = [side.measures() for side in pair]
+    if first.success() is not None:
+        for side, own in zip(pair, values):
+            own["success"] = np.array([succeeded(episode) for episode in side.episodes], float)
+    return len(common), {name: difference(values[0][name], values[1][name]) for name in values[0]}

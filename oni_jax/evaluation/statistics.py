@@ -1,0 +1,86 @@
+"""Numbers with error bars from the episodes of an evaluation."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+QUANTILES = (0.05, 0.25, 0.75, 0.95)
+NUM_RESAMPLES = 10_000
+RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn, which bounds the memory
+NORMAL_QUANTILE = 1.959963984540054  # of 0.975
+
+
+class Interval(NamedTuple):
+    """Where 95 % of the bootstrap's means lie; or a share's Wilson interval."""
+
+    low: float
+    high: float
+
+
+class Summary(NamedTuple):
+    """Of one measure over E episodes."""
+
+    mean: float
+    interval: Interval | None  # of the mean; None with one episode
+    median: float
+    quantiles: tuple[float, ...]  # QUANTILES
+
+
+class Share(NamedTuple):
+    """How many of E episodes."""
+
+    count: int
+    share: float
+    interval: Interval
+
+
+class Difference(NamedTuple):
+    """Of one measure between two agents on the same episodes."""
+
+    mean: float  # of the first agent's minus the second's
+    interval: Interval | None  # paired; None with one episode
+
+
+def summarise(values: Sequence[float] | np.ndarray) -> Summary:
+    """values [E], E >= 1."""
+    array = np.asarray(values, np.float64)
+    quantiles = tuple(np.quantile(array, QUANTILES).tolist())
+    return Summary(float(array.mean()), bootstrap_interval(array), float(np.median(array)), quantiles)
+
+
+def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> Difference:
+    """first [E] and second [E], E >= 1, are two agents' on the same episodes in the same order."""
+    differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    return Difference(float(differences.mean()), bootstrap_interval(differences))
+
+
+def bootstrap_interval(values: np.ndarray) -> Interval | None:
+    """The percentile bootstrap's 95 % interval of the mean of values [E]; None where E is 1: nothing varies then.
+
+    Draws with the same seed each time: equal values, equal interval; and every measure of the same episodes sees the
+    same resamples. Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+    """
+    num = len(values)
+    if num < 2:
+        return None
+    rng = np.random.default_rng(0)
+    rows = max(1, RESAMPLED_AT_ONCE // num)
+    sizes = [min(rows, NUM_RESAMPLES - start) for start in range(0, NUM_RESAMPLES, rows)]
+    means = np.concatenate([values[rng.integers(num, size=(size, num))].mean(axis=1) for size in sizes])
+    low, high = np.quantile(means, (0.025, 0.975)).tolist()
+    return Interval(low, high)
+
+
+def share(count: int, total: int) -> Share:
+    """`count` of `total` >= 1 episodes, with Wilson's 95 % interval.
+
+    The bootstrap would say [0, 0] where nothing was seen, however few the episodes. Source: Wilson, Probable
+    inference, the law of succession, and statistical inference (1927).
+    """
+    z2 = NORMAL_QUANTILE**2
+    p = count / total
+    centre = (p + z2 / (2 * total)) / (1 + z2 / total)
+    half = math.sqrt(z2 * p * (1 - p) / total + (z2 / (2 * total)) ** 2) / (1 + z2 / total)
+    return Share(count, p, Interval(max(0.0, centre - half), min(1.0, centre + half)))

@@ -1,0 +1,68 @@
+"""What a running training can be asked about itself: rates, queues, memory, newest answers. Read when a row is made."""
+
+import time
+from collections.abc import Mapping
+
+import jax
+
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.inference.server import InferenceServer
+from oni_jax.learner.loop import Annotator, Learner
+from oni_jax.metrics import RateMeters, Row, histogram
+
+# Rates of counts that a row holds: name -> the count's.
+_RATES_OF = {
+    "env_steps": "env_steps",
+    "updates": "updates",
+    "reward_gradient_steps": "reward/gradient_steps",
+    "llm_tokens": "annotation/completion_tokens",
+    "llm_prompt_tokens": "annotation/prompt_tokens",
+}
+# Of `jax.Device.memory_stats`.
+_MEMORY = {
+    "device_memory_bytes": "bytes_in_use",
+    "device_memory_peak_bytes": "peak_bytes_in_use",
+    "device_memory_limit_bytes": "bytes_limit",
+}
+
+
+class Gauges:
+    """Reads the parts of a run. Nothing is measured for it in between."""
+
+    def __init__(self, learner: Learner, server: InferenceServer, exchange: TrajectoryExchange, annotator: Annotator):
+        self._learner, self._server, self._exchange, self._annotator = learner, server, exchange, annotator
+        self._rates = RateMeters()
+
+    def start(self, env_steps: int, updates: int) -> None:
+        """Acting and learning begin, with what earlier starts have done."""
+        totals = {"env_steps": env_steps, "updates": updates, **self._acting()}
+        self._rates.update(totals, time.monotonic())
+
+    def read(self, row: Row) -> Row:
+        """What is to be added to the counts in `row`."""
+        totals: dict[str, float] = {name: row[count] for name, count in _RATES_OF.items() if count in row}
+        totals.update(self._acting())
+        if "labels_asked" in row:
+            totals["labels"] = row["labels_asked"] - row["answers_unreadable"]
+        answers = self._annotator.answers()
+        return {
+            **self._rates.update(totals, time.monotonic()),
+            "ring_slots_full": self._exchange.num_full,
+            "ring_slots_free": self._exchange.num_free,
+            "groups_paused": self._server.num_paused,
+            **device_memory(jax.local_devices()[0].memory_stats()),
+            **self._distributions(),
+            **({"answers": answers} if answers else {}),
+        }
+
+    def _acting(self) -> dict[str, float]:
+        return {"acted_steps": self._server.num_acted_steps, "inference_calls": self._server.num_calls}
+
+    def _distributions(self) -> Row:
+        found = {name: histogram(x) for name, x in jax.device_get(dict(self._learner.distributions)).items()}
+        return {name: values for name, values in found.items() if values}
+
+
+def device_memory(stats: Mapping[str, int] | None) -> Row:
+    """A device's memory as rows name it; what the platform does not tell is left out."""
+    return {name: stats[key] for name, key in _MEMORY.items() if key in stats} if stats else {}

@@ -1,0 +1,71 @@
+"""A row of metrics: names mapped to numbers, words, histograms, and what the LLM answered."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN, Answer
+
+Row = Mapping[str, Any]  # numbers are Python, NumPy or JAX scalars; `answers` is a sequence of Answer, the newest last
+
+NUM_BINS = 30
+UNREADABLE = "unreadable"
+_LABEL_NAMES = ({0: "not helpful", 1: "helpful"}, {FIRST: "first", SECOND: "second", TIE: "tie"})
+
+
+class Histogram(NamedTuple):
+    """Counts of values in NUM_BINS bins of equal width."""
+
+    edges: np.ndarray  # [NUM_BINS + 1] float64
+    counts: np.ndarray  # [NUM_BINS] int64
+    sum: float
+    sum_squares: float
+
+
+def histogram(values: Any) -> Histogram | None:
+    """Of an array's values that are finite and not 0; None when there are none."""
+    flat = np.asarray(values, np.float64).ravel()
+    flat = flat[np.isfinite(flat) & (flat != 0)]
+    if not flat.size:
+        return None
+    counts, edges = np.histogram(flat, NUM_BINS)
+    return Histogram(edges, counts, float(flat.sum()), float((flat**2).sum()))
+
+
+def plain_value(value: Any) -> Any:
+    """A scalar as JSON can hold it; None for what is not finite."""
+    plain = value.item() if hasattr(value, "item") else value
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+
+
+def plain_row(row: Row) -> dict[str, Any]:
+    """The row's numbers and words, as JSON can hold them."""
+    return {name: plain_value(value) for name, value in row.items() if not isinstance(value, tuple)}
+
+
+def numbers(row: Row) -> dict[str, float]:
+    """The row's numbers alone."""
+    return {name: float(value) for name, value in row.items() if not isinstance(value, str | tuple | None)}
+
+
+def histograms(row: Row) -> Iterator[tuple[str, Histogram]]:
+    """The row's histograms, by name."""
+    return ((name, value) for name, value in row.items() if isinstance(value, Histogram))
+
+
+def label_name(answer: Answer) -> str:
+    """A label in a word."""
+    return UNREADABLE if answer.label == UNKNOWN else _LABEL_NAMES[len(answer.item) - 1][answer.label]
+
+
+def printable(text: bytes | str, keep: str = "") -> str:
+    """Anybody's text without what steers a terminal, or turns the direction of writing: escaped, but for `keep`.
+
+    Bytes are read as latin-1.
+    """
+    text = text.decode("latin-1") if isinstance(text, bytes) else text
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,105 @@
+"""An events file for TensorBoard."""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from oni_jax.files import append_whole
+from oni_jax.metrics.rows import Histogram, Row, histograms, label_name, numbers, printable
+from oni_jax.types import Answer
+
+ANSWERS_SECS = 60.0  # between texts of answers
+NUM_ANSWERS = 3  # in a text
+
+
+class TensorBoardSink:
+    """An events file of the row's numbers and histograms; now and then a text of the newest answers.
+
+    The file is written here, as tensorboardX's own writer would: that one does it in a thread, and once the disk was
+    full its caller would wait for ever.
+
+    Args:
+        folder: where the events file goes; one a start of the program.
+        first_step: steps of an earlier run from here on are hidden: they will come again.
+    """
+
+    def __init__(self, folder: str | os.PathLike, first_step: int = 0):
+        from tensorboardX.proto import event_pb2  # 0.3 s, only wanted where a run writes
+        from tensorboardX.record_writer import masked_crc32c
+
+        self._proto: Any = event_pb2
+        self._checksum = masked_crc32c
+        self._answers = NewAnswers(NUM_ANSWERS)
+        os.makedirs(folder, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = open(os.path.join(folder, name), "ab", buffering=0)
+        self._append(file_version="brain.Event:2")
+        if first_step:
+            self._append(step=first_step, session_log={"status": "START"})
+
+    def write(self, step: int, row: Row) -> None:
+        values: list[dict[str, Any]] = [
+            *({"tag": name, "simple_value": value} for name, value in numbers(row).items()),
+            *({"tag": name, "histo": _histogram_fields(value)} for name, value in histograms(row)),
+        ]
+        if answers := self._answers.take(row):
+            values.append({"tag": "answers", **_text_fields(answers_markdown(answers))})
+        self._append(step=step, summary={"value": values})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _append(self, **fields: Any) -> None:
+        """A record: its length, the checksum of that, the event, the checksum of that."""
+        data = self._proto.Event(wall_time=time.time(), **fields).SerializeToString()
+        length = struct.pack("<Q", len(data))
+        checksums = [struct.pack("<I", self._checksum(part)) for part in (length, data)]
+        append_whole(self._file, length + checksums[0] + data + checksums[1])
+
+
+class NewAnswers:
+    """Takes at most `count` answers out of a row, the newest first: none that were there the last time, and not more
+    often than every ANSWERS_SECS. They are a sample: the label store holds all.
+    """
+
+    def __init__(self, count: int):
+        self._count = count
+        self._before: Sequence[Answer] = ()
+        self._due = 0.0
+
+    def take(self, row: Row) -> list[Answer]:
+        answers = row.get("answers", ())
+        new = [answer for answer in reversed(answers) if answer not in self._before][: self._count]
+        if not new or time.monotonic() < self._due:
+            return []
+        self._before, self._due = answers, time.monotonic() + ANSWERS_SECS
+        return new
+
+
+def answers_markdown(answers: Sequence[Answer]) -> str:
+    """Answers as a page reads them best; nothing in them is taken for Markdown or HTML."""
+    parts = []
+    for answer in answers:
+        messages = _indented("\n".join(printable(message) or "(no message)" for message in answer.item))
+        text = _indented(printable(answer.text, keep="\n") or "(no text)")
+        parts.append(f"{messages}\n\n**{label_name(answer)}**, by this answer:\n\n{text}\n")
+    return "\n---\n\n".join(parts)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.split("\n"))
+
+
+def _text_fields(text: str) -> dict[str, Any]:
+    plugin = {"plugin_data": {"plugin_name": "text"}}
+    return {"metadata": plugin, "tensor": {"dtype": "DT_STRING", "string_val": [text.encode()]}}
+
+
+def _histogram_fields(values: Histogram) -> dict[str, Any]:
+    edges, counts = values.edges.tolist(), values.counts.tolist()
+    sums = {"num": sum(counts), "sum": values.sum, "sum_squares": values.sum_squares}
+    # A bucket of nothing in front says where the first one begins.
+    return {"min": edges[0], "max": edges[-1], **sums, "bucket_limit": edges, "bucket": [0.0, *counts]}

@@ -1,0 +1,118 @@
+"""Weights & Biases."""
+
+import json
+import netrc
+import os
+import pathlib
+import sys
+import time
+import urllib.parse
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from oni_jax.config import RunConfig
+from oni_jax.metrics.rows import Row, histograms, label_name, numbers, printable
+from oni_jax.metrics.tensorboard_sink import NewAnswers
+
+NUM_ANSWERS = 8  # in a table
+
+
+class WandbSink:
+    """Weights & Biases. What it can't do is said once on stderr, and training goes on without it.
+
+    Online a resumed run goes on under its id. W&B can't resume what it has not sent yet: offline every start is a run
+    of its own, and those of an experiment form a group.
+
+    Args:
+        run: names the project and the entity.
+        folder: the experiment's; keeps the id, and holds the settings.
+    """
+
+    def __init__(self, run: RunConfig, folder: str | os.PathLike):
+        self._run: Any = None
+        self._answers = NewAnswers(NUM_ANSWERS)
+        try:
+            import wandb  # pyright: ignore[reportMissingImports]  # not a dependency
+        except ImportError:
+            self._say("the package is missing (pip install wandb); nothing is logged there")
+            return
+        self._wandb: Any = wandb
+        mode = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "")
+        if not mode:
+            self._say("no key (wandb login, or $WANDB_API_KEY); logged offline, to be sent with `wandb sync`")
+        self._guarded(lambda: self._start(run, pathlib.Path(folder), mode or "offline"), "nothing is logged there")
+
+    def _start(self, run: RunConfig, folder: pathlib.Path, mode: str) -> None:
+        kept = _kept_id(folder / "wandb_id.txt")
+        start: dict[str, Any] = {"id": kept, "resume": "allow"}
+        if mode != "online":
+            start = {"id": f"{kept}-{time.time():.0f}", "group": f"{run.experiment}-{kept}"}
+        self._run = self._wandb.init(
+            project=run.wandb_proj or None,
+            entity=run.wandb_entity or None,
+            name=run.experiment,
+            dir=str(folder),
+            mode=mode,
+            config=_settings(folder / "config.json"),
+            # What a view that draws itself anew prints is no log.
+            settings=self._wandb.Settings(console="off"),
+            **start,
+        )
+
+    def write(self, step: int, row: Row) -> None:
+        # Steps that come again after a crash are refused there, each with a warning.
+        if self._run is not None and step >= self._run.step:
+            self._guarded(lambda: self._run.log(self._values(row), step=step))
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._guarded(lambda: self._run.finish())
+            self._run = None
+
+    def _values(self, row: Row) -> dict[str, Any]:
+        values: dict[str, Any] = {**numbers(row)}
+        for name, found in histograms(row):
+            values[name] = self._wandb.Histogram(np_histogram=(found.counts.tolist(), found.edges.tolist()))
+        if answers := self._answers.take(row):
+            data = [
+                ["\n".join(map(printable, answer.item)), label_name(answer), printable(answer.text, keep="\n")]
+                for answer in answers
+            ]
+            values["answers"] = self._wandb.Table(columns=["message", "label", "answer"], data=data)
+        return values
+
+    def _guarded(self, act: Callable[[], None], consequence: str = "nothing more is logged there") -> None:
+        try:
+            act()
+        except Exception as error:  # whatever it is, it must not end the training
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._say(f"{first_line}; {consequence}")
+            self._run = None
+
+    def _say(self, text: str) -> None:
+        print(f"warning: --wandb: {text}", file=sys.stderr)
+
+
+def _has_key() -> bool:
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
+    try:
+        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _kept_id(path: pathlib.Path) -> str:
+    if not path.exists():
+        path.write_text(uuid.uuid4().hex[:8])
+    return path.read_text().strip()
+
+
+def _settings(path: pathlib.Path) -> dict[str, Any]:
+    """The run's settings by name; keys are not among them."""
+    if not path.exists():
+        return {}
+    sections = json.loads(path.read_text())
+    return {name: value for section in sections.values() for name, value in section.items()}

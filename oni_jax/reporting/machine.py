@@ -1,0 +1,37 @@
+"""The versions and the hardware of this process."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+
+import jax
+
+PACKAGES = ("oni-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "nle")
+
+
+def describe_machine() -> Mapping[str, str]:
+    """What it is -> what it is here."""
+    devices = jax.devices()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return {
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{memory:.1f} GiB",
+        "JAX computes on": f"{len(devices)} x {devices[0].device_kind}",
+        "system": platform.platform(),
+        "Python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES if _is_installed(name)},
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def _is_installed(package: str) -> bool:
+    """oni-jax also runs from its checkout."""
+    return any(importlib.metadata.distributions(name=package))

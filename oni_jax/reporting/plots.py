@@ -1,0 +1,210 @@
+"""Figures of runs: one line a setting, the mean over its seeds, with an interval."""
+
+import enum
+import io
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, PercentFormatter
+
+from oni_jax.config import UserError
+from oni_jax.reporting.curves import MIN_SEEDS, SUCCESS, Setting, mean_curve, series
+
+# Okabe and Ito's, told apart by the colour-blind; when there are more lines, dashes tell them apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", ":", "-.")
+STYLE: Mapping[str, Any] = {
+    "text.parse_math": False,  # a name may hold a $
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "pdf.fonttype": 42,  # letters, not drawings of them
+}
+Styles = Mapping[Setting, Mapping[str, Any]]
+PANEL_INCHES = (5.0, 3.4)
+DOTS_PER_INCH = 120
+X_AXES = ("env_steps", "hours")
+TIME_UNITS = (("hours", 1.0, 2.0), ("minutes", 60.0, 2 / 60), ("seconds", 3600.0, 0.0))  # in an hour, from what hour on
+
+
+class Scale(enum.Enum):
+    """The vertical axis."""
+
+    NUMBER = enum.auto()
+    SHARE = enum.auto()  # of 1, in per cent
+    WHOLE = enum.auto()  # the same, from 0 to 100 % whatever there is
+
+
+class Panel(NamedTuple):
+    metric: str
+    title: str  # {episodes} stands for how many are averaged over
+    x: str  # one of X_AXES
+    scale: Scale = Scale.NUMBER
+
+
+def _on_both(metric: str, title: str, scale: Scale = Scale.NUMBER) -> tuple[Panel, ...]:
+    return tuple(Panel(metric, title, x, scale) for x in X_AXES)
+
+
+# Name of the file -> what it shows.
+FIGURES: Mapping[str, Sequence[Panel]] = {
+    "return": _on_both("mean_return", "Return, mean of the last {episodes}"),
+    "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.SHARE),
+    "depth": _on_both("episode/dlvl", "Depth at the end, mean of the last {episodes}"),
+    "labels": (
+        Panel("labels_held", "Labels held", "hours"),
+        Panel("labels_backlog", "Waiting to be asked", "hours"),
+        Panel("answers_unreadable", "Answers that could not be read", "hours"),
+        Panel("requests_failed", "Requests that failed", "hours"),
+    ),
+    "reward_model": (
+        *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.SHARE),
+        Panel("reward/loss", "Its loss", "hours"),
+        Panel("reward/helpful_share", "Labels of its batches that say helpful", "hours", Scale.SHARE),
+    ),
+    "speed": (
+        Panel("env_steps_per_sec", "Environment steps a second", "hours"),
+        Panel("learner_waits_share", "The learner waits for games", "hours", Scale.WHOLE),
+        Panel("actors_wait_share", "Games wait for actions", "hours", Scale.WHOLE),
+        Panel("games_paused_share", "Games wait for the learner", "hours", Scale.WHOLE),
+    ),
+}
+
+
+def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], list[str]]:
+    """Writes each figure as PNG and PDF. Returns the files, and the names of figures that there is no data for.
+
+    Raises:
+        UserError: the folder can't be written.
+    """
+    written, missing = [], []
+    for name in FIGURES:
+        figure = draw(name, settings)
+        if figure is None:
+            missing.append(name)
+            continue
+        path = os.path.join(folder, name)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            for suffix in ("png", "pdf"):
+                with open(f"{path}.{suffix}", "wb") as file:
+                    file.write(image(figure, suffix))
+                written.append(f"{path}.{suffix}")
+        except OSError as error:
+            raise UserError(f"--plots_dir {folder}: can't be written ({error.strerror}); name another") from None
+    return written, missing
+
+
+def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
+    """The figure of FIGURES of this name; None when no run has any of its metrics."""
+    panels = FIGURES[name]
+    styles = {setting: _style(index) for index, setting in enumerate(settings) if _has_data(setting, panels)}
+    if not styles:
+        return None
+    num_rows = (len(panels) + 1) // 2
+    with matplotlib.rc_context(dict(STYLE)):
+        width, height = PANEL_INCHES
+        figure = Figure(figsize=(2 * width, num_rows * height + 0.9), dpi=DOTS_PER_INCH, layout="constrained")
+        figure.suptitle(", ".join(dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)), fontsize=9)
+        axes = figure.subplots(num_rows, 2, squeeze=False)
+        for axis, panel in zip(axes.flat, panels):
+            _draw_panel(axis, panel, styles)
+        _draw_legend(figure, styles)
+    return figure
+
+
+def image(figure: Figure, suffix: str) -> bytes:
+    """The figure as a file: png or pdf. Equal figures give equal bytes."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(dict(STYLE)):
+        figure.savefig(file, format=suffix, metadata={"CreationDate": None} if suffix == "pdf" else None)
+    return file.getvalue()
+
+
+def _has_data(setting: Setting, panels: Sequence[Panel]) -> bool:
+    return any(len(series(run, panel.metric, panel.x)[0]) for run in setting.runs for panel in panels)
+
+
+def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
+    runs = [run for setting in styles for run in setting.runs]
+    lines = {run: series(run, panel.metric, panel.x) for run in runs}
+    end = max((places[-1] for places, _ in lines.values() if len(places)), default=0.0)
+    unit, factor = next((unit, factor) for unit, factor, start in TIME_UNITS if end >= start)
+    factor = factor if panel.x == "hours" else 1.0
+    for setting, style in styles.items():
+        if len(setting.runs) > 1:
+            for run in setting.runs:
+                places, values = lines[run]
+                axis.plot(factor * places, values, linewidth=0.7, alpha=0.45, **style)
+        curve = mean_curve(setting.runs, panel.metric, panel.x)
+        if curve is None:
+            continue
+        marker = "o" if len(curve.x) == 1 else None  # a line of one point can't be seen
+        axis.plot(factor * curve.x, curve.mean, linewidth=1.8, marker=marker, **style)
+        if curve.interval:
+            axis.fill_between(factor * curve.x, *curve.interval, color=style["color"], alpha=0.15, linewidth=0)
+    averaged = {run.config.run.stats_avg for run in runs}
+    episodes = f"{averaged.pop():,} episodes" if len(averaged) == 1 else "episodes"
+    axis.set_title(panel.title.format(episodes=episodes), loc="left")
+    axis.set_xlim(left=0)
+    if panel.x == "hours":
+        axis.set_xlabel(f"{unit} of training")
+    else:
+        axis.set_xlabel("environment steps")
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    _scale(axis, np.concatenate([values for _, values in lines.values()]), panel.scale)
+
+
+def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
+    """What there is of the runs fills the panel; an interval may leave it."""
+    if not len(values):
+        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color="grey")
+        axis.set_xticks([])
+        axis.set_yticks([])
+        return
+    low, high = float(values.min()), float(values.max())
+    if scale is Scale.WHOLE:
+        low, high = 0.0, 1.0
+    elif 0 <= low < 0.5 * high:
+        low = 0.0
+    if low == high == 0 and scale is Scale.NUMBER:
+        axis.set_ylim(-0.05, 1.05)
+        axis.set_yticks([0, 1])
+        return
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.SHARE else 0.5)
+    axis.set_ylim(low - margin, high + margin)
+    if scale is not Scale.NUMBER:
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif high >= 10_000:
+        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _draw_legend(figure: Figure, styles: Styles) -> None:
+    entries = [_entry(setting) for setting in styles]
+    handles = [Line2D([], [], linewidth=1.8, **style) for style in styles.values()]
+    num_columns = max(1, min(len(entries), 120 // (max(map(len, entries)) + 6)))
+    legend = figure.legend(handles, entries, loc="outside lower center", ncols=num_columns, frameon=False)
+    if any(len(setting.runs) > 1 for setting in styles):
+        text = "thick: mean over seeds; thin: each seed"
+        if any(len(setting.runs) >= MIN_SEEDS for setting in styles):
+            text += "; band: 95 % interval of the mean (Student's t)"
+        legend.set_title(text, prop={"size": 8})
+
+
+def _entry(setting: Setting) -> str:
+    seeds = f" ({len(setting.runs)} seeds)" if len(setting.runs) > 1 else ""
+    # matplotlib leaves out what begins with _.
+    return "".join(c if c.isprintable() else "?" for c in f" {setting.label}{seeds}")
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index // len(COLOURS) % len(DASHES)]}

@@ -1,0 +1,48 @@
+"""Settings of playing in the terminal."""
+
+import dataclasses
+
+from oni_jax.config import UserError, check_values, setting
+from oni_jax.evaluation.config import BEST, GREEDY, LATEST, RANDOM, SAMPLE
+
+HUMAN = "human"
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayConfig:
+    """Who plays which episode, in the terminal; its keys are told beside the screen."""
+
+    policy: str = setting(
+        HUMAN,
+        "human: whoever is at the keyboard; random: every action is as likely; sample, greedy: a run's policy.",
+        choices=(HUMAN, RANDOM, SAMPLE, GREEDY),
+    )
+    train_dir: str = setting("./train_dir", "Folder of experiments.")
+    experiment: str = setting(
+        "", "The run whose policy plays, and whose labels and reward are shown; human and random need none."
+    )
+    checkpoint: str = setting(LATEST, "Which of the run's: latest, best, or its number of environment steps.")
+    root_env: str = setting("", "NetHack task; empty: the run's, or NetHackScore-v1 without one.")
+    max_episode_steps: int = setting(0, "Steps after which the episode is cut off; 0: as in the run.")
+    seed: int = setting(1, "Seed of game and play.", within="[0, 2147483648)")
+    episode: int = setting(0, "Which episode: as launch.evaluate counts them, with the same seed.")
+    steps_per_sec: float = setting(4.0, "Speed at the start, when no person plays.", within="[0.5, 128]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Play:
+    """The program launch.play."""
+
+    play: PlayConfig = PlayConfig()
+
+
+def check_play(program: Play) -> None:
+    """Raises UserError: what can be told from the values."""
+    check_values(program)
+    config = program.play
+    if config.policy in (SAMPLE, GREEDY) and not config.experiment:
+        raise UserError(f"--policy {config.policy}: name the run whose policy it is with --experiment")
+    if config.checkpoint not in (LATEST, BEST) and not (config.checkpoint.isascii() and config.checkpoint.isdecimal()):
+        raise UserError(
+            f"--checkpoint {config.checkpoint}: must be {LATEST}, {BEST}, or a checkpoint's number of environment steps"
+        )

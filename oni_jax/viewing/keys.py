@@ -1,0 +1,80 @@
+"""Keys: what a terminal sends for them, what they are called, and which of a task's actions they are."""
+
+from collections.abc import Sequence
+
+from oni_jax.envs.tasks import nethack
+
+ESCAPE, ENTER, LINE_FEED, DELETE = 27, 13, 10, 127
+META = 0x80
+# What terminals send for the arrows, in both of their modes.
+ARROWS = {
+    bytes([ESCAPE, opening, final]): key
+    for opening in b"[O"
+    for final, key in zip(b"ABCD", (ord("k"), ord("j"), ord("l"), ord("h")))
+}
+DIRECTIONS = {
+    "N": "north",
+    "E": "east",
+    "S": "south",
+    "W": "west",
+    "NE": "northeast",
+    "SE": "southeast",
+    "SW": "southwest",
+    "NW": "northwest",
+}
+
+
+def pressed_keys(data: bytes) -> list[int]:
+    """The keys that a terminal has sent, as NetHack numbers them: Escape before a character is Meta."""
+    keys = []
+    while data:
+        if arrow := ARROWS.get(data[:3]):
+            keys.append(arrow)
+            data = data[3:]
+        elif data[0] == ESCAPE and len(data) > 1 and data[1:2] not in (b"[", b"O"):
+            keys.append(META | data[1])
+            data = data[2:]
+        elif data[0] == ESCAPE and len(data) > 1:
+            return keys  # a key that is not known here, such as F1: what belongs to it is not known either
+        else:
+            # Some terminals turn Enter into a line feed, which no task has.
+            keys.append(ENTER if data[0] == LINE_FEED else data[0])
+            data = data[1:]
+    return keys
+
+
+def key_text(key: int) -> str:
+    """k, ^D, M-p, Enter: as NetHack's own help writes keys."""
+    if key & META:
+        return f"M-{key_text(key & ~META)}"
+    names = {ENTER: "Enter", ESCAPE: "Esc", ord(" "): "Space", DELETE: "^?"}
+    return names.get(key) or (f"^{chr(key | 0x40)}" if key < ord(" ") else chr(key))
+
+
+def _key_words() -> dict[int, str]:
+    words = {}
+    for command in nethack.Command:
+        words[int(command)] = command.name.lower()
+    for direction, word in DIRECTIONS.items():
+        words[int(nethack.CompassDirection[direction])] = word
+        words[int(nethack.CompassDirectionLonger[direction])] = f"far {word}"
+    for action in (*nethack.MiscDirection, nethack.MiscAction.MORE):
+        words[int(action)] = action.name.lower()
+    return words
+
+
+KEY_WORDS = _key_words()
+
+
+def action_text(key: int) -> str:
+    """far north (K)"""
+    return f"{KEY_WORDS.get(key, 'key')} ({key_text(key)})"
+
+
+def key_help(keys: Sequence[int]) -> str:
+    """The keys of a task and what they do, in a few lines' worth of words."""
+    moves = {ord(letter) for letter in "hjklyubn"}
+    far = {ord(letter) for letter in "HJKLYUBN"}
+    others = [f"{key_text(key)} {KEY_WORDS.get(key, '')}".rstrip() for key in keys if key not in moves | far]
+    words = ["hjklyubn move (also arrows)", "HJKLYUBN far", *others]
+    return ", ".join(words)

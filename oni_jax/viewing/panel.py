@@ -1,0 +1,70 @@
+"""What stands beside a game's screen, in words."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oni_jax.viewing.screen import CYAN, DARK_GRAY, GRAY, GREEN, RED, WHITE, YELLOW, Screen, Text, joined, text_screen
+
+COLUMNS = 36
+GAP = 3  # columns between a screen and what is beside it
+
+
+class Progress(NamedTuple):
+    """Where an episode is after some of its steps."""
+
+    step: int
+    num_steps: int
+    turn: int
+    action: str  # the last one; "" at the beginning
+    reward: float  # the environment's, since what was shown before
+    returned: float  # all of it
+    end: str  # why it is over; "" while it is not
+
+
+class Intrinsic(NamedTuple):
+    """The intrinsic reward, counts of messages discounted."""
+
+    reward: float
+    total: float
+
+
+def heading(title: str, lines: Sequence[str]) -> list[Text]:
+    return [Text(title, WHITE), *map(Text, lines), Text("")]
+
+
+def progress_lines(of: Progress) -> list[Text]:
+    return [
+        Text(f"step      {of.step:,} of {of.num_steps:,}"),
+        Text(f"turn      {of.turn:,}"),
+        Text(f"action    {of.action}", CYAN),
+        Text(f"reward    {number(of.reward)}", sign_color(of.reward)),
+        Text(f"return    {number(of.returned)}"),
+        *([Text(f"end       {of.end}", YELLOW)] if of.end else []),
+    ]
+
+
+def intrinsic_lines(of: Intrinsic) -> list[Text]:
+    return [
+        Text(f"intrinsic {number(of.reward)}", sign_color(of.reward)),
+        Text(f"total     {number(of.total)}"),
+    ]
+
+
+def note_lines(notes: Sequence[str]) -> list[Text]:
+    return [Text(note, DARK_GRAY) for note in notes]
+
+
+def beside(screen: Screen, texts: Sequence[Text], columns: int = COLUMNS) -> Screen:
+    """The screen with the texts on its right."""
+    rows = len(screen.chars)
+    line = text_screen([Text(" |", DARK_GRAY)] * rows, rows, GAP)
+    return joined([screen, line, text_screen(texts, rows, columns)])
+
+
+def sign_color(value: float) -> int:
+    return GREEN if value > 0 else RED if value < 0 else GRAY
+
+
+def number(value: float) -> str:
+    """Four digits or so: 0, 0.03704, -0.01, 50, 1,234."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

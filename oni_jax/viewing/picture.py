@@ -1,0 +1,71 @@
+"""Screens as pictures of few colours."""
+
+import functools
+import os
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from oni_jax.viewing.screen import INVERSE, Screen, shown_colors
+
+FONT_SIZE = 16  # pixels
+NUM_LEVELS = 8  # from the background to the full colour
+NUM_CHARS = 128
+# Of a terminal's 16 colours, on black: black as dark grey and the blues lighter, so that they can be read.
+COLORS = (
+    (105, 105, 105),
+    (215, 70, 70),
+    (70, 190, 70),
+    (200, 140, 50),
+    (100, 130, 255),
+    (200, 90, 200),
+    (50, 190, 190),
+    (200, 200, 200),
+    (140, 140, 140),
+    (255, 120, 90),
+    (130, 255, 130),
+    (255, 255, 100),
+    (150, 180, 255),
+    (255, 150, 255),
+    (120, 255, 255),
+    (255, 255, 255),
+)
+
+
+def palette() -> np.ndarray:
+    """[16 * NUM_LEVELS, 3] uint8: of every colour NUM_LEVELS levels, from black to its own."""
+    levels = np.arange(NUM_LEVELS) / (NUM_LEVELS - 1)
+    return (np.array(COLORS)[:, None] * levels[:, None] + 0.5).astype(np.uint8).reshape(-1, 3)
+
+
+def picture(screen: Screen, font_size: int = FONT_SIZE) -> np.ndarray:
+    """[height, width] uint8, into `palette()`. Both are even, as video codecs want them."""
+    colors = shown_colors(screen)[:, :, None, None]
+    levels = cells(font_size)[screen.chars]  # [R, C, height, width]
+    levels = np.where(colors >= INVERSE, NUM_LEVELS - 1 - levels, levels)
+    # One black for all, which files of few colours like.
+    indices = np.where(levels == 0, 0, colors % INVERSE * NUM_LEVELS + levels).astype(np.uint8)
+    height, width = (size * count for size, count in zip(levels.shape[2:], levels.shape))
+    indices = indices.transpose(0, 2, 1, 3).reshape(height, width)
+    return np.pad(indices, [(0, height % 2), (0, width % 2)])
+
+
+@functools.cache
+def cells(font_size: int) -> np.ndarray:
+    """[NUM_CHARS, height, width] uint8 levels: what each character looks like."""
+    font = ImageFont.truetype(font_path(), font_size)
+    ascent, descent = font.getmetrics()
+    width = round(font.getlength("M"))
+    drawn = np.zeros((NUM_CHARS, ascent + descent, width), np.uint8)
+    for code in range(ord("!"), ord("~") + 1):
+        image = Image.new("L", (width, ascent + descent))
+        ImageDraw.Draw(image).text((0, 0), chr(code), fill=255, font=font)
+        drawn[code] = np.rint(np.asarray(image) / 255 * (NUM_LEVELS - 1))
+    return drawn
+
+
+def font_path() -> str:
+    """A font of equal widths, which comes with matplotlib."""
+    import matplotlib  # takes a while
+
+    return os.path.join(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSansMono.ttf")

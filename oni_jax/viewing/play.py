@@ -1,0 +1,258 @@
+"""Playing a task in the terminal: a person, chance or a run's policy chooses the actions."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from oni_jax.config import Config, EnvConfig, UserError
+from oni_jax.envs.base import record_dtype
+from oni_jax.envs.registry import env_spec
+from oni_jax.envs.single_game import SingleGame
+from oni_jax.envs.tasks import TASKS
+from oni_jax.evaluation.config import GREEDY, RANDOM, EvaluationConfig
+from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.experiment import read_settings
+from oni_jax.rewards.registry import reads_glyphs
+from oni_jax.runtime import StopRequest
+from oni_jax.viewing import panel
+from oni_jax.viewing.config import HUMAN, PlayConfig
+from oni_jax.viewing.keys import key_help, key_text
+from oni_jax.viewing.labels import Labels, run_labels
+from oni_jax.viewing.playback import LONGEST_WAIT_SECS, Pace
+from oni_jax.viewing.screen import (
+    COLUMNS,
+    DARK_GRAY,
+    GRAY,
+    GREEN,
+    ROWS,
+    WHITE,
+    YELLOW,
+    Screen,
+    Text,
+    ansi_rows,
+    cropped,
+    joined,
+    text_screen,
+)
+from oni_jax.viewing.session import MessageReward, Session, label_reward
+from oni_jax.viewing.shell import Shell
+
+WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns that have room for all beside the screen
+TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it
+ROWS_BELOW = TEXT_ROWS + HELP_ROWS
+SIZES = ((WIDE, ROWS), (COLUMNS, ROWS + ROWS_BELOW))  # columns, rows
+QUIT_KEY = ord("X") & 0x1F
+HUMAN_HELP = "^X quits"
+MACHINE_HELP = "space pause, . step, + - speed, q quit"
+
+Choose = Callable[[Session], int]  # the next action
+
+
+class Table(NamedTuple):
+    """All that is settled before the first step."""
+
+    who: str
+    episode: str
+    root_env: str
+    env: EnvConfig
+    choose: Choose | None  # None: a person does
+    labels: Labels
+    reward: MessageReward
+    with_glyphs: bool
+
+
+def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> Session:
+    """Plays an episode until it is left, or `stop`.
+
+    Raises:
+        UserError: there is no such run, checkpoint or task.
+    """
+    table = set_up(config)
+    env = table.env
+    seeds = nethack_seeds(config.seed, config.episode)
+    game = SingleGame(env.root_env, seeds, env.max_episode_steps, table.with_glyphs, env.view)
+    try:
+        session = Session(game, env.root_env, env.max_episode_steps, table.labels, table.reward)
+        with shell() as own:
+            if table.choose is None:
+                play_by_hand(session, table, own, stop)
+            else:
+                play_by_itself(session, table, Pace(config.steps_per_sec), own, stop)
+    finally:
+        game.close()
+    return session
+
+
+def set_up(config: PlayConfig) -> Table:
+    """Raises UserError: there is no such run, checkpoint or task."""
+    folder = os.path.join(config.train_dir, config.experiment)
+    run = read_settings(folder) if config.experiment else None
+    env = (run or Config()).env
+    env = dataclasses.replace(
+        env,
+        root_env=config.root_env or env.root_env,
+        max_episode_steps=config.max_episode_steps or env.max_episode_steps,
+    )
+    env_spec(env)
+    if env.root_env not in TASKS:
+        raise UserError(f"--root_env {env.root_env}: has no terminal; launch.play plays NetHack's tasks")
+    who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
+    labels = run_labels(folder, run) if run else Labels(Config().annotation, {})
+    return Table(
+        who=who,
+        episode=f"episode {config.episode} of seed {config.seed}",
+        root_env=env.root_env,
+        env=env,
+        choose=choose,
+        labels=labels,
+        reward=_reward(config, folder, run, labels),
+        with_glyphs=bool(run and run.reward.llm_reward_type and reads_glyphs(run)),
+    )
+
+
+def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
+    """The player's name, and what it does."""
+    # What follows brings JAX, which takes seconds: a person needs none of it.
+    from oni_jax.evaluation.agents import UNIT_SIZE
+    from oni_jax.evaluation.players import chosen_checkpoints, load_player, random_player
+
+    if config.policy == RANDOM:
+        player = random_player(env, config.seed)
+    else:
+        (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
+        evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
+        player = load_player(evaluation, config.experiment, env_steps, env)
+    dtype = record_dtype(player.spec)
+    episodes = np.full(UNIT_SIZE, config.episode, np.int32)
+
+    def choose(session: Session) -> int:
+        # A batch as large as an evaluation's, all of it this game, so that the policy does what it does there.
+        records = np.zeros(UNIT_SIZE, dtype)
+        for name in dtype.names or ():
+            records[name] = session.record[name]
+        steps = np.full(UNIT_SIZE, session.step_count, np.int32)
+        return int(player.agent.act(0, records, episodes, steps)[config.episode % UNIT_SIZE])
+
+    return f"{player.name}, {GREEDY}" if player.policy == GREEDY else player.name, choose
+
+
+def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels) -> MessageReward:
+    if run is None:
+        return label_reward(labels, Config().reward.beta_count_exponent)
+    from oni_jax.evaluation.players import chosen_checkpoints
+    from oni_jax.inspection import load_reward
+    from oni_jax.viewing.intrinsic import EpisodeRewards
+
+    exponent = run.reward.beta_count_exponent
+    (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
+    try:
+        known = load_reward(folder, env_steps)
+    except UserError:
+        return label_reward(labels, exponent)
+    rewards = EpisodeRewards(known, num_at_once=1)
+
+    def give(message: bytes, record: np.ndarray) -> float:
+        seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
+        return float(rewards.undiscounted([message, message], seen)[0])
+
+    return MessageReward(give, exponent, f"by {config.experiment} at {known.env_steps:,} steps")
+
+
+def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:
+    keys = TASKS[table.root_env].keys
+    actions: Mapping[int, int] = {key: action for action, key in enumerate(keys)}
+    shown: object = None
+    while not stop:
+        state = (session.step_count, session.hint, shell.size())
+        if state != shown:
+            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys)}", *shell.size()))
+            shown = state
+        for key in shell.keys(LONGEST_WAIT_SECS):
+            if key == QUIT_KEY:
+                return
+            if session.end:
+                session.hint = f"the episode is over: {HUMAN_HELP}"
+            elif key in actions:
+                session.step(actions[key])
+            else:
+                session.hint = f"{key_text(key)} is no action here"
+
+
+def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, stop: StopRequest) -> None:
+    assert table.choose is not None
+    shown: object = None
+    due = time.monotonic() + 1 / pace.per_sec
+    while not stop and not pace.quit:
+        state = (session.step_count, pace, shell.size())
+        if state != shown:
+            speed = "paused" if pace.paused else f"{pace.per_sec:g} steps a second"
+            shell.draw(view(session, table, f"{speed}: {MACHINE_HELP}", *shell.size()))
+            shown = state
+        for key in shell.keys(min(LONGEST_WAIT_SECS, max(0.0, due - time.monotonic()))):
+            pace = pace.pressed(key)
+            if key == ord(".") and not session.end:
+                pace = dataclasses.replace(pace, paused=True)
+                session.step(table.choose(session))
+        if time.monotonic() >= due:
+            due = time.monotonic() + 1 / pace.per_sec
+            if not pace.paused and not session.end:
+                session.step(table.choose(session))
+
+
+def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
+    """The rows of a terminal of this size: the game's screen, and beside or below it what there is to say."""
+    progress = [
+        *panel.heading(table.who, [table.root_env, table.episode]),
+        *panel.progress_lines(
+            panel.Progress(
+                session.step_count,
+                session.max_episode_steps,
+                session.turn(),
+                session.action,
+                session.reward,
+                session.returned,
+                session.end,
+            )
+        ),
+    ]
+    message = message_lines(session)
+    last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
+    screen = session.screen()
+    if columns >= WIDE:
+        return ansi_rows(cropped(panel.beside(screen, [*progress, Text(""), *message, Text(""), *last]), rows, columns))
+    return ansi_rows(cropped(_below(screen, progress, message, last), rows, columns))
+
+
+def _below(screen: Screen, left: Sequence[Text], right: Sequence[Text], last: Sequence[Text]) -> Screen:
+    """The screen above two columns of text, and these above the last lines."""
+    half = COLUMNS // 2 - 4
+    texts = [text for text in left if text.text]
+    gap = text_screen([], TEXT_ROWS, panel.GAP)
+    sides = [text_screen(texts, TEXT_ROWS, half), gap, text_screen(right, TEXT_ROWS, COLUMNS - half - panel.GAP)]
+    return joined([screen, joined(sides), text_screen(last, HELP_ROWS, COLUMNS)], below=True)
+
+
+def message_lines(session: Session) -> list[Text]:
+    """What the LLM says of the message, and what that is worth."""
+    label = session.label
+    if label is None:
+        lines = [Text("no message, no label")]
+    else:
+        lines = [
+            Text(f"label     {label.text}", GREEN if label.helpful else GRAY),
+            Text(f"  by the {label.source}", DARK_GRAY),
+        ]
+    worth = panel.number(session.discounted)
+    if session.count > 1 and session.message_reward:
+        worth += f" = {panel.number(session.message_reward)} / {session.count}^{session.rewarding.count_exponent:g}"
+    return [
+        Text("of the message", WHITE),
+        *lines,
+        Text(f"reward    {worth}", panel.sign_color(session.discounted)),
+        Text(f"  {session.rewarding.source}", DARK_GRAY),
+        Text(f"total     {panel.number(session.total)}"),
+    ]

@@ -1,0 +1,162 @@
+"""Recordings of an evaluation's best, median and worst episodes: a ttyrec each, and a video of it."""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.envs.tasks import TASKS
+from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.evaluation.players import evaluated_task
+from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
+from oni_jax.evaluation.results import Evaluation
+from oni_jax.inspection import load_reward
+from oni_jax.runtime import StopRequest
+from oni_jax.viewing.intrinsic import EpisodeRewards
+from oni_jax.viewing.keys import action_text
+from oni_jax.viewing.panel import Intrinsic, Progress, beside, heading, intrinsic_lines, note_lines, progress_lines
+from oni_jax.viewing.picture import picture
+from oni_jax.viewing.screen import Screen, Text, engine_screen
+from oni_jax.viewing.ttyrec import SUFFIX
+from oni_jax.viewing.video import check_format, write_video
+
+MAX_PICTURES = 600
+PICTURES_PER_SEC = 8.0
+
+
+class Recorder:
+    """Records episodes of evaluations, each player's after it has played.
+
+    Args:
+      config: of the evaluations.
+      stop: looked at between recordings.
+
+    Raises:
+      UserError: what would be recorded can't be, or nowhere.
+    """
+
+    def __init__(self, config: EvaluationConfig, stop: StopRequest):
+        self._config, self._stop = config, stop
+        check_format(config.record_format)
+        root_env = evaluated_task(config).root_env
+        if root_env not in TASKS:
+            raise UserError(f"--record {config.record}: {root_env} has no terminal; only NetHack's tasks are recorded")
+        run = os.path.join(config.train_dir, config.experiment)
+        if not config.recordings_dir and not os.path.isdir(run):
+            raise UserError(f"--record {config.record}: there is no {run}; say where to with --recordings_dir")
+
+    def __call__(self, evaluation: Evaluation) -> list[str]:
+        """Records, prints what it wrote and returns the files.
+
+        Raises:
+            UserError: a file can't be written.
+        """
+        folder = recordings_dir(self._config)
+        rewards, note = _intrinsic_rewards(self._config.train_dir, evaluation)
+        written: list[str] = []
+        try:
+            os.makedirs(folder, exist_ok=True)
+            for choice in chosen_episodes(evaluation.episodes, self._config.record):
+                if self._stop:
+                    break
+                written += self._record(evaluation, choice, folder, rewards, note)
+        except OSError as error:
+            raise UserError(f"{folder}: can't be written ({error.strerror}); name another --recordings_dir") from None
+        return written
+
+    def _record(
+        self, evaluation: Evaluation, choice: Choice, folder: str, rewards: EpisodeRewards | None, note: str
+    ) -> list[str]:
+        path = os.path.join(folder, file_stem(evaluation, choice))
+        num_steps = len(choice.episode.actions)
+        seen = shown_steps(num_steps)
+        found = replay(
+            evaluation,
+            choice.episode,
+            path + SUFFIX,
+            set(seen),
+            rewards.observations if rewards else (),
+            with_glyphs=bool(rewards and rewards.reads_glyphs),
+        )
+        if found.mismatch:
+            print(found.mismatch, flush=True)
+        given = rewards.discounted(found.messages, found.observations) if rewards and len(found.rewards) else None
+        notes = [note] if note else []
+        if len(seen) < num_steps + 1:
+            notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
+        if found.mismatch:
+            notes.append(found.mismatch)
+        video = f"{path}.{self._config.record_format}"
+        screens = _screens(evaluation, choice, found, given, seen, notes)
+        write_video(video, map(picture, screens), PICTURES_PER_SEC)
+        for name in (path + SUFFIX, video):
+            print(f"--record: {name}", flush=True)
+        return [path + SUFFIX, video]
+
+
+def recordings_dir(config: EvaluationConfig) -> str:
+    return config.recordings_dir or os.path.join(config.train_dir, config.experiment, "recordings")
+
+
+def file_stem(evaluation: Evaluation, choice: Choice) -> str:
+    """best1-NetHackScore-v1-sample-1024-seed1-episode17"""
+    steps = [] if evaluation.env_steps is None else [str(evaluation.env_steps)]
+    of = [evaluation.root_env, evaluation.policy, *steps, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
+    return "-".join([f"{choice.rank}{choice.place}", *of])
+
+
+def shown_steps(num_steps: int) -> list[int]:
+    """Of the numbers 0 to num_steps at most MAX_PICTURES, evenly, the first and the last among them."""
+    stride = math.ceil(num_steps / (MAX_PICTURES - 1)) or 1
+    shown = list(range(0, num_steps, stride))
+    return [*shown, num_steps]
+
+
+def _intrinsic_rewards(train_dir: str, evaluation: Evaluation) -> tuple[EpisodeRewards | None, str]:
+    """The reward that the player has learnt from, or none and why."""
+    if not evaluation.experiment:
+        return None, "no intrinsic reward: chance learns from none"
+    folder = os.path.join(train_dir, evaluation.experiment)
+    try:
+        return EpisodeRewards(load_reward(folder, evaluation.env_steps)), ""
+    except UserError as error:
+        print(f"recorded without intrinsic rewards: {error}", flush=True)
+        return None, "no intrinsic reward"
+
+
+def _screens(
+    evaluation: Evaluation,
+    choice: Choice,
+    found: Replay,
+    given: np.ndarray | None,
+    seen: Sequence[int],
+    notes: Sequence[str],
+) -> Iterator[Screen]:
+    """What the video shows, picture by picture."""
+    episode = choice.episode
+    keys = TASKS[evaluation.root_env].keys
+    title = heading(
+        evaluation.player,
+        [evaluation.root_env, f"{choice.rank} {choice.place}: episode {episode.index} of seed {evaluation.seed}"],
+    )
+    num_steps = len(found.rewards)
+    intrinsic = np.zeros(num_steps) if given is None else given
+    before = 0
+    for step in seen:
+        if step > num_steps:  # the replay ended early
+            return
+        progress = Progress(
+            step=step,
+            num_steps=len(episode.actions),
+            turn=int(found.turns[step]),
+            action=action_text(keys[episode.actions[step - 1]]) if step else "",
+            reward=float(found.rewards[before:step].sum()),
+            returned=float(found.rewards[:step].sum()),
+            end=episode.end if step == len(episode.actions) else "",
+        )
+        own = Intrinsic(float(intrinsic[before:step].sum()), float(intrinsic[:step].sum()))
+        texts = [*title, *progress_lines(progress), *intrinsic_lines(own), Text(""), *note_lines(notes)]
+        yield beside(engine_screen(*found.terminals[step]), texts)
+        before = step

@@ -1,0 +1,108 @@
+"""A terminal's screen as arrays, and as the text that makes a terminal show it."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from oni_jax.envs.tasks import nethack
+
+ROWS, COLUMNS = nethack.OBSERVATION_DESC["tty_chars"]["shape"]
+# Colours, as terminals number them: 8 more is the bright one.
+RED, GREEN, BROWN, BLUE, GRAY, DARK_GRAY, YELLOW, CYAN, WHITE = 1, 2, 3, 4, 7, 8, 11, 14, 15
+INVERSE = 16  # added to a colour
+
+SPACE, UNKNOWN = ord(" "), ord("?")
+RESET = "\x1b[0m"
+
+
+class Screen(NamedTuple):
+    """R rows of C cells."""
+
+    chars: np.ndarray  # [R, C] uint8, printable ASCII
+    colors: np.ndarray  # [R, C] uint8, in [0, 16), + INVERSE
+    cursor: tuple[int, int] | None = None  # row, column
+
+
+class Text(NamedTuple):
+    """A line of text, or more where it is wrapped."""
+
+    text: str
+    color: int = GRAY
+
+
+def blank(rows: int, columns: int) -> Screen:
+    return Screen(np.full((rows, columns), SPACE, np.uint8), np.full((rows, columns), GRAY, np.uint8))
+
+
+def engine_screen(chars: np.ndarray, colors: np.ndarray, cursor: np.ndarray) -> Screen:
+    """A copy of what an engine shows: chars [R, C] uint8, colors [R, C] int8 as here, cursor [2] row, column."""
+    row, column = cursor.tolist()
+    return Screen(printable(chars), colors.astype(np.uint8) % (2 * INVERSE), (row, column))
+
+
+def printable(chars: np.ndarray) -> np.ndarray:
+    """A copy of chars, uint8, that a terminal takes for nothing but characters."""
+    return np.where((chars >= SPACE) & (chars < 127), chars, np.where(chars == 0, SPACE, UNKNOWN)).astype(np.uint8)
+
+
+def text_screen(texts: Iterable[Text], rows: int, columns: int) -> Screen:
+    """Lines of text, wrapped, and cut off at the bottom."""
+    screen = blank(rows, columns)
+    row = 0
+    for text, color in texts:
+        for line in textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False) or [""]:
+            if row < rows:
+                cells = np.frombuffer(line.encode("ascii", "replace"), np.uint8)
+                screen.chars[row, : len(cells)] = printable(cells)
+                screen.colors[row, : len(cells)] = color
+            row += 1
+    return screen
+
+
+def joined(parts: Sequence[Screen], below: bool = False) -> Screen:
+    """Screens beside each other, or below; what is missing is blank. The cursor is the first one's."""
+    axis = 0 if below else 1
+    size = max(part.chars.shape[1 - axis] for part in parts)
+
+    def filled(cells: np.ndarray, value: int) -> np.ndarray:
+        missing = size - cells.shape[1 - axis]
+        return np.pad(cells, [(0, 0), (0, missing)] if below else [(0, missing), (0, 0)], constant_values=value)
+
+    chars = np.concatenate([filled(part.chars, SPACE) for part in parts], axis)
+    colors = np.concatenate([filled(part.colors, GRAY) for part in parts], axis)
+    return Screen(chars, colors, parts[0].cursor)
+
+
+def cropped(screen: Screen, rows: int, columns: int) -> Screen:
+    """Its upper left part; without the cursor where that is outside."""
+    inside = screen.cursor is not None and screen.cursor[0] < rows and screen.cursor[1] < columns
+    return Screen(screen.chars[:rows, :columns], screen.colors[:rows, :columns], screen.cursor if inside else None)
+
+
+def shown_colors(screen: Screen) -> np.ndarray:
+    """A copy of its colours with the cursor, which is a cell inverted. [R, C] uint8"""
+    colors = screen.colors.copy()
+    if screen.cursor is not None:
+        row, column = screen.cursor
+        colors[min(row, len(colors) - 1), min(column, colors.shape[1] - 1)] ^= INVERSE
+    return colors
+
+
+def ansi_rows(screen: Screen) -> list[str]:
+    """A text for each row, on black whatever the terminal's own colours are."""
+    rows = []
+    for chars, colors in zip(screen.chars, shown_colors(screen)):
+        edges = [0, *(np.flatnonzero(np.diff(colors)) + 1).tolist(), len(colors)]
+        runs = [_sgr(int(colors[a])) + chars[a:b].tobytes().decode("ascii") for a, b in zip(edges, edges[1:])]
+        rows.append("".join(runs) + RESET)
+    return rows
+
+
+def _sgr(color: int) -> str:
+    """The escape sequence that chooses a colour."""
+    inverse, color = divmod(color, INVERSE)
+    color = color or DARK_GRAY  # black would not be seen
+    code = 30 + color if color < 8 else 90 + color - 8
+    return f"\x1b[0;{'7;' * inverse}40;{code}m"

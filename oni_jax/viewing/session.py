@@ -1,0 +1,99 @@
+"""An episode that is played step by step, and the books that are shown beside its screen."""
+
+import collections
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.single_game import SingleGame
+from oni_jax.envs.tasks import TASKS
+from oni_jax.evaluation.episodes import end_of
+from oni_jax.viewing.counts import discount
+from oni_jax.viewing.keys import action_text
+from oni_jax.viewing.labels import Label, Labels
+from oni_jax.viewing.screen import Screen, engine_screen
+
+Give = Callable[[bytes, np.ndarray], float]
+"""(message, record that it is of) -> its reward before its count."""
+
+
+class MessageReward(NamedTuple):
+    """What messages are rewarded with."""
+
+    give: Give
+    count_exponent: float
+    source: str
+
+
+class Session:
+    """One episode of a task.
+
+    Attributes:
+      record: the newest observation.
+      step_count, returned: of the episode so far.
+      action, reward: the last step's.
+      message, label, count: the newest message, what the LLM says of it, and how often it was there.
+      message_reward, discounted: its reward, before and after the count.
+      total: of the latter, over the episode.
+      end: why the episode is over; "" while it is not.
+      hint: something about the last key.
+    """
+
+    def __init__(self, game: SingleGame, root_env: str, max_episode_steps: int, labels: Labels, reward: MessageReward):
+        self._game, self._keys, self._max_episode_steps = game, TASKS[root_env].keys, max_episode_steps
+        self.max_episode_steps = max_episode_steps
+        self._labels, self.rewarding = labels, reward
+        dtype, num_stats = record_dtype(game.spec), len(game.spec.episode_stats)
+        self._out = StepOutput(np.zeros(1, dtype), np.zeros(1, dtype), np.zeros((1, num_stats), np.float32))
+        self._counts: collections.Counter[bytes] = collections.Counter()
+        self.step_count, self.returned, self.total = 0, 0.0, 0.0
+        self.action, self.reward, self.end, self.hint = "", 0.0, "", ""
+        game.reset(self._out)
+        self._observe(self._out.records[0])
+
+    def step(self, action: int) -> None:
+        """Takes an action of a running episode."""
+        game, out = self._game, self._out
+        game.step(np.array([action], np.int32), out)
+        self.step_count += 1
+        self.action, self.reward, self.hint = action_text(self._keys[action]), float(out.records["reward"][0]), ""
+        self.returned += self.reward
+        if game.ended:
+            stats = dict(zip(game.spec.episode_stats, out.episode_stats[0].tolist()))
+            self.end = end_of(stats, bool(out.records["truncated"][0]), self._max_episode_steps)
+        self._observe((out.finals if game.ended else out.records)[0])
+
+    def screen(self) -> Screen:
+        return engine_screen(*self._game.terminal())
+
+    def turn(self) -> int:
+        return self._game.turn()
+
+    def summary(self) -> str:
+        """One line."""
+        end = self.end or "left before its end"
+        return f"return {self.returned:g} in {self.step_count:,} steps, {end}; of messages {self.total:g}"
+
+    def _observe(self, record: np.ndarray) -> None:
+        self.record = record
+        self.message: bytes = record["message"].tobytes().rstrip(b"\0")
+        self._counts[self.message] += 1
+        self.count = self._counts[self.message]
+        self.label: Label | None = self._labels.of(self.message)
+        self.message_reward = self.rewarding.give(self.message, record)
+        exponent = self.rewarding.count_exponent
+        self.discounted = float(discount(np.array(self.message_reward), np.array(self.count), exponent))
+        self.total += self.discounted
+
+
+def label_reward(labels: Labels, count_exponent: float) -> MessageReward:
+    """1 for what is helpful, by its label."""
+
+    def give(message: bytes, record: np.ndarray) -> float:
+        del record
+        label = labels.of(message)
+        return float(bool(label and label.helpful))
+
+    return MessageReward(give, count_exponent, "1 for a helpful message, else 0")

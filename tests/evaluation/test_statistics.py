@@ -1,0 +1,62 @@
+"""Error bars against what is known of them."""
+
+import numpy as np
+import pytest
+
+from oni_jax.evaluation.statistics import Interval, bootstrap_interval, difference, share, summarise
+
+
+def test_a_summary():
+    summary = summarise([4.0, 1.0, 3.0, 2.0, 10.0])
+    assert (summary.mean, summary.median) == (4.0, 3.0)
+    assert summary.quantiles == pytest.approx((1.2, 2.0, 4.0, 8.8))
+    assert summary.interval and summary.interval.low < 4.0 < summary.interval.high
+
+
+def test_one_episode_has_no_interval():
+    assert summarise([4.0]).interval is None
+    assert difference([4.0], [3.0]) == (1.0, None)
+
+
+def test_the_interval_is_that_of_the_normal_approximation():
+    values = np.random.default_rng(1).normal(5.0, 2.0, size=400)
+    low, high = bootstrap_interval(values) or (0, 0)
+    half = 1.96 * values.std() / np.sqrt(400)
+    assert low == pytest.approx(values.mean() - half, abs=0.02)
+    assert high == pytest.approx(values.mean() + half, abs=0.02)
+
+
+def test_95_percent_of_the_intervals_hold_the_mean():
+    rng = np.random.default_rng(2)
+    covered = 0
+    for _ in range(200):
+        low, high = bootstrap_interval(rng.exponential(size=60)) or (0, 0)
+        covered += low <= 1.0 <= high
+    assert 0.87 < covered / 200 < 0.99
+
+
+def test_equal_values_equal_intervals_whatever_the_memory(monkeypatch):
+    from oni_jax.evaluation import statistics
+
+    values = np.random.default_rng(3).normal(size=50)
+    before = bootstrap_interval(values)
+    assert bootstrap_interval(values.copy()) == before
+    monkeypatch.setattr(statistics, "RESAMPLED_AT_ONCE", 50 * 700)  # in pieces of 700 resamples
+    assert bootstrap_interval(values) == before
+
+
+def test_pairs_tell_more_than_two_means():
+    rng = np.random.default_rng(4)
+    luck = rng.normal(scale=10.0, size=100)
+    first, second = luck + 1.0 + rng.normal(scale=0.1, size=100), luck
+    found = difference(first, second)
+    assert found.mean == pytest.approx(1.0, abs=0.05)
+    assert found.interval and found.interval.low > 0.9
+    alone = bootstrap_interval(first)
+    assert alone and alone.high - alone.low > 2.0
+
+
+def test_a_share_that_was_never_seen_is_not_known_to_be_zero():
+    assert share(0, 20).interval == pytest.approx(Interval(0.0, 0.1611), abs=1e-4)  # Wilson's, from tables
+    assert share(20, 20).interval == pytest.approx(Interval(0.8389, 1.0), abs=1e-4)
+    assert share(10, 20).interval == pytest.approx(Interval(0.2993, 0.7007), abs=1e-4)

@@ -1,0 +1,125 @@
+"""Evaluating, as a user does."""
+
+import csv
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from launch import evaluate
+from tests.evaluation.runs import CATCH, NETHACK, write_run
+
+
+@pytest.fixture(scope="module")
+def train_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "first", CATCH, (320, 640))
+    write_run(folder / "second", CATCH, (320,), seed=5)
+    write_run(folder / "nethack", NETHACK, ())
+    return folder
+
+
+@pytest.fixture
+def run(train_dir, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")  # the program sets it
+
+    def run(*words):
+        return evaluate.main(["--train_dir", str(train_dir), "--num_workers", "1", "--episodes", "40", *words])
+
+    return run
+
+
+def test_a_comparison_and_the_same_again(run, tmp_path, capfd):
+    table, rows, again = (str(tmp_path / name) for name in ("a.json", "a.csv", "b.json"))
+    assert run("--experiment", "first", "--compare", "second", "--json", table, "--csv", rows) == 0
+    assert "first at 640 steps minus second at 320 steps, on the same 40 episodes" in capfd.readouterr().out
+    tree = json.loads(pathlib.Path(table).read_text())
+    assert tree["evaluations"][0]["env_steps"] == 640 and tree["other"]["experiment"] == "second"
+    assert tree["differences"][0]["measures"]["return"]["mean"] == pytest.approx(
+        tree["evaluations"][0]["measures"]["return"]["mean"] - tree["other"]["measures"]["return"]["mean"]
+    )
+    assert len(list(csv.DictReader(pathlib.Path(rows).read_text().splitlines()))) == 80
+    assert run("--experiment", "second", "--json", again) == 0
+    assert json.loads(pathlib.Path(again).read_text())["evaluations"] == [tree["other"]]
+
+
+def test_every_checkpoint_against_chance(run, capfd):
+    assert run("--experiment", "first", "--checkpoint", "all", "--compare", "random", "--policy", "greedy") == 0
+    out = capfd.readouterr().out
+    for player in ("first at 320 steps", "first at 640 steps"):
+        assert f"{player}, Catch-v0, at most 5,000 steps, greedy, 40 episodes of seed 1" in out
+        assert f"{player} minus random policy, on the same 40 episodes" in out
+
+
+def test_chance_needs_no_run(run, capfd):
+    assert run("--experiment", "none", "--policy", "random", "--root_env", "Catch-v0", "--max_episode_steps", "4") == 0
+    out = capfd.readouterr().out
+    assert "random policy, Catch-v0, at most 4 steps" in out and "ends: step limit 100.0 %" in out
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("--experiment", "nobody"), "nobody/config.json can't be read"),
+        (("--experiment", "nethack"), "nethack/checkpoints: holds no checkpoint"),
+        (("--experiment", "first", "--checkpoint", "77"), "no checkpoint of 77 steps, but of 320, 640"),
+        (("--experiment", "first", "--checkpoint", "newest"), "--checkpoint newest: must be latest, best, all, or"),
+        (("--experiment", "first", "--compare", "nethack"), "Catch-v0 has .*, which nethack has learnt|has no glyphs"),
+        (("--experiment", "first", "--compare", "second", "--compare_checkpoint", "all"), "--compare_checkpoint all"),
+        (("--experiment", "first", "--root_env", "NetHackScore-v1"), "NetHackScore-v1 has other actions"),
+        (("--experiment", "first", "--json", "/nowhere/a.json"), "--json /nowhere/a.json: there is no folder /nowhere"),
+        (("--experiment", "first", "--csv", "/"), "--csv /: can't be written"),
+        (("--policy", "random", "--compare", "x"), "--experiment x --compare random"),
+        (("--episodes", "0"), "--episodes 0: must be in"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(run, capfd, words, message):
+    assert run(*words) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert re.search(message, err), err
+
+
+def interrupt(words) -> tuple[int, str, str]:
+    """Starts the program, interrupts it when it has told of a finished episode: (exit code, stdout, stderr)."""
+    code = (
+        "import sys; from oni_jax.evaluation import playing; playing.PROGRESS_SECS = 0.05; "
+        f"from launch.evaluate import main; sys.exit(main({[*words]!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    told = ""
+    for line in process.stdout:
+        told += line
+        if " of " in line and int(line.split()[0].replace(",", "")) > 0:
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, told + out, err
+
+
+def test_an_interruption_leaves_a_partial_report(tmp_path):
+    path = tmp_path / "a.json"
+    words = ["--policy", "random", "--root_env", "NetHackScore-v1", "--episodes", "4000", "--num_workers", "1"]
+    code, out, err = interrupt([*words, "--max_episode_steps", "50", "--json", str(path)])
+    assert code == 130, err
+    assert "PARTIAL: " in out and "(SIGINT)" in out and err == ""
+    assert json.loads(path.read_text())["evaluations"][0]["complete"] is False
+
+
+def test_nothing_finished_is_one_line(run, capfd, monkeypatch):
+    from oni_jax.evaluation import program
+
+    def play_nothing(*arguments):
+        arguments[-1].reason = "SIGINT"
+        return []
+
+    monkeypatch.setattr(program, "play_episodes", play_nothing)
+    assert run("--experiment", "first") == 2
+    text = "stopped (SIGINT) before an episode was finished: nothing to report"
+    assert capfd.readouterr().err == f"error: {text}\n"

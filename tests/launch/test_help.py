@@ -1,0 +1,113 @@
+"""Help by topic, and what shells complete from it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from launch import __main__ as listing
+from launch import completion, help, inspect_reward, named_configs, train
+from launch.programs import programs
+from oni_jax.config import Config, UserError, settings
+
+
+def said(capsys, *words: str) -> str:
+    assert train.main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def test_the_overview_names_every_flag_and_topic_and_fits_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = said(capsys, "--help")
+    assert set(text.split()) >= {f"--{field.name}" for field, _ in settings(Config())}
+    assert "Trains an agent" in text and "\nreward: The intrinsic reward." in text
+    assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("words", [("--help", "reward"), ("--help=reward",), ("--seed", "3", "-h", "reward")])
+def test_a_topic(capsys, words):
+    text = said(capsys, *words)
+    assert "--llm_reward_coeff (0.0)" in text and "--batch_size" not in text
+
+
+@pytest.mark.parametrize("flag", ["llm_reward", "--llm-reward", "llm_reward_coeff"])
+def test_a_flag_by_any_of_its_names(capsys, flag):
+    assert " ".join(said(capsys, f"--help={flag}").split()) == (
+        "--llm_reward_coeff (0.0) Weight of the intrinsic reward; above 0 for every type but none. Also --llm_reward."
+    )
+
+
+def test_every_flag_at_once(capsys):
+    text = said(capsys, "--help", "all")
+    assert all(f"--{field.name} (" in text for field, _ in settings(Config())) and "--config (" in text
+
+
+def test_an_unknown_topic_is_one_line(capsys):
+    assert train.main(["--help", "batchsize"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "did you mean --help batch_size?" in told and "annotation" in told
+
+
+def test_a_small_program_needs_no_overview(capsys):
+    assert inspect_reward.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--num_messages (20)" in text and "--config" not in text
+
+
+def test_the_named_configs(capsys):
+    text = said(capsys, "--help", "configs")
+    assert all(name in text for name in named_configs.names())
+    with pytest.raises(UserError):
+        help.help_text("inspect_reward", inspect_reward.InspectReward(), "configs")
+
+
+def test_words_for_programs_that_are_not_there(capsys):
+    assert listing.main([]) == 0
+    assert "launch.train " in capsys.readouterr().out
+    assert listing.main(["train", "--seed", "1"]) == 2
+    assert "write python -m launch.train\n" in capsys.readouterr().err
+    assert listing.main(["completion", "fish"]) == 2
+    assert "bash or zsh" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def bash_script(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("completion") / "script"
+    path.write_text(completion.script("bash"))
+    return str(path)
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """What bash offers for the last of these words."""
+    code = f'. {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _oni_jax; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    result = subprocess.run(["bash", "-c", code, "bash", *words], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
+    return result.stdout.split()
+
+
+def test_bash_completes_programs_flags_and_values(bash_script):
+    python = (".venv/bin/python", "-m")
+    assert completed(bash_script, *python, "launch.tr") == ["launch.train", "launch.train_reward"]
+    assert completed(bash_script, *python, "launch.train", "--batch") == ["--batch_size"]
+    assert completed(bash_script, *python, "launch.inspect_reward", "--batch") == []
+    assert completed(bash_script, *python, "launch.train", "--bootstrap", "") == ["value", "published"]
+    assert completed(bash_script, *python, "launch.train", "--bootstrap", "=", "p") == ["published"]
+    assert completed(bash_script, *python, "launch.train", "--bootstrap", "=") == ["value", "published"]
+    assert "score_retrieval" in completed(bash_script, *python, "launch.train", "--config", "score_")
+    assert completed(bash_script, "oni-train", "--root_env", "NetHackOracleS")[0] == "NetHackOracleSober-v1"
+    assert completed(bash_script, *python, "launch.judge", "--laten") == ["--latency_secs"]
+    assert completed(bash_script, "python", "-m", "pytest", "") == []
+
+
+def test_every_program_can_be_completed():
+    for name in programs():
+        assert len(completion.program_words(name)) > 1, name
+
+
+def test_both_scripts_are_written_without_jax():
+    code = (
+        "import sys; from launch.__main__ import main; "
+        "assert main(['completion', 'zsh']) == main(['completion', 'bash']) == 0; assert 'jax' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and "compdef" in result.stdout, result.stderr

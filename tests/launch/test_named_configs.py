@@ -1,0 +1,103 @@
+"""The paper's grid: every named config is valid and says what the specification says."""
+
+import pytest
+
+from launch import flags, named_configs
+from oni_jax.config import Config, UserError, config_to_json, settings, with_values
+from tests.rewards.word_vector_files import write_text
+
+# Task -> its environment, and the weight of the environment's reward.
+TASKS = {
+    "score": ("NetHackScoreExtendedActions-v1", 0.1),
+    "oracle": ("NetHackOracleExtendedActions-v1", 10.0),
+    "staircase_lvl3": ("NetHackStaircaseLvl3ExtendedActions-v1", 10.0),
+    "staircase_lvl4": ("NetHackStaircaseLvl4ExtendedActions-v1", 10.0),
+    "reward_free": ("NetHackScoreExtendedActions-v1", 0.0),
+}
+METHODS = {
+    "extrinsic": ("none", 0.0),
+    "retrieval": ("online_cls", 0.4),
+    "classification": ("online_cls_reward_model", 0.4),
+    "ranking": ("online_motif", 0.4),
+    "motif": ("motif", 0.1),
+    "ellm_bow": ("cosine-bow", 0.4),
+}
+GRID = [(task, method) for task in TASKS for method in METHODS if (task, method) != ("reward_free", "extrinsic")]
+
+
+def test_the_grid_is_whole():
+    assert named_configs.names() == sorted(f"{task}_{method}" for task, method in GRID)
+
+
+@pytest.mark.parametrize("task, method", GRID)
+def test_a_named_config(task, method, tmp_path):
+    name = f"{task}_{method}"
+    files = {
+        "motif": ["--reward_dir", str(tmp_path)],
+        "ellm_bow": ["--word_vectors", write_text(tmp_path / "words.vec", {"gold": [1.0, 0.0]})],
+    }
+    config = flags.parse(["--config", name, *files.get(method, [])])
+    flags.check(config)
+    assert (config.env.root_env, config.reward.extrinsic_reward_coeff) == TASKS[task]
+    assert (config.reward.llm_reward_type, config.reward.llm_reward_coeff) == METHODS[method]
+    assert config.run.experiment == name
+    changed = {
+        field.name for (field, value), (_, default) in zip(settings(config), settings(Config())) if value != default
+    }
+    assert changed <= {
+        "root_env",
+        "extrinsic_reward_coeff",
+        "llm_reward_type",
+        "llm_reward_coeff",
+        "experiment",
+        "reward_dir",
+        "word_vectors",
+    }
+
+
+def test_flags_go_before_it():
+    words = "--llm_reward_coeff 0.2 --config score_retrieval --experiment mine --seed 3".split()
+    config = flags.parse(words)
+    assert (config.reward.llm_reward_coeff, config.run.experiment, config.run.seed) == (0.2, "mine", 3)
+    assert config.reward.extrinsic_reward_coeff == 0.1
+
+
+def test_the_settings_of_a_run(tmp_path):
+    config = with_values(Config(), {"llm_reward_type": "none", "gamma": 0.5, "experiment": "first"})
+    (tmp_path / "config.json").write_text(config_to_json(config))
+    again = flags.parse([f"--config={tmp_path / 'config.json'}", "--experiment", "second"])
+    assert again == with_values(config, {"experiment": "second"})
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        ('{"learner": {"gama": 0.5}}', "no setting gama"),
+        ('{"learner": {"gamma": 2.0}}', "--gamma 2.0: must be in [0, 1]"),
+        ('{"learner": {"bootstrap": "x"}}', "--bootstrap x: must be one of"),
+        ('{"learner": {"gamma": "0.5"}}', "gamma is '0.5'"),
+        ("[1]", "not the settings of a run"),
+        ("{", "not the settings of a run"),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path, content, told):
+    path = tmp_path / "mine.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        flags.parse(["--config", str(path)])
+    assert told in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_unknown_one_lists_those_that_are_there():
+    with pytest.raises(UserError) as error:
+        flags.parse(["--config", "score_retreival"])
+    assert all(name in str(error.value) for name in named_configs.names())
+    with pytest.raises(UserError, match="nowhere.json: can't be read"):
+        flags.parse(["--config", "/nowhere.json"])
+
+
+def test_other_programs_have_none():
+    from launch.inspect_reward import InspectReward
+
+    with pytest.raises(UserError, match="unknown flag --config"):
+        flags.parse(["--config", "score_retrieval"], InspectReward())

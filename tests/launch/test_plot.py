@@ -1,0 +1,41 @@
+"""launch.plot, as a user calls it."""
+
+import pytest
+
+from launch import plot
+from tests.reporting.runs import row, write_run
+
+
+@pytest.fixture
+def train_dir(tmp_path):
+    for seed in (1, 2):
+        rows = [row(steps, steps / 10, mean_return=steps * seed) for steps in (100, 200)]
+        write_run(tmp_path / "runs" / f"score_{seed}", rows, seed=seed, root_env="Catch-v0")
+    return tmp_path / "runs"
+
+
+def test_names_and_folders(train_dir, capsys):
+    words = ["score_1", str(train_dir / "score_2"), "--train_dir", str(train_dir)]
+    assert plot.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "score: score_1 (seed 1), score_2 (seed 2)"
+    assert lines[1] == "not drawn, for no run has data for it: success, depth, labels, reward_model, speed"
+    folder = train_dir / "score_1" / "plots"
+    assert lines[2:] == [str(folder / "return.png"), str(folder / "return.pdf")]
+    assert sorted(folder.iterdir()) == [folder / "return.pdf", folder / "return.png"]
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ([], "name the experiments"),
+        (["nothing"], "nothing/config.json can't be read"),
+        (["empty"], "holds no rows yet"),
+        (["score_1", "--plots"], "did you mean --plots_dir?"),
+    ],
+)
+def test_bad_input_is_one_line(train_dir, capsys, words, told):
+    write_run(train_dir / "empty", [])
+    assert plot.main([*words, "--train_dir", str(train_dir)]) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1

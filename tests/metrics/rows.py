@@ -1,0 +1,59 @@
+"""A row as a run writes it."""
+
+import numpy as np
+
+from oni_jax.types import Answer
+
+ROW = {
+    "env_steps": 123_456,
+    "updates": 30,
+    "secs": 125.0,
+    "env_steps_per_sec": 1020.3,
+    "env_steps_per_sec_overall": 990.0,
+    "episodes": 12,
+    "mean_return": 33.21,
+    "mean_length": 1200.3,
+    "policy_lag_mean": 1.3,
+    "policy_lag_max": 4,
+    "learner_waits_share": 0.31,
+    "inference_waits_share": 0.2,
+    "actors_wait_share": 0.5,
+    "labels_held": 100,
+    "labels_asked": 141,
+    "answers_unreadable": 2,
+    "requests_failed": 1,
+    "labels_backlog": 37,
+    "server_state": "up",
+    "rewarded_steps": 77,
+    "updates_per_sec": 0.2491,
+    "acted_steps_per_sec": 1043.0,
+    "inference_calls_per_sec": 35.0,
+    "labels_per_sec": 12.4,
+    "llm_tokens_per_sec": 3412.0,
+    "ring_slots_full": 3,
+    "ring_slots_free": 5,
+    "groups_paused": 2,
+    "device_memory_bytes": 12.25 * 2**30,
+    "device_memory_peak_bytes": 13 * 2**30,
+    "device_memory_limit_bytes": 139.8 * 2**30,
+    "annotation/in_flight": 16,
+    "annotation/latency_secs_mean": 1.23,
+    "annotation/problem": "",
+    "reward/accuracy": 0.987,
+    "reward/gradient_steps_due": 8,
+    "loss/policy_loss": np.float32(0.5),
+}
+
+ANSWERS = (
+    Answer((b"You kill the newt!",), 1, "I know newts.\n<label>FOO</label>"),
+    Answer((b"You see here a rock.",), 0, "BAR"),
+    Answer((b"\x1b]0;owned\x07[red]Fido[/red] bites you, again and again, all the night long, as dogs do.",), 3, "?"),
+    Answer((b"It is caf\xe9 time.",), 0, "BAR"),
+    Answer((b"You find a hidden door.",), 1, "FOO"),
+)
+PAIRS = (
+    Answer((b"You kill the newt!", b"It is dark."), 0, '{"best_description": 1}'),
+    Answer((b"It is dark.", b"You kill the newt!"), 1, '{"best_description": 2}'),
+    Answer((b"It is dark.", b"It is dark here."), 2, '{"best_description": None}'),
+    Answer((b"It is dark.", b"\x1b[2J"), 3, "Well."),
+)

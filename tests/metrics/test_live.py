@@ -1,0 +1,161 @@
+"""The live view: what it shows at which width and height, what it escapes, and how seldom it is drawn."""
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from oni_jax.config import RunConfig
+from oni_jax.metrics import live
+from oni_jax.metrics.live import MAX_POINTS, Curve, LiveProgress
+from oni_jax.metrics.panels import ASCII, UNICODE, fitting, flow, overview, sparkline
+from tests.metrics.rows import ANSWERS, PAIRS, ROW
+
+RUN = RunConfig(experiment="my_run", train_for_env_steps=1_000_000)
+STEERING = ("\x1b[2K", "\x1b[1A", "\x1b[?25l", "\x1b[?25h", "\r")  # rich's own, without colours
+
+
+class Encoded(io.StringIO):
+    """A stream that can't take every character."""
+
+    encoding = "ascii"
+
+
+def view_of(width: int, height: int = 40, stream: io.StringIO | None = None) -> tuple[LiveProgress, io.StringIO]:
+    stream = stream or io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width, height=height, color_system=None)
+    return LiveProgress(RUN, stream, console), stream
+
+
+def shown(row, width: int, height: int = 40, returns=(1.0, 2.0, 3.0), stream=None) -> str:
+    """What a first row puts on the screen."""
+    view, stream = view_of(width, height, stream)
+    for mean_return in returns:
+        view._returns.add(mean_return)
+    view._row = row
+    view._draw()
+    text = stream.getvalue()
+    view.close()
+    for control in STEERING:
+        text = text.replace(control, "")
+    return text
+
+
+@pytest.mark.parametrize("row", [ROW, {**ROW, "answers": ANSWERS}, {**ROW, "answers": PAIRS}])
+@pytest.mark.parametrize("width", [8, 40, 80, 120])
+def test_it_fits_the_terminal(width, row):
+    lines = shown(row, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) < 40
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_it_says_it_all(width):
+    text = shown({**ROW, "answers": ANSWERS}, width)
+    says = ("my_run", "123,456 of 1 M steps", "0:02:05 gone", "left", "update 30", "lag 1.3 (max 4)", "33.21")
+    says += ("learner 1,020 steps/s", "0.25 updates/s", "games 1,043 steps/s", "inference 35 batches/s of 30")
+    says += ("3 slots full", "5 slots free", "2 groups paused", "37 to ask", "16 being asked", "8 gradient steps due")
+    says += ("server up", "12 labels/s", "1.2 s a request", "3,412 tokens/s written", "100 held", "2 unreadable")
+    says += ("device 12.25 of 139.8 GiB", "peak 13.00 GiB", "77 steps rewarded", "model right in 99%")
+    says += ("+ You kill the newt!", "- You see here a rock.", "- It is café time.", "? \\x1b]0;owned\\x07[red]Fido")
+    for words in says:
+        assert words in text, words
+    for waits, share in (("learner for games ", 31), ("inference for games", 20), ("games for actions", 50)):
+        assert f"{waits.ljust(19)} {share:3}% █" in text
+    lines = text.splitlines()
+    newest = lines.index(next(line for line in lines if line.startswith("answers"))) + 1
+    assert lines[newest].startswith("+ You find a hidden door.")
+
+
+def test_pairs_have_their_label_between_them():
+    text = shown({**ROW, "answers": PAIRS}, 80)
+    for line in ("You kill the newt! > It is dark.", "It is dark. < You kill the newt!"):
+        assert line in text
+    assert "It is dark. = It is dark here." in text and "It is dark. ? \\x1b[2J" in text
+
+
+def test_pairs_are_below_each_other_where_it_is_narrow():
+    text = shown({**ROW, "answers": PAIRS}, 40)
+    for lines in ("> You kill the newt!\n  It is dark.", "  It is dark.\n> You kill the newt!"):
+        assert lines in text
+    assert "= It is dark.\n= It is dark here." in text and "? It is dark.\n? \\x1b[2J" in text
+    low = shown({**ROW, "answers": PAIRS}, 40, height=24).splitlines()
+    assert low[-2:] == ["? It is dark.", "? \\x1b[2J"]  # none is cut in half
+
+
+def test_a_row_may_lack_anything():
+    full = {**ROW, "answers": ANSWERS}
+    assert shown({}, 80, returns=()).split() == ["run", "my_run"]
+    for name in full:
+        rest = {other: full[other] for other in full if other != name}
+        for row in ({name: full[name]}, rest):
+            fitting(overview(row, RUN, (), 80, UNICODE), 40)
+
+
+def test_a_server_in_trouble_is_told_with_its_own_words():
+    row = {**ROW, "server_state": "waiting for server", "annotation/problem": "unreachable: \x1b[2J" + 40 * "no route "}
+    lines = shown(row, 40).splitlines()
+    assert any("waiting for server" in line for line in lines)
+    (start,) = [i for i, line in enumerate(lines) if "unreachable: \\x1b[2J" in line]
+    assert [line[:10] for line in lines[start : start + 3]] == [" " * 10] * 3 and "no route" in lines[start + 2]
+    assert "no route" not in lines[start + 3]
+
+
+@pytest.mark.parametrize("height", [1, 5, 10, 24])
+def test_on_a_low_terminal_the_least_goes_first(height):
+    row = {**ROW, "answers": ANSWERS}
+    lines = shown(row, 40, height).splitlines()
+    assert len(lines) <= max(1, height - 1)
+    if height == 24:
+        text = "\n".join(lines)
+        assert "memory" not in text and "waits" in text and "LLM" in text and "+ You find a hidden door." in text
+
+
+def test_a_terminal_without_unicode():
+    text = shown({**ROW, "answers": ANSWERS}, 60, returns=range(30), stream=Encoded())
+    assert text.isascii() and "-- It is caf\\xe9 time." in f"-{text}".replace("\n", "-")
+    assert "###" in text and f"{ASCII.levels[0]}{ASCII.levels[0]}" in text
+
+
+def test_lines_break_between_the_parts():
+    lines = [line.plain for line in flow("a", [("one", ""), ("two three", ""), ("four", "")], 20)]
+    assert lines == ["a         one,", "          two three,", "          four"]
+
+
+def test_a_curve_in_a_line():
+    assert sparkline([0, 7], 8, UNICODE.levels) == "▁█"
+    assert sparkline([0, 0, 7, 7, 3.4, 3.6], 3, UNICODE.levels) == "▁█▅"
+    assert sparkline([5.0] * 10, 4, UNICODE.levels) == "▁" * 4
+    assert sparkline([], 8, UNICODE.levels) == sparkline([1.0], 0, UNICODE.levels) == ""
+
+
+@pytest.mark.parametrize("count", [3, MAX_POINTS - 1, 10 * MAX_POINTS])
+def test_a_curve_of_any_length_keeps_its_shape(count):
+    curve = Curve()
+    for i in range(count):
+        curve.add(math.sin(i / count * math.pi))
+    points = curve.points()
+    assert len(points) < MAX_POINTS and len(points) >= min(count, MAX_POINTS // 2)
+    for i, value in enumerate(points):
+        assert value == pytest.approx(math.sin((i + 0.5) / len(points) * math.pi), abs=2 / min(count, 100))
+
+
+def test_it_is_drawn_no_more_often_than_a_hundredth_of_the_time_allows(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(live.time, "perf_counter", lambda: now)
+    view, _ = view_of(80)
+    drawn = []
+
+    def draw(*_, **__):
+        nonlocal now
+        now += 0.5  # as on a slow terminal
+        drawn.append(now)
+
+    monkeypatch.setattr(view._live, "update", draw)
+    for _ in range(200):
+        view.update(ROW)
+        now += 1.0
+    assert drawn == [100.5, 151.0, 201.5, 252.0]
+    view.close()
+    assert len(drawn) == 5  # the last row is always shown

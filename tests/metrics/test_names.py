@@ -1,0 +1,99 @@
+"""Every name that a run writes is in the table, and every name of the table's that a run can write is written."""
+
+import json
+import re
+
+import jax
+import pytest
+
+from oni_jax import metrics, system
+from oni_jax.annotation.service import _STARTING
+from oni_jax.envs.registry import env_spec
+from oni_jax.gauges import device_memory
+from oni_jax.metrics.names import markdown_table
+from oni_jax.runtime import StopRequest
+from tests.metrics.rows import ROW
+from tests.test_learning import small_config
+
+GIVEN_BY_ACCELERATORS = {name for name in metrics.METRICS if name.startswith("device_memory_")}
+OF_LABELS = (
+    "labels_",
+    "answers",
+    "requests_failed",
+    "server_state",
+    "llm_",
+    "annotation/",
+    "reward/",
+    "reward_gradient",
+)
+
+
+def documented(*prefixes: str) -> set[str]:
+    return {name for name in metrics.METRICS if name.startswith(prefixes) and "<" not in name}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory) -> list[dict]:
+    """What a run without labels writes to its file, and what it hands to its view."""
+    folder = tmp_path_factory.mktemp("run")
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics.Progress, "update", lambda self, row: seen.append(dict(row)))
+        config = small_config(folder, "Catch-v0", 2048)
+        system.run(config, StopRequest())
+    written = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(written) == len(seen) > 0
+    return [*written, *seen]
+
+
+def test_a_run_writes_what_is_documented(rows):
+    assert metrics.undocumented({name for row in rows for name in row} - {"step"}) == []
+
+
+def test_a_run_writes_all_that_is_documented(rows):
+    missing = documented("") - set(rows[-1]) - GIVEN_BY_ACCELERATORS
+    assert {name for name in missing if not name.startswith(OF_LABELS)} == {"intrinsic_rewards"}  # all are 0
+    found = rows[-1]["extrinsic_rewards"]
+    assert (found.edges[0], found.edges[-1]) == (-1, 1) and found.counts[1:-1].sum() == 0  # won or lost
+
+
+def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
+    config = small_config(tmp_path, "Catch-v0", 0)
+    num_slots = system.build_ring(config, env_spec(config.env)).shape.num_slots
+    for row in rows:
+        assert 0 < row["updates_per_sec"] <= row["inference_calls_per_sec"] < row["acted_steps_per_sec"]
+        assert row["env_steps_per_sec"] == pytest.approx(512 * row["updates_per_sec"])
+        assert row["ring_slots_full"] + row["ring_slots_free"] <= num_slots and row["groups_paused"] <= 4
+
+
+def test_names_of_the_annotation_service():
+    written = {f"annotation/{name}" for name in (*_STARTING, "problem")}
+    own = {"annotation/labels_held", "annotation/labels_asked", "annotation/answers_unreadable"}
+    own |= {"annotation/requests_failed", "annotation/backlog"}  # these have rows' own names
+    assert written - own == documented("annotation/")
+
+
+def test_an_accelerator_s_memory():
+    stats = {"bytes_in_use": 1, "peak_bytes_in_use": 2, "bytes_limit": 3, "num_allocs": 4}
+    row = device_memory(stats)
+    assert set(row) == GIVEN_BY_ACCELERATORS and list(row.values()) == [1, 2, 3]
+    assert device_memory(None) == {} and device_memory({"bytes_limit": 3}) == {"device_memory_limit_bytes": 3}
+    device_memory(jax.local_devices()[0].memory_stats())
+
+
+def test_what_is_not_in_the_table_is_found():
+    names = ["env_steps", "episode/kills", "annotation/failures/http_503"]
+    assert metrics.undocumented(names) == []
+    wrong = ["env_step", "env_steps2", "loss/new", "episode/", "annotation/failures/a/b"]
+    assert metrics.undocumented([*names, *wrong]) == sorted(wrong)
+
+
+def test_the_views_row_is_one_that_a_run_writes():
+    assert metrics.undocumented(ROW) == []
+
+
+def test_the_table_can_be_read():
+    for line in markdown_table():
+        assert len(re.findall(r"(?<!\\\\)\|", line)) == 4, line
+    for name, metric in metrics.METRICS.items():
+        assert metric.meaning and not metric.meaning.endswith("."), name

@@ -1,0 +1,125 @@
+"""Rows of metrics become curves: resumed runs, seeds, intervals."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from oni_jax.config import UserError
+from oni_jax.reporting.curves import group_runs, mean_curve, read_run, series, smoothed, student_t
+from tests.reporting.runs import learning, row, write_run
+
+
+def run(folder, rows, **settings):
+    return read_run(str(write_run(folder, rows, **settings)), folder.name)
+
+
+def test_a_run(tmp_path):
+    found = run(tmp_path / "a", [row(10, 36.0, mean_return=25.0), row(20, 72.0, server_state="ok", mean_return=None)])
+    assert found.env_steps.tolist() == [10, 20] and found.hours.tolist() == [0.01, 0.02]
+    assert found.metrics["success"][0] == 0.5  # a goal pays 50
+    assert "server_state" not in found.metrics
+    assert [x.tolist() for x in series(found, "mean_return", "hours")] == [[0.01], [25.0]]
+    assert series(found, "nothing", "hours")[0].size == 0
+
+
+def test_a_task_without_a_goal_has_no_success(tmp_path):
+    assert "success" not in run(tmp_path / "a", [row(1, 1.0, mean_return=5.0)], root_env="NetHackScore-v1").metrics
+
+
+def test_a_resumed_run_goes_on_where_its_checkpoint_was(tmp_path):
+    """Three starts: killed after 40, from the checkpoint of 20; killed after 30, from that of 30."""
+    rows = [row(steps, secs, mean_return=steps + secs) for steps, secs in [(10, 10.0), (20, 20.0), (40, 40.0)]]
+    rows += [row(steps, secs, mean_return=-steps) for steps, secs in [(25, 5.0), (30, 10.0)]]
+    rows += [row(35, 3.0, mean_return=-35), row(50, 100.0, mean_return=-50)]
+    found = run(tmp_path / "a", rows)
+    assert found.env_steps.tolist() == [10, 20, 25, 30, 35, 50]
+    assert np.allclose(found.hours * 3600, [10, 20, 25, 30, 33, 130])
+    assert found.metrics["mean_return"].tolist() == [20, 40, -25, -30, -35, -50]
+
+
+def test_a_first_start_that_saved_nothing(tmp_path):
+    found = run(tmp_path / "a", [row(10, 10.0), row(20, 20.0), row(5, 4.0), row(15, 8.0)])
+    assert found.env_steps.tolist() == [5, 15] and np.allclose(found.hours * 3600, [4, 8])
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path):
+    folder = write_run(tmp_path / "a", learning(1, 3))
+    with open(folder / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step": 99, "env_st')
+    assert len(read_run(str(folder), "a").env_steps) == 3
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"env_steps": 3}', b'{"env_steps": "x", "secs": 1}', b"\xff", b""])
+def test_a_damaged_line_is_told(tmp_path, line):
+    folder = write_run(tmp_path / "a", learning(1, 3))
+    with open(folder / "metrics.jsonl", "ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(UserError, match="metrics.jsonl: line 4 "):
+        read_run(str(folder), "a")
+
+
+def test_a_run_without_rows(tmp_path):
+    with pytest.raises(UserError, match="no rows yet"):
+        run(tmp_path / "a", [])
+    (tmp_path / "a" / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match="can't be read"):
+        read_run(str(tmp_path / "a"), "a")
+    with pytest.raises(UserError, match="name a training run"):
+        read_run(str(tmp_path / "b"), "b")
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_setting(tmp_path):
+    runs = [
+        run(tmp_path / "score" / "seed1", learning(1), seed=1, train_for_env_steps=5, train_dir="x"),
+        run(tmp_path / "other", learning(1), seed=1, gamma=0.9),
+        run(tmp_path / "score" / "seed2", learning(2), seed=2),
+    ]
+    runs = [dataclasses.replace(x, name=name) for x, name in zip(runs, ["score/seed1", "other", "score/seed2"])]
+    assert [(own.label, own.runs) for own in group_runs(runs)] == [("score", (runs[0], runs[2])), ("other", (runs[1],))]
+
+
+def test_labels_that_would_be_the_same_name_every_run(tmp_path):
+    settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "gamma": 0.9}, {"seed": 2, "gamma": 0.9}]
+    runs = [run(tmp_path / f"run_{i}", learning(1), **values) for i, values in enumerate(settings)]
+    assert [own.label for own in group_runs(runs)] == ["run_0, run_1", "run_2, run_3"]
+
+
+def test_mean_and_interval_over_seeds(tmp_path):
+    """Lines of slope 1 per 1000 steps with offsets 1, 2 and 6: mean 3, deviation sqrt(7)."""
+    runs = [run(tmp_path / str(seed), learning(seed, 4 + seed), seed=seed) for seed in (1, 2, 6)]
+    curve = mean_curve(runs, "mean_return", "env_steps")
+    assert curve and curve.interval
+    assert (curve.x[0], curve.x[-1]) == (1000, 5000)  # where all of them have been
+    assert np.allclose(curve.mean, curve.x / 1000 - 1 + 3)
+    half = 4.30265 * np.sqrt(7) / np.sqrt(3)
+    assert np.allclose(curve.interval[0], curve.mean - half, atol=2e-3)
+    assert np.allclose(curve.interval[1], curve.mean + half, atol=2e-3)
+
+
+def test_two_seeds_have_a_mean_alone(tmp_path):
+    runs = [run(tmp_path / str(seed), learning(seed), seed=seed) for seed in (1, 2)]
+    curve = mean_curve(runs, "mean_return", "hours")
+    assert curve and curve.interval is None and np.allclose(curve.mean[0], 1.5)
+    assert mean_curve(runs, "nothing", "hours") is None
+
+
+def test_seeds_with_nothing_in_common(tmp_path):
+    runs = [run(tmp_path / "1", [row(1, 1.0, a=1), row(2, 2.0, a=1)]), run(tmp_path / "2", [row(3, 3.0, a=1)])]
+    assert mean_curve(runs, "a", "env_steps") is None
+
+
+def test_quantiles_of_t_are_those_of_scipy():
+    from scipy.special import stdtrit
+
+    degrees = range(1, 31)
+    assert np.allclose([student_t(n) for n in degrees], stdtrit(np.array(degrees), 0.975), atol=1e-3)
+    assert student_t(1000) == student_t(30)
+
+
+def test_long_series_are_smoothed():
+    assert smoothed(np.arange(300.0)).tolist() == list(range(300))
+    noise = np.tile([0.0, 1.0], 1000)
+    found = smoothed(noise)
+    assert len(found) == 2000 and np.all(np.abs(found - 0.5) < 0.1)
+    assert np.allclose(smoothed(np.full(1000, 3.0)), 3.0)

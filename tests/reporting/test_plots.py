@@ -1,0 +1,81 @@
+"""Figures are written for what there is data for, can be decoded, and say what they show."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from oni_jax.config import UserError
+from oni_jax.reporting.curves import Setting, group_runs, read_run
+from oni_jax.reporting.plots import draw, image, write_figures
+from tests.reporting.runs import learning, row, write_run
+
+
+@pytest.fixture
+def settings(tmp_path) -> list[Setting]:
+    folders = [write_run(tmp_path / f"score_seed_{seed}", learning(seed), seed=seed) for seed in (1, 2, 3)]
+    folders.append(write_run(tmp_path / "_$odd_name^", learning(5), gamma=0.9))
+    return group_runs([read_run(str(folder), folder.name) for folder in folders])
+
+
+def test_files_of_what_there_is_data_for(settings, tmp_path):
+    written, missing = write_figures([own._replace(runs=own.runs[:1]) for own in settings[:1]], str(tmp_path / "plots"))
+    assert missing == []
+    assert len(written) == 12 and sum(path.endswith(".pdf") for path in written) == 6
+    for path in written:
+        data = open(path, "rb").read()
+        if path.endswith(".pdf"):
+            assert data.startswith(b"%PDF-") and data.rstrip().endswith(b"%%EOF")
+        else:
+            picture = Image.open(io.BytesIO(data))
+            picture.load()
+            assert picture.width >= 1000 and len(set(np.asarray(picture.convert("L")).ravel().tolist())) > 20
+
+
+def test_what_has_no_data_is_told(tmp_path):
+    folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
+    written, missing = write_figures(group_runs([read_run(str(folder), "a")]), str(tmp_path / "plots"))
+    assert missing == ["success", "depth", "labels", "reward_model", "speed"]
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["return.pdf", "return.png"]
+    assert len(written) == 2
+
+
+def test_a_line_a_seed_a_mean_and_a_band(settings):
+    figure = draw("return", settings)
+    assert figure is not None
+    steps, hours = figure.axes
+    assert (steps.get_xlabel(), hours.get_xlabel()) == ("environment steps", "minutes of training")
+    assert steps.get_title(loc="left") == "Return, mean of the last 50 episodes"
+    assert len(steps.lines) == 3 + 1 + 1 and len(steps.collections) == 1
+    mean = max(steps.lines[:4], key=lambda line: line.get_linewidth())
+    assert np.allclose(np.asarray(mean.get_ydata(), float)[[0, -1]], [2.0, 13.0])
+    assert np.allclose(np.asarray(hours.lines[0].get_xdata(), float)[-1], 2.0)  # minutes
+    texts = [text.get_text().strip() for text in figure.legends[0].get_texts()]
+    assert texts == ["score (3 seeds)", "_$odd_name^"]
+    assert "95 % interval" in figure.legends[0].get_title().get_text()
+    low, high = steps.get_ylim()
+    assert low > -3 and high < 20  # the runs, not the band, set the scale
+    assert figure.get_suptitle() == "NetHackStaircase-v1"
+
+
+def test_only_settings_with_data_are_in_the_legend(tmp_path):
+    first = write_run(tmp_path / "a", [row(1, 1.0, **{"reward/accuracy": 0.5})])
+    second = write_run(tmp_path / "b", [row(1, 1.0)], gamma=0.9)
+    settings = group_runs([read_run(str(folder), folder.name) for folder in (first, second)])
+    figure = draw("reward_model", settings)
+    assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
+    assert [text.get_text() for axis in figure.axes[2:] for text in axis.texts] == ["no data", "no data"]
+    assert draw("return", settings) is None
+
+
+def test_equal_runs_give_equal_files(settings):
+    figures = [draw("return", settings[:1]) for _ in range(2)]
+    assert figures[0] and figures[1]
+    assert image(figures[0], "pdf") == image(figures[1], "pdf")
+
+
+def test_a_folder_that_cannot_be_made(settings, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--plots_dir .*file/plots: can't be written"):
+        write_figures(settings, str(tmp_path / "file" / "plots"))

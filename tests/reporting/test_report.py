@@ -1,0 +1,162 @@
+"""A run's report: what is in it, and that a browser shows it without a network."""
+
+import io
+import json
+import pathlib
+
+import pytest
+from PIL import Image
+
+from launch import report
+from oni_jax.annotation.prompts import escape
+from oni_jax.config import with_values
+from oni_jax.reporting.markup import PAGE_POLICY, Html, escaped, page, tag
+from tests.reporting.chromium import open_page
+from tests.reporting.runs import learning
+from tests.test_inspection import settings_of, write_counts, write_run
+
+HOSTILE = b'</span></table><script>console.error(1)</script><img src="http://127.0.0.1:9/x.png" onerror=alert(1)>'
+MESSAGES = {HOSTILE: 3, b"You find gold.": 2, bytes(range(1, 256)): 1, b"": 9}
+NAME = 'run & <b>bold "quoted" $x_1$'
+
+
+def player(name: str) -> dict[str, object]:
+    measure = {
+        "mean": 12.345,
+        "interval": [10.0, 1234.5],
+        "median": 12.0,
+        "quantiles": {"0.05": 1.0, "0.25": 2.0, "0.75": 3.0, "0.95": 4.0},
+    }
+    return {
+        "player": name,
+        "root_env": "NetHackScore-v1",
+        "seed": 1,
+        "max_episode_steps": 5000,
+        "num_episodes": 2,
+        "complete": False,
+        "episodes": [{"index": 0}],
+        "measures": {"return": measure, "depth": {**measure, "interval": None}},
+        "ends": {"death": {"count": 1, "share": 1.0, "interval": [0.2, 1.0]}},
+        "success": {"count": 0, "share": 0.0, "interval": [0.0, 0.79]},
+    }
+
+
+def evaluation() -> dict[str, object]:
+    difference = {"return": {"mean": -1.5, "interval": [-3.0, 0.25]}}
+    between = {"first": "agent <i>", "second": "random policy", "num_episodes": 1, "measures": difference}
+    return {"evaluations": [player("agent <i>")], "other": player("random policy"), "differences": [between]}
+
+
+def gif(num_frames: int = 3) -> bytes:
+    frames = [Image.new("RGB", (640, 240), (40 * i, 0, 0)) for i in range(num_frames)]
+    file = io.BytesIO()
+    frames[0].save(file, "gif", save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
+def write_experiment(folder: pathlib.Path, name: str = "run", **settings: object) -> pathlib.Path:
+    """A run with a checkpoint, hostile messages and rows of metrics."""
+    config = with_values(settings_of(folder, "cosine-bow"), {"experiment": name, **settings})
+    write_run(folder / name, config)
+    write_counts(folder / name, MESSAGES)
+    (folder / name / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in learning(1)))
+    return folder / name
+
+
+def made(folder: pathlib.Path, name: str = "run", *words: str) -> int:
+    return report.main(["--train_dir", str(folder), "--experiment", name, *words])
+
+
+def test_a_browser_shows_it_without_a_network(tmp_path):
+    run = write_experiment(tmp_path, NAME, goal="gold <script>console.error(2)</script>")
+    (run / "evaluation.json").write_text(json.dumps(evaluation()))
+    (run / "recordings").mkdir()
+    (run / "recordings" / "best1-a.gif").write_bytes(gif())
+    assert made(tmp_path, NAME, "--html", str(tmp_path / "report.html")) == 0
+    seen = open_page(str(tmp_path / "report.html"))
+    assert seen.requests == [] and seen.complaints == []
+    assert len(seen.pictures) == 6 and min(min(size) for size in seen.pictures) > 100
+    assert seen.pictures[-1] == (640, 240)
+    assert "script" not in seen.elements
+    assert seen.width <= 800  # what is wider scrolls by itself
+    for text in (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%"):
+        assert text in seen.text
+    assert "--goal" in seen.text and "jaxlib" in seen.text
+    assert seen.title == f"{NAME}, Catch-v0"
+
+
+def test_the_browser_sees_what_must_not_be(tmp_path):
+    """The test above can fail."""
+    content = (
+        '<img src="http://127.0.0.1:9/x.png"><img src="data:image/png;base64,AAAA"><script>console.error(1)</script>'
+    )
+    (tmp_path / "bad.html").write_text(f"<!doctype html><title>x</title>{content}")
+    seen = open_page(str(tmp_path / "bad.html"))
+    assert seen.requests == ["http://127.0.0.1:9/x.png"] and "script" in seen.elements
+    assert any("console" in text or '"error"' in text for text in seen.complaints)
+    assert [width for width, _ in seen.pictures] == [0, 0]
+
+
+def test_the_policy_in_the_page_stops_what_is_left_unescaped(tmp_path):
+    bad = Html("<script>document.title = 'run'</script><img src='http://127.0.0.1:9/x.png'>")
+    (tmp_path / "bad.html").write_bytes(page("kept", "", bad))
+    seen = open_page(str(tmp_path / "bad.html"))
+    assert seen.title == "kept" and len(seen.complaints) >= 2 and PAGE_POLICY.startswith("default-src 'none'")
+
+
+def test_text_is_escaped_wherever_it_stands():
+    assert tag("p", "<b>&", Html("<i>"), title='"<') == '<p title="&quot;&lt;">&lt;b&gt;&amp;<i></p>'
+    assert escaped("a\x00\u202e\ud800b") == "a\\x00\\u202e\\ud800b"
+
+
+def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path, capsys):
+    run = write_experiment(tmp_path)
+    assert made(tmp_path) == 0
+    assert capsys.readouterr().out.startswith(f"{run}/report.html: 0.")
+    text = (run / "report.html").read_text()
+    assert f"launch.evaluate --train_dir {tmp_path} --experiment run --json" in text and "--record 1" in text
+    assert "You find gold." in text and "(no message)" in text
+
+
+def test_a_run_without_a_reward_to_inspect(tmp_path):
+    folder = tmp_path / "run"
+    write_experiment(tmp_path)
+    config = (
+        (folder / "config.json").read_text().replace('"cosine-bow"', '"none"').replace('_coeff": 0.1', '_coeff": 0.0')
+    )
+    (folder / "config.json").write_text(config)
+    assert made(tmp_path) == 0
+    assert "llm_reward_type is none, so there is nothing to inspect" in (folder / "report.html").read_text()
+
+
+def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypatch):
+    monkeypatch.setattr("oni_jax.reporting.report.MAX_RECORDING_BYTES", 5000)
+    folder = write_experiment(tmp_path) / "recordings"
+    folder.mkdir()
+    for name in ("worst1-a.gif", "best1-a.gif", "best1-a.mp4"):
+        (folder / name).write_bytes(b"bytes")
+    (folder / "best2-a.gif").write_bytes(bytes(5001))
+    assert made(tmp_path, "run", "--num_recordings", "2") == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert '<video src="data:video/mp4;base64,Ynl0ZXM="' in text
+    assert "best1-a.gif" not in text and "worst1" not in text
+    assert "best2-a.gif is left out: it is larger than" in text
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (("--experiment", "other"), "other/config.json can't be read"),
+        (("--experiment", "empty"), "holds no rows yet"),
+        (("--evaluation", "/nowhere.json"), "--evaluation /nowhere.json: can't be read"),
+        (("--evaluation", "{folder}/run/config.json"), "is not what launch.evaluate --json writes"),
+        (("--html", "/nowhere/x.html"), "--html /nowhere/x.html: there is no folder /nowhere"),
+        (("--dataset_dir", "/nowhere"), "/nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, words, told):
+    write_experiment(tmp_path)
+    write_experiment(tmp_path, "empty").joinpath("metrics.jsonl").write_text("")
+    assert made(tmp_path, "run", *(word.format(folder=tmp_path) for word in words)) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1

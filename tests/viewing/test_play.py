@@ -1,0 +1,124 @@
+"""What is told beside a game that is played."""
+
+import numpy as np
+import pytest
+
+from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.envs.single_game import SingleGame
+from oni_jax.envs.tasks import TASKS
+from oni_jax.evaluation.agents import RandomAgent
+from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.runtime import StopRequest
+from oni_jax.viewing import play as playing
+from oni_jax.viewing.config import PlayConfig
+from oni_jax.viewing.keys import action_text
+from oni_jax.viewing.labels import Labels
+from oni_jax.viewing.play import ROWS_BELOW, WIDE, message_lines, set_up, view
+from oni_jax.viewing.screen import ROWS
+from oni_jax.viewing.session import Session, label_reward
+from tests.viewing.runs import write_labelled_run
+
+KILL = b"You kill the newt!"
+
+
+class Hands:
+    """A shell in which keys are pressed by a script, one look after another."""
+
+    def __init__(self, *keys: str, size=(ROWS, WIDE)):
+        self._keys, self._size, self.drawn = list(keys), size, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def size(self):
+        return self._size
+
+    def draw(self, rows):
+        self.drawn.append("\n".join(rows))
+
+    def keys(self, timeout_secs):
+        del timeout_secs
+        return [ord(key) for key in self._keys.pop(0)]
+
+
+def test_labels_of_the_store_come_first():
+    labels = Labels(AnnotationConfig(), {KILL: (0,), b"pair": (3, 1, 2)})
+    assert labels.of(b"") is None
+    assert labels.of(KILL) == ("not helpful", "label store", False)
+    assert labels.of(b"pair") == ("better in 3 pairs, worse in 1, 2 ties", "label store", None)
+    judged = Labels(AnnotationConfig(goal="find gold"), {}).of(KILL)
+    assert judged and judged.helpful is False and judged.source == "rule-based judge"
+    judged = Labels(AnnotationConfig(), {}).of(KILL)
+    assert judged and judged.text == "helpful: a monster killed by the player"
+
+
+def test_a_person_at_the_keys():
+    shell = Hands("s", "W", "s", "s", "s", "\x18")
+    session = playing.play(PlayConfig(max_episode_steps=3), lambda: shell, StopRequest())  # type: ignore[arg-type]
+    assert session.step_count == 3 and session.end == "step limit"
+    assert "W is no action" in "".join(shell.drawn) and "the episode is over" in shell.drawn[-1]
+    assert "step limit; of messages" in session.summary()
+
+
+def test_chance_plays_the_evaluations_episode():
+    config = PlayConfig(policy="random", seed=4, episode=70, max_episode_steps=12, steps_per_sec=128.0)
+    shell = Hands(*["."] * 12, "q")
+    session = playing.play(config, lambda: shell, StopRequest())  # type: ignore[arg-type]
+    assert session.step_count == 12
+    agent = RandomAgent(len(TASKS["NetHackScore-v1"].keys), 4)
+    steps, episodes = np.zeros(1, np.int32), np.full(1, 70, np.int32)
+    actions = [int(agent.act(0, np.zeros(1), episodes, steps + i)[0]) for i in range(12)]
+    assert session.action == action_text(TASKS["NetHackScore-v1"].keys[actions[-1]])
+
+
+@pytest.fixture
+def session():
+    labels = Labels(AnnotationConfig(), {})
+    game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
+    yield Session(game, "NetHackScore-v1", 50, labels, label_reward(labels, 3.0))
+    game.close()
+
+
+def test_repeated_messages_are_worth_less(session):
+    record = session.record.copy()
+    record["message"] = np.frombuffer(KILL.ljust(256, b"\0"), np.uint8)
+    for count, worth in ((1, 1.0), (2, 1 / 8), (3, 1 / 27)):
+        session._observe(record)
+        assert session.count == count and session.discounted == pytest.approx(worth)
+    texts = [text.text for text in message_lines(session)]
+    assert "label     helpful: a monster killed by the player" in texts
+    assert "reward    0.03704 = 1 / 3^3" in texts and "total     1.162" in texts
+
+
+@pytest.mark.parametrize("size", [(ROWS, WIDE), (ROWS + ROWS_BELOW, 80), (10, 30)])
+def test_it_fits_its_terminal(session, size):
+    table = set_up(PlayConfig())
+    rows = view(session, table, "the help", *size)
+    assert len(rows) <= size[0]
+    if size[0] >= ROWS:
+        text = "".join(rows)
+        assert all(word in text for word in ("step      0 of 50", "of the message", "reward", "the help"))
+
+
+def test_a_run_tells_labels_and_reward(tmp_path):
+    write_labelled_run(tmp_path / "run", {KILL: 1, b"A rock.": 0}, beta_count_exponent=2.0)
+    table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
+    label = table.labels.of(KILL)
+    assert label and label.source == "label store" and table.reward.count_exponent == 2.0
+    assert table.reward.give(KILL, np.zeros(1)[0]) == 1.0 and table.reward.give(b"A rock.", np.zeros(1)[0]) == 0.0
+    assert table.env.max_episode_steps == 40
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (PlayConfig(root_env="Catch-v0"), "Catch-v0: has no terminal"),
+        (PlayConfig(root_env="NetHack"), "unknown root_env 'NetHack'"),
+        (PlayConfig(experiment="nobody"), "nobody/config.json can't be read"),
+    ],
+)
+def test_what_can_t_be_played(config, message):
+    with pytest.raises(UserError, match=message):
+        set_up(config)

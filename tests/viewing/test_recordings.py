@@ -1,0 +1,101 @@
+"""Recordings of an evaluation: files that show what happened."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from launch import evaluate
+from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.evaluation.episodes import Episode
+from oni_jax.evaluation.results import Evaluation
+from oni_jax.inspection import load_reward
+from oni_jax.runtime import StopRequest
+from oni_jax.viewing import recordings
+from oni_jax.viewing.intrinsic import EpisodeRewards
+from oni_jax.viewing.recordings import shown_steps
+from oni_jax.viewing.ttyrec import Film, read_ttyrec
+from tests.viewing.runs import write_labelled_run
+
+LABELS = {b"You see here a rock.": 0, b"A message": 1, b"Another": 1}
+
+
+@pytest.fixture(scope="module")
+def train_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_labelled_run(folder / "labelled", LABELS)
+    write_labelled_run(folder / "later", LABELS, intrinsic_reward_at="next_obs", beta_count_exponent=1.0)
+    return folder
+
+
+def test_rewards_are_those_of_the_labels(train_dir):
+    rewards = EpisodeRewards(load_reward(str(train_dir / "labelled")), num_at_once=4)
+    messages = [b"", b"A message", b"You see here a rock.", b"A message", b"", b"A message", b"Another"]
+    assert rewards.undiscounted(messages, {}).tolist() == [0, 1, 0, 1, 0, 1]
+    np.testing.assert_allclose(rewards.discounted(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
+    later = EpisodeRewards(load_reward(str(train_dir / "later")), num_at_once=4)
+    np.testing.assert_allclose(later.discounted(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
+
+
+def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    words = ["--train_dir", str(train_dir), "--experiment", "labelled", "--num_workers", "1", "--episodes", "3"]
+    assert evaluate.main([*words, "--record", "1"]) == 0
+    out = capfd.readouterr().out
+    assert "went another way" not in out and "without intrinsic" not in out
+    folder = train_dir / "labelled" / "recordings"
+    names = sorted(path.name for path in folder.iterdir())
+    assert [name.partition("-")[0] for name in names] == ["best1", "best1", "median1", "median1", "worst1", "worst1"]
+    assert all(str(folder / name) in out for name in names)
+    for path in folder.glob("*.gif"):
+        image = Image.open(path)
+        assert image.size[0] > 1000 and 2 <= len(list(ImageSequence.all_frames(image))) <= 41
+    for path in folder.glob("*.ttyrec3.bz2"):
+        film = Film(read_ttyrec(str(path)))
+        assert len(film) >= 40 and b"Agent the Candidate" in film.screen(len(film) - 2).chars.tobytes()
+
+
+def test_long_episodes_are_thinned_out():
+    assert shown_steps(3) == [0, 1, 2, 3]
+    for num_steps in (599, 600, 5000, 100_000):
+        shown = shown_steps(num_steps)
+        assert len(shown) <= 600 and shown[0] == 0 and shown[-1] == num_steps
+        assert len(set(np.diff(shown[:-1]).tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("--experiment", "labelled", "--root_env", "Catch-v0"), "Catch-v0 has no terminal"),
+        (("--experiment", "nobody"), "nobody; say where to with --recordings_dir"),
+        (("--experiment", "labelled", "--record_format", "mp4"), "needs the package imageio-ffmpeg"),
+    ],
+)
+def test_what_can_t_be_recorded_is_told_before_anyone_plays(train_dir, capfd, monkeypatch, words, message):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr("oni_jax.viewing.video.find_spec", lambda name: None)
+    base = ["--train_dir", str(train_dir), "--policy", "random", "--root_env", "NetHackScore-v1", "--record", "1"]
+    assert evaluate.main([*base, *words]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and message in err and err.count("\n") == 1
+
+
+def test_chance_is_recorded_where_it_is_told_to(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(recordings, "MAX_PICTURES", 6)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    folder = tmp_path / "films"
+    words = ["--policy", "random", "--root_env", "NetHackScore-v1", "--episodes", "1", "--max_episode_steps", "20"]
+    assert evaluate.main([*words, "--num_workers", "1", "--record", "2", "--recordings_dir", str(folder)]) == 0
+    (path,) = pathlib.Path(folder).glob("*.gif")
+    assert path.name == "best1-NetHackScore-v1-random-seed1-episode0.gif"
+    assert len(list(ImageSequence.all_frames(Image.open(path)))) <= 6
+
+
+def test_a_stop_request_ends_it(train_dir):
+    stop = StopRequest()
+    stop.reason = "SIGINT"
+    recorder = recordings.Recorder(EvaluationConfig(str(train_dir), "labelled", record=1), stop)
+    episode = Episode(0, {"return": 0.0}, b"", "death")
+    evaluation = Evaluation("x", "labelled", 640, "sample", "NetHackScore-v1", 40, 1, 1, [episode])
+    assert recorder(evaluation) == []
