@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
@@ -19,7 +20,7 @@ from oni_jax.reporting.curves import MIN_SEEDS, SUCCESS, Setting, mean_curve, se
 # Okabe and Ito's, told apart by the colour-blind; when there are more lines, dashes tell them apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
-STYLE: Mapping[str, Any] = {
+STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a name may hold a $
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -111,7 +112,7 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
     if not styles:
         return None
     num_rows = (len(panels) + 1) // 2
-    with matplotlib.rc_context(dict(STYLE)):
+    with matplotlib.rc_context(STYLE):
         width, height = PANEL_INCHES
         figure = Figure(figsize=(2 * width, num_rows * height + 0.9), dpi=DOTS_PER_INCH, layout="constrained")
         figure.suptitle(", ".join(dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)), fontsize=9)
@@ -125,7 +126,7 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
 def image(figure: Figure, suffix: str) -> bytes:
     """The figure as a file: png or pdf. Equal figures give equal bytes."""
     file = io.BytesIO()
-    with matplotlib.rc_context(dict(STYLE)):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(file, format=suffix, metadata={"CreationDate": None} if suffix == "pdf" else None)
     return file.getvalue()
 
@@ -197,7 +198,7 @@ def _draw_legend(figure: Figure, styles: Styles) -> None:
         text = "thick: mean over seeds; thin: each seed"
         if any(len(setting.runs) >= MIN_SEEDS for setting in styles):
             text += "; band: 95 % interval of the mean (Student's t)"
-        legend.set_title(text, prop={"size": 8})
+        legend.set_title(text, prop=FontProperties(size=8))
 
 
 def _entry(setting: Setting) -> str:

@@ -66,8 +66,9 @@ def _write_mp4(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: floa
     picture = next(rest)
     height, width = picture.shape
     partial = f"{path}.partial.mp4"
+    rate: Any = pictures_per_sec  # takes a fraction too
     writer: Any = imageio_ffmpeg.write_frames(
-        partial, (width, height), fps=pictures_per_sec, codec=CODEC, macro_block_size=2, output_params=["-crf", "18"]
+        partial, (width, height), fps=rate, codec=CODEC, macro_block_size=2, output_params=["-crf", "18"]
     )
     try:
         writer.send(None)

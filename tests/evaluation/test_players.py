@@ -3,6 +3,7 @@
 import pytest
 
 from oni_jax.config import EnvConfig, UserError
+from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.players import chosen_checkpoints, evaluated_task, load_player, recorded_returns
 from tests.evaluation.runs import CATCH, write_returns, write_run
@@ -43,6 +44,7 @@ def test_the_parameters_are_those_of_the_checkpoint(train_dir):
     for step in (None, *STEPS):
         player = load_player(config(train_dir), "catch", step, EnvConfig("Catch-v0"))
         assert player.env_steps == step or (step is None and player.env_steps == 960)
+        assert isinstance(player.agent, PolicyAgent)
         kernels[step] = player.agent._params["params"]["logits"]["kernel"].tolist()
     assert kernels[None] == kernels[960] != kernels[640] != kernels[320]
 

@@ -143,11 +143,11 @@ def test_a_request_to_stop_leaves_what_is_finished():
     class Impatient(RandomAgent):
         num_calls = 0
 
-        def act(self, *arguments):
+        def act(self, unit, records, episodes, steps):
             self.num_calls += 1
             if self.num_calls == 30:  # four units: the eighth step of some
                 stop.reason = "SIGINT"
-            return super().act(*arguments)
+            return super().act(unit, records, episodes, steps)
 
     spec = env_spec(CATCH_ENV)
     make_env = functools.partial(make_vector_env, CATCH_ENV, seed=evaluation_seed(1))

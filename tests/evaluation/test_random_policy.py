@@ -39,7 +39,9 @@ def compare(root_env: str, num_episodes: int, max_episode_steps: int, num_worker
 
     rng = np.random.default_rng(11)
     choices = iter(lambda: int(rng.integers(len(plain.keys))), None)
-    own = [plain.play(*rng.integers(2**62, size=2).tolist(), choices) for _ in range(num_episodes)]
+    own = [
+        plain.play(int(core), int(display), choices) for core, display in rng.integers(2**62, size=(num_episodes, 2))
+    ]
     plain.close()
     for name in own[0]:
         theirs, ours = (np.array([x[name] for x in rows], float) for rows in (own, [e.stats for e in episodes]))

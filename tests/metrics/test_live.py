@@ -80,8 +80,12 @@ def test_pairs_are_below_each_other_where_it_is_narrow():
     for lines in ("> You kill the newt!\n  It is dark.", "  It is dark.\n> You kill the newt!"):
         assert lines in text
     assert "= It is dark.\n= It is dark here." in text and "? It is dark.\n? \\x1b[2J" in text
-    low = shown({**ROW, "answers": PAIRS}, 40, height=24).splitlines()
-    assert low[-2:] == ["? It is dark.", "? \\x1b[2J"]  # none is cut in half
+    seen = set()
+    for height in range(20, 34):
+        low = shown({**ROW, "answers": PAIRS}, 40, height=height).splitlines()
+        headings = [i for i, line in enumerate(low) if line.startswith("answers")]
+        seen.add(len(low) - 1 - headings[0] if headings else 0)
+    assert {0, 2, 4} <= seen <= {0, 2, 4, 6, 8}  # none is cut in half
 
 
 def test_a_row_may_lack_anything():
