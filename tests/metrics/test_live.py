@@ -85,7 +85,7 @@ def test_pairs_are_below_each_other_where_it_is_narrow():
         low = shown({**ROW, "answers": PAIRS}, 40, height=height).splitlines()
         headings = [i for i, line in enumerate(low) if line.startswith("answers")]
         seen.add(len(low) - 1 - headings[0] if headings else 0)
-    assert {0, 2, 4} <= seen <= {0, 2, 4, 6, 8}  # none is cut in half
+    assert {2, 4} <= seen <= {0, 2, 4, 6, 8}  # none is cut in half
 
 
 def test_a_row_may_lack_anything():
