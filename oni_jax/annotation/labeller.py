@@ -4,6 +4,7 @@ The rule for each kind of failure is written in `failures`.
 """
 
 import asyncio
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -107,6 +108,8 @@ class Labeller:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._commit()
+        if self._answered:
+            print(f"{len(self._answered):,} labels are lost: {self._store_problem}", file=sys.stderr, flush=True)
 
     def stats(self) -> dict[str, float | str]:
         """Counts since the start; `state`: ok, retrying, waiting for server, ...; `problem`: more of it, in a line."""

@@ -240,11 +240,12 @@ class FullDisk:
         self._store.put_many(*args)
 
 
-def test_full_disk_hands_nothing_out_and_asks_no_more(store):
+def test_full_disk_hands_nothing_out_and_asks_no_more(store, capsys):
     config = dataclasses.replace(CONFIG, llm_max_in_flight=1)
     stuck = run(labels, FullDisk(store, 10**6), config=config, wait_secs=0.5)
     assert not stuck.annotations and "label store" in stuck.stats["state"]
     assert len(flat(stuck.asked)) < 20
+    assert capsys.readouterr().err == f"{len(flat(stuck.asked))} labels are lost: disk full\n"
     outcome = run(labels, FullDisk(store, 3), config=config)
     assert outcome.messages == all_messages(20) and outcome.stats["state"] == "ok"
     assert outcome.stats["failures/label_store"] == 3 and len(flat(outcome.asked)) == 20
