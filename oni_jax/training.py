@@ -24,7 +24,7 @@ from oni_jax.learner.update import TrainState
 from oni_jax.lockstep import Lockstep
 from oni_jax.metrics import RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
-from oni_jax.runtime import Every, StopRequest, Worker
+from oni_jax.runtime import Every, StopRequest, Worker, return_memory
 
 LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
 
@@ -136,6 +136,7 @@ class Training:
                 stop.save_due = False
                 steps_saved = progress.env_steps
                 self._save()
+                return_memory()
 
     def _print_notes(self) -> None:
         """What the environments say of how they run, each text once."""
