@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TextIO
+from typing import IO
 
 from rich.console import Console
 
@@ -14,7 +14,7 @@ from oni_jax.metrics.rows import Row
 class Progress:
     """Plain lines, one a row."""
 
-    def __init__(self, run: RunConfig, stream: TextIO):
+    def __init__(self, run: RunConfig, stream: IO[str]):
         self._run = run
         self._stream = stream
 
@@ -27,9 +27,9 @@ class Progress:
         pass
 
 
-def build_progress(run: RunConfig, stream: TextIO | None = None) -> Progress:
+def build_progress(run: RunConfig, stream: IO[str] | None = None) -> Progress:
     """The live view where `stream` (stdout when None) is a terminal that can draw one, else plain lines."""
-    out: TextIO = sys.stdout if stream is None else stream
+    out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
         from oni_jax.metrics.live import LiveProgress
