@@ -162,5 +162,6 @@ def _config_lines(width: int) -> Iterator[str]:
         yield textwrap.fill(f"{env}, its reward x {coefficient:g}", width)
         for (name, config), task in zip(configs.items(), tasks):
             if task == (env, coefficient):
-                reward = config.reward
-                yield f"  {name:<{size}}  {reward.llm_reward_type} x {reward.llm_reward_coeff:g}"
+                reward, scale = config.reward, config.learner.reward_scale
+                scaled = f", reward_scale {scale:g}" if scale != 1 else ""
+                yield f"  {name:<{size}}  {reward.llm_reward_type} x {reward.llm_reward_coeff:g}{scaled}"

@@ -51,8 +51,8 @@ def test_steps_may_stand_still_within_a_start(tmp_path):
 
 
 def test_a_start_may_take_longer_than_the_one_before(tmp_path):
-    found = run(tmp_path / "a", [row(20, 5.0), row(10, 6.0), row(30, 9.0)])
-    assert found.env_steps.tolist() == [10, 30] and np.allclose(found.hours * 3600, [6, 9])
+    found = run(tmp_path / "a", [row(10, 5.0), row(20, 8.0), row(15, 9.0), row(30, 12.0)])
+    assert found.env_steps.tolist() == [10, 15, 30] and np.allclose(found.hours * 3600, [5, 14, 17])
 
 
 def test_the_newest_value_is_not_smoothed(tmp_path):
