@@ -3,13 +3,14 @@
 import ctypes
 import os
 import platform
+import select
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -193,7 +194,9 @@ def _leave_if_stuck(came: int, ended: threading.Event) -> None:
         while num_interrupts < 2 and (number := numbers.read(1)):
             num_interrupts += number[0] == signal.SIGINT
         if num_interrupts == 2 and not ended.wait(LEAVE_SECS):
-            print(LEFT_AT_ONCE, file=sys.stderr, flush=True)
+            with suppress(OSError):  # past sys.stderr, whose lock may be held, and without waiting for a terminal
+                if select.select([], [2], [], 0)[1]:
+                    os.write(2, f"{LEFT_AT_ONCE}\n".encode())
             os._exit(130)
 
 

@@ -86,10 +86,10 @@ class Training:
         print(f"{games}, learning on {jax.default_backend()}; compiling takes a while at the first start", flush=True)
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
+        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)  # before the clock: W&B takes long
         self._started = time.monotonic()
         self._gauges.start(self.progress.env_steps, self.progress.updates)
         at_rest = False  # what fails may leave acting in the middle of a step
-        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
         with closing(self.compilations), closing(sinks), closing(build_progress(self._config.run)) as view:
             try:
                 if not self._lockstep:

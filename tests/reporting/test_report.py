@@ -29,6 +29,7 @@ def player(name: str) -> dict[str, object]:
     }
     return {
         "player": name,
+        "policy": "greedy",
         "root_env": "NetHackScore-v1",
         "seed": 1,
         "max_episode_steps": 5000,
@@ -79,7 +80,8 @@ def test_a_browser_shows_it_without_a_network(tmp_path):
     assert seen.pictures[-1] == (640, 240)
     assert "script" not in seen.elements
     assert seen.width <= 800  # what is wider scrolls by itself
-    for text in (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%"):
+    says = (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%")
+    for text in (*says, "policy greedy", "the same 1 episodes; PARTIAL: short episodes"):
         assert text in seen.text
     assert "--goal" in seen.text and "jaxlib" in seen.text
     assert seen.title == f"{NAME}, Catch-v0"
