@@ -1,5 +1,6 @@
 """A person's terminal is left as it was found."""
 
+import os
 import sys
 import termios
 
@@ -16,6 +17,8 @@ def terminal(monkeypatch):
         monkeypatch.setattr(sys, "stdin", file)
         monkeypatch.setattr(sys, "stdout", file)
         yield own
+    os.close(own.theirs)
+    os.close(own._ours)
 
 
 def test_what_fails_on_the_way_in_is_undone(terminal, monkeypatch):
