@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None).
 
     Returns:
-        The exit code: 0 done, 2 bad input or nothing finished (one line on stderr), 130 interrupted.
+        The exit code: 0 done, 1 a process that played was lost, 2 bad input or nothing finished (one line on stderr),
+        130 interrupted.
     """
     return run_program("evaluate", argv, Evaluate(), check_evaluate, _run)
 
