@@ -120,12 +120,13 @@ def _message_table(rows: Sequence[InspectedMessage], inspection: Inspection) -> 
 
 
 def _recordings(config: ReportConfig) -> Iterator[Html]:
-    """The first of the folder `recordings`, by name: best, median, worst."""
+    """The first of the folder `recordings`, by name: best, median, worst; the run's own before others'."""
     found: dict[str, str] = {}  # without its suffix -> path; an MP4 takes the place of its GIF
     for suffix in reversed(MEDIA_TYPES):
         for path in glob.glob(f"{glob.escape(config.folder)}/recordings/*{suffix}"):
             found[path.removesuffix(suffix)] = path
-    paths = sorted(found.values())
+    own = f"-{config.experiment.replace('/', '_')}-"  # see viewing.recordings.file_stem
+    paths = sorted(found.values(), key=lambda path: (own not in os.path.basename(path), path))
     if not paths:
         yield _note(f"None: {config.evaluating('--record', '1')} makes one.")
     for path in paths[: config.num_recordings]:

@@ -145,6 +145,16 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
     assert "best2-a.gif is left out: it is larger than" in text
 
 
+def test_the_run_s_own_recordings_come_before_others(tmp_path):
+    folder = write_experiment(tmp_path) / "recordings"
+    folder.mkdir()
+    for name in ("best1-NetHackScore-v1-random-seed1-episode0.gif", "worst1-run-NetHackScore-v1-sample-640.gif"):
+        (folder / name).write_bytes(b"bytes")
+    assert made(tmp_path) == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "worst1-run" in text and "-random-" not in text
+
+
 @pytest.mark.parametrize(
     "words, told",
     [
