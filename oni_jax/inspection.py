@@ -75,12 +75,8 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     """The reward of a checkpoint, with the labels that the run has by now; env_steps None: of the newest readable one.
 
     Raises:
-<<<<<<< HEAD
-        UserError: there is no such run, no checkpoint that can be read, or no reward but the environment's.
-=======
-        NoRewardError: there is no reward but the environment's.
-        UserError: there is no such run or checkpoint.
->>>>>>> 265b1059e9640bfa280255c6f790bea854ef16e1
+        NoRewardError: there is no reward but the environment\'s.
+        UserError: there is no such run, or no checkpoint that can be read.
     """
     config = read_settings(folder)
     spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
