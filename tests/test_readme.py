@@ -69,7 +69,8 @@ def test_what_it_names_exists():
     forms = {"flag-name", "flag_name", "nox"}
     accepted = {"algo", "env", "device", "help", "config"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
-    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "reward", "resumes"}
+    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "reward"}
+    of_other_programs |= {"resumes", "longest_secs", "seed", "hypothesis-profile"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
         assert name in offered or refused_flags.find_refusal(name), name
 
