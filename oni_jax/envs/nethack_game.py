@@ -130,7 +130,8 @@ class NetHackGame:
         for _ in range(MAX_OPENING_PRESSES):
             if self._program_state[3]:  # in the move loop
                 break
-            self._engine.step(SPACE)
+            # The first turn may ask for a name: of a scroll that turns to dust where the hero stands.
+            self._engine.step(ESCAPE if self._internal[IN_LINE_INPUT] else SPACE)
         else:
             raise RuntimeError(f"NetHack did not begin within {MAX_OPENING_PRESSES} key presses")
         self.kill_count = 0

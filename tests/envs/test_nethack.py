@@ -231,6 +231,15 @@ def test_a_game_that_asks_without_end_raises(monkeypatch):
     env.close()
 
 
+def test_a_game_that_opens_with_a_question_starts():
+    """The hero stands on a scroll that turns to dust when picked up, and is asked what to call it."""
+    env = NetHackVectorEnv(TASK, 1, lambda *_: (3440655168540529677, 1684844190883426603), 0, 60)
+    out = step_output(env)
+    env.reset(out)
+    assert env.num_restarts == 0 and out.records["is_first"].all()
+    env.close()
+
+
 def test_games_that_never_start_are_the_process_s_failure(monkeypatch):
     def start(game, core_seed, display_seed):
         raise RuntimeError("no start")

@@ -54,7 +54,7 @@ class PlainGame:
         self.done = False
         self.read(self.game.reset())
         while not self.state[3]:
-            self.press(SPACE)
+            self.press(ESCAPE if self.internal[2] else SPACE)
         self.returned, self.steps, self.kills, self.paid, self.seen = 0.0, 0, 0, False, {}
         status = RUNNING
         while status == RUNNING:
