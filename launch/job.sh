@@ -1,0 +1,115 @@
+# Sourced by local.sh and the scripts in slurm/: an LLM server, training against it, and how both end.
+# The environment may say otherwise:
+PYTHON=${PYTHON:-.venv/bin/python}
+id=${SLURM_JOB_ID:-}
+export MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct}
+export PORT=${PORT:-$((id ? 10000 + id % 20000 : 9001))} # jobs that share a node do not share a port
+SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-prefix-caching'}
+SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
+NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training share out
+
+server= host= trainer= asked= code=0
+
+# Ahead of the time limit comes USR1, to the script alone; srun hands it on. Training saves and ends.
+trap 'say "USR1: training saves and ends"; hand_on USR1' USR1
+# TERM (scancel, preemption, the limit itself) comes to every process: training has had its own, to srun it means KILL.
+trap 'say "TERM is passed over"; asked=${asked:-TERM}' TERM
+
+say() { echo "$(date +%H:%M:%S) $*"; }
+
+alive() { kill -0 -- "$1" 2> /dev/null; }
+
+# hand_on SIGNAL: to training; remembers that it came.
+hand_on() {
+    asked=$1
+    [ -z "$trainer" ] || kill -s "$1" "$trainer" 2> /dev/null
+}
+
+# Shares out this machine's GPUs: the first for the server, the others for training.
+split_gpus() {
+    local all=${CUDA_VISIBLE_DEVICES-$(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | paste -sd,)}
+    server_gpus=$(cut -d, -f"-$NUM_SERVER_GPUS" <<< "$all")
+    train_gpus=$(cut -d, -s -f"$((NUM_SERVER_GPUS + 1))-" <<< "$all")
+    [ -z "$all" ] || [ -n "$train_gpus" ] || { say "no GPU is left for training: of $all the server takes all"; exit 2; }
+}
+
+# start_server HOST WORDS...: runs $SERVER_COMMAND behind WORDS, and waits as long as it lives until it answers at HOST.
+start_server() {
+    host=$1
+    if answers; then
+        say "something else answers at $host:$PORT; choose another PORT"
+        exit 1
+    fi
+    say "LLM server on $host, port $PORT: $SERVER_COMMAND (its output: $SERVER_LOG)"
+    setsid "${@:2}" bash -c "$SERVER_COMMAND" < /dev/null &> "$SERVER_LOG" &
+    server=$!
+    trap end_server EXIT
+    until answers; do
+        [ -z "$asked" ] || return
+        alive "$server" || { explain_end "before it answered"; exit 1; }
+        sleep 1
+    done
+    say "the LLM server answers"
+}
+
+# Any answer counts, be it that a key is missing, but for those from 500 on, such as "still loading".
+answers() {
+    [[ $(curl --silent --noproxy '*' --max-time 10 --output /dev/null --write-out '%{http_code}' \
+        "http://$host:$PORT/v1/models") == [234]?? ]]
+}
+
+# explain_end WHEN: why the server has ended.
+explain_end() {
+    wait "$server"
+    local status=$?
+    ((status > 128)) && status="signal $(kill -l "$status")" || status="exit code $status"
+    say "the LLM server on $host ended $1 ($status); the end of $SERVER_LOG:"
+    tail -n 20 "$SERVER_LOG"
+}
+
+# Ends the server and all that it has started: a process group of its own.
+end_server() {
+    [ -n "$server" ] || return
+    kill -TERM -- "-$server" 2> /dev/null
+    for _ in {1..100}; do
+        alive "-$server" || return
+        sleep 0.1
+    done
+    kill -KILL -- "-$server" 2> /dev/null
+}
+
+# train WORDS... -- FLAGS...: trains, behind WORDS, until it ends or the server does. Leaves the exit code in $code.
+train() {
+    local words=() flags=() lost= seed=${SLURM_ARRAY_TASK_ID:-}
+    while [ "$1" != -- ]; do
+        words+=("$1")
+        shift
+    done
+    [ -z "$server" ] || flags=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
+    flags+=("${@:2}")
+    [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${SLURM_JOB_NAME}_seed$seed")
+    [ -z "$asked" ] || return
+    "${words[@]}" "$PYTHON" -m launch.train "${flags[@]}" &
+    trainer=$!
+    while alive "$trainer"; do
+        if [ -n "$server" ] && [ -z "$lost$asked" ] && ! alive "$server"; then
+            lost=yes
+            explain_end "before training, which now saves and ends"
+            kill -USR1 "$trainer"
+        fi
+        sleep 1
+    done
+    wait "$trainer"
+    code=$?
+    [ -z "$lost" ] || code=1
+}
+
+# Ends a job with training's exit code, or puts it back into the queue, which ends the script at once.
+finish() {
+    if [ "$asked" = USR1 ] && [[ $code == 0 || $code == 138 ]]; then # 138: by USR1, before training could listen
+        end_server
+        say "back into the queue"
+        scontrol requeue "$SLURM_JOB_ID" || code=1
+    fi
+    exit "$code"
+}

@@ -1,0 +1,152 @@
+"""launch/local.sh and the scripts of launch/slurm, with stand-ins for what they call; tests/slurm has the real Slurm."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from tests.launch.stand_ins import GOES_ON, LAUNCH, Scripts
+
+SCRIPTS = [path.relative_to(LAUNCH).as_posix() for path in sorted(LAUNCH.rglob("*.s*")) if path.suffix != ".py"]
+NODE, BESIDE, ALONE, LOCAL = (
+    "slurm/train_with_server.sbatch", "slurm/train_beside_server.sbatch", "slurm/train.sbatch", "local.sh",
+)  # fmt: skip
+WITH_SERVER = [NODE, BESIDE, LOCAL]
+WORDS = "-m launch.train --llm_server_addr {} --llm_model m --seed 3"
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    with contextlib.closing(Scripts(tmp_path)) as scripts:
+        yield scripts
+
+
+def ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_bash_reads_it(script):
+    subprocess.run(["bash", "-n", LAUNCH / script], check=True)
+
+
+@pytest.mark.parametrize(
+    "script, words, gpus",
+    [
+        (NODE, WORDS.format("node0:10007"), "4,5 4,5"),  # Slurm shows each step its own
+        (BESIDE, WORDS.format("127.0.0.1:10007"), "4 5"),
+        (LOCAL, WORDS.format("127.0.0.1:9001"), "4 5"),
+        (ALONE, "-m launch.train --seed 3", " 4,5"),
+    ],
+)
+def test_trains_against_the_server_and_ends_with_its_code(scripts, script, words, gpus):
+    assert scripts.start(script, "exit 5").wait(30) == 5
+    assert scripts.read("trained").strip() == words
+    served = scripts.read("served").split()
+    assert f"{served[1] if served else ''} {scripts.read('gpus').strip()}" == gpus
+    assert not scripts.read("scontrol.log")
+    if served:
+        assert ended(int(scripts.read("serving")))
+
+
+@pytest.mark.parametrize("script", [NODE, BESIDE, ALONE])
+def test_usr1_saves_and_goes_back_into_the_queue(scripts, script):
+    process = scripts.start(script)
+    scripts.wait_for("trained")
+    os.kill(process.pid, signal.SIGUSR1)
+    assert process.wait(30) == 0
+    assert scripts.read("trained").splitlines()[-1] == "saved"
+    assert scripts.read("scontrol.log") == "requeue 7\n"
+    assert script == ALONE or ended(int(scripts.read("serving")))
+
+
+def test_usr1_before_the_server_answers(scripts):
+    process = scripts.start(NODE, SERVER_COMMAND="echo > started; sleep 60")
+    scripts.wait_for("output")
+    scripts.wait_for("started")
+    os.kill(process.pid, signal.SIGUSR1)
+    assert process.wait(30) == 0
+    assert scripts.read("scontrol.log") == "requeue 7\n" and not scripts.read("trained")
+
+
+def test_failing_training_does_not_go_back_into_the_queue(scripts):
+    process = scripts.start(ALONE, f"trap 'exit 2' USR1; {GOES_ON}")
+    scripts.wait_for("trained")
+    os.kill(process.pid, signal.SIGUSR1)
+    assert process.wait(30) == 2
+    assert not scripts.read("scontrol.log")
+
+
+def test_a_job_passes_over_term(scripts):
+    process = scripts.start(NODE, "sleep 2; exit 6")
+    scripts.wait_for("trained")
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 6
+    assert "TERM is passed over" in scripts.read("output") and not scripts.read("scontrol.log")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_local_saves_and_leaves_nothing(scripts, number):
+    process = scripts.start(LOCAL, SERVER_COMMAND="sleep 61 & serve")
+    scripts.wait_for("trained")
+    os.kill(process.pid, number)
+    assert process.wait(30) == 0
+    assert scripts.read("trained").splitlines()[-1] == "saved"
+    with pytest.raises(ProcessLookupError):  # what the server had started, too
+        os.killpg(os.getpgid(process.pid) if psutil.pid_exists(process.pid) else process.pid, 0)
+    left = [found for found in psutil.process_iter() if str(scripts.folder) in cwd(found)]
+    assert not left
+
+
+def cwd(process: psutil.Process) -> str:
+    try:
+        return process.cwd()
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.parametrize("script", WITH_SERVER)
+def test_says_why_the_server_ended(scripts, script):
+    assert scripts.start(script, SERVER_COMMAND="echo no such model; exit 3").wait(30) == 1
+    output = scripts.read("output")
+    assert "ended before it answered (exit code 3)" in output and "no such model\n" in output
+    assert not scripts.read("trained")
+
+
+@pytest.mark.parametrize("script", WITH_SERVER)
+def test_a_server_that_ends_later_ends_training(scripts, script):
+    process = scripts.start(script)
+    scripts.wait_for("trained")
+    os.kill(int(scripts.read("serving")), signal.SIGKILL)
+    assert process.wait(30) == 1
+    assert scripts.read("trained").splitlines()[-1] == "saved"
+    assert "ended before training, which now saves and ends (signal KILL)" in scripts.read("output")
+    assert not scripts.read("scontrol.log")
+
+
+def test_a_port_in_use(scripts):
+    (scripts.folder / "serving").write_text(f"{scripts.start(ALONE).pid}")
+    assert scripts.start(LOCAL).wait(30) == 1
+    assert "something else answers at 127.0.0.1:9001; choose another PORT" in scripts.read("output")
+
+
+def test_one_gpu_is_too_few(scripts):
+    assert scripts.start(LOCAL, CUDA_VISIBLE_DEVICES="0").wait(30) == 2
+    assert "no GPU is left for training: of 0 the server takes all" in scripts.read("output")
+
+
+def test_an_array_has_a_folder_a_seed(scripts):
+    assert scripts.start(ALONE, "exit 0", "--lr", "1", SLURM_ARRAY_TASK_ID="4").wait(30) == 0
+    assert scripts.read("trained").strip() == "-m launch.train --lr 1 --seed 4 --experiment score_seed4"
+
+
+def test_any_answer_but_a_failure_counts(scripts):
+    curl = scripts.folder / "bin" / "curl"
+    curl.write_text("#!/bin/bash\n[ -e serving ] || { echo 000; exit; }\n[ -e twice ] && echo 401 || echo 503 | tee twice\n")
+    start = time.monotonic()
+    assert scripts.start(LOCAL, "exit 0").wait(30) == 0
+    assert time.monotonic() - start > 1 and scripts.read("trained")
