@@ -87,9 +87,12 @@ def _check(training: Sequence[str], program: Submission) -> None:
         raise UserError(f"--server {server.server}: starts a server, and --llm_server_addr names one; leave one out")
     if server.server == "none" and server.server_command:
         raise UserError("--server_command: say where it runs, --server node or beside")
-    for word in shlex.split(job.sbatch):
-        if not word.startswith("--"):
-            raise UserError(f"--sbatch: {word!r} is no option; write --name=value")
+    try:
+        wrong = [word for word in shlex.split(job.sbatch) if not word.startswith("--")]
+    except ValueError as error:
+        raise UserError(f"--sbatch {job.sbatch}: {error}") from None
+    if wrong:
+        raise UserError(f"--sbatch: {wrong[0]!r} is no option; write --name=value")
 
 
 def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int:
@@ -157,7 +160,7 @@ def _variables(server: ServerConfig, config: Config) -> dict[str, str]:
 def _with_options(header: str, options: Sequence[str]) -> str:
     """A component's #SBATCH lines, with options in the place of those of the same name, or behind them."""
     lines = {_name(line.removeprefix("#SBATCH ")): line for line in header.splitlines(True)}
-    return "".join({**lines, **{_name(option): f"#SBATCH {option}\n" for option in options}}.values())
+    return "".join({**lines, **{_name(option): f"#SBATCH {shlex.quote(option)}\n" for option in options}}.values())
 
 
 def _name(option: str) -> str:

@@ -21,6 +21,7 @@ exit $code""",
     "scontrol": 'if [ $1 = show ]; then echo node0; echo node1; else echo "$@" >> scontrol.log; fi',
     "curl": "[ -e serving ] && echo 200 || echo 000",
     "serve": 'echo $$ > serving; echo "$MODEL $CUDA_VISIBLE_DEVICES" > served; exec sleep 60',
+    "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' own pauses
     # As training does: saves on USR1 and on TERM.
     "python": """echo "$CUDA_VISIBLE_DEVICES" > gpus
 echo "$@" > trained; trap "echo saved >> trained; exit 0" USR1 TERM; eval "$BEHAVIOUR" """,

@@ -2,11 +2,15 @@
 
 import os
 import pathlib
+import pwd
 import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from typing import IO
+
+from oni_jax.runtime import die_with_parent
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
 NUM_NODES, CPUS, GPUS = 3, 4, 2  # of each node, none of them real
@@ -66,11 +70,11 @@ class Cluster:
         places |= {"log-file": self.folder / "munged.log", "seed-file": self.folder / "munged.seed"}
         try:
             self._start("munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in places.items()))
-            self._wait("munged", munge_socket.exists)
+            self.wait("munged", munge_socket.exists)
             self._start("slurmctld", "-D", "-c")
             for node in self.nodes:
                 self._start("slurmd", "-D", "-N", node)
-            self._wait("Slurm", lambda: self.run("sinfo", "--noheader", "--format=%T %D") == f"idle {NUM_NODES}\n")
+            self.wait("Slurm", self._is_idle)
         except BaseException:
             self.__exit__()
             raise
@@ -106,19 +110,24 @@ class Cluster:
 
     def wait_for_end(self, job: str, timeout_secs: float = 600.0) -> dict[str, str]:
         """The state in which it ended; a job that was requeued has not."""
-        self._wait(f"job {job}", lambda: self.state(job)["JobState"] in ENDED, timeout_secs)
+        self.wait(f"job {job}", lambda: self.state(job)["JobState"] in ENDED, timeout_secs)
         return self.state(job)
 
-    def _start(self, *words: str) -> None:
-        daemon = subprocess.Popen(words, env=self.environment, stdout=self._log, stderr=self._log)
-        self._daemons.append(daemon)
-
-    def _wait(self, what: str, condition, timeout_secs: float = 60.0) -> None:
+    def wait(self, what: str, condition: Callable[[], object], timeout_secs: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_secs
         while not condition():
             assert all(daemon.poll() is None for daemon in self._daemons), self._told(f"{what}: a daemon ended")
             assert time.monotonic() < deadline, self._told(f"{what}: waited too long")
             time.sleep(0.2)
+
+    def _start(self, *words: str) -> None:
+        daemon = subprocess.Popen(
+            words, env=self.environment, stdout=self._log, stderr=self._log, preexec_fn=die_with_parent
+        )
+        self._daemons.append(daemon)
+
+    def _is_idle(self) -> bool:
+        return self.run("sinfo", "--noheader", "--format=%T %D", may_fail=True) == f"idle {NUM_NODES}\n"
 
     def _told(self, what: str) -> str:
         return f"{what}\n{(self.folder / 'daemons.log').read_text(errors='replace')[-3000:]}"
@@ -127,7 +136,7 @@ class Cluster:
         first = _free_ports(NUM_NODES + 1)
         text = CONFIG.format(
             host=socket.gethostname().partition(".")[0],
-            user=os.environ.get("USER", "root"),
+            user=pwd.getpwuid(os.getuid()).pw_name,
             folder=self.folder,
             controller=first,
             first=first + 1,

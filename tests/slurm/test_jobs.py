@@ -1,0 +1,146 @@
+"""Jobs of launch.submit, and launch/slurm/train.sbatch by hand, on a real Slurm."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from benchmarks.launched import rows
+from tests.processes import RETRIEVAL, SMALL, summary
+from tests.slurm.cluster import Cluster
+
+pytestmark = pytest.mark.slurm
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NETHACK = [*SMALL, *RETRIEVAL, "--num_workers=1", "--device=cpu"]
+CATCH = (
+    "--root_env=Catch-v0 --llm_reward_type=none --encoder_custom=mlp_encoder --num_workers=1 --num_envs_per_worker=4 "
+    "--batch_size=256 --hidden_size=32 --log_every_sec=1 --device=cpu"
+).split()
+JUDGE = f"{shlex.quote(sys.executable)} -m launch.judge --port $PORT"
+
+
+class Jobs:
+    """Jobs that are submitted from a folder, in which they run."""
+
+    def __init__(self, cluster: Cluster, folder: pathlib.Path):
+        self.cluster, self.folder = cluster, folder
+        self.environment = {**cluster.environment, "PYTHONPATH": str(ROOT), "LAUNCH": str(ROOT / "launch")}
+
+    def run(self, *words: str, **environment: str) -> str:
+        """Runs what submits a job; the job's number."""
+        environment = {**self.environment, **environment}
+        done = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"\d+", done.stdout.splitlines()[-1])[-1]
+
+    def submit(self, job: str, *training: str) -> str:
+        small = ["--cpus_per_node=1", "--server_cpus=1", "--gpus_per_node=1", "--time=30"]
+        return self.run(sys.executable, "-m", "launch.submit", *small, *shlex.split(job), "--", *training)
+
+    def output(self, job: str) -> str:
+        path = self.folder / f"slurm-{job}.out"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_output(self, job: str, text: str, times: int = 1) -> None:
+        self.cluster.wait(f"{text!r} of job {job}", lambda: self.output(job).count(text) >= times, 600)
+
+    def wait_for_rows(self, job: str, experiment: str, num: int) -> None:
+        folder = self.folder / "train_dir" / experiment
+        self.cluster.wait(f"rows of job {job}", lambda: len(rows(folder)) >= num, 600)
+
+
+@pytest.fixture
+def jobs(cluster, tmp_path):
+    return Jobs(cluster, tmp_path)
+
+
+def test_server_on_another_node_requeue_and_resume(cluster, jobs):
+    training = [*NETHACK, "--experiment=score", "--train_for_env_steps=8000"]
+    job = jobs.submit(f"--server=node --server_command={shlex.quote(f'{JUDGE} --host $SLURMD_NODENAME')}", *training)
+    jobs.wait_for_rows(job, "score", 2)
+    components = cluster.run("squeue", "--noheader", "--format=%N", "--jobs", job).split()
+    assert len(components) == len(set(components)) == 2
+    cluster.run("scancel", "--batch", "--signal=USR1", job)
+    jobs.wait_for_output(job, "resumed at ")
+    state = cluster.wait_for_end(job)
+    assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), jobs.output(job)
+    output = jobs.output(job)
+    assert output.count("the LLM server answers") == 2 and "SIGUSR1: saving and leaving" in output
+    resumed_at = int(re.findall(r"resumed at ([\d,]+)", output)[0].replace(",", ""))
+    folder = jobs.folder / "train_dir" / "score"
+    assert 256 <= resumed_at < 8000 <= summary(folder)["env_steps"]
+    assert json.loads((folder / "config.json").read_text())["annotation"]["llm_server_addr"].startswith("127.0.0.")
+    assert rows(folder)[-1]["labels/held"] > 0
+
+
+def test_the_limit_itself_requeues(cluster, jobs):
+    job = jobs.submit("--time=2 --save_secs=80", *CATCH, "--experiment=limited")
+    jobs.wait_for_output(job, "back into the queue")
+    jobs.wait_for_output(job, "4 games", times=2)
+    assert cluster.state(job)["Restarts"] == "1"
+    cluster.run("scancel", job)
+    cluster.wait_for_end(job)
+    assert "resumed at " in jobs.output(job)
+
+
+def test_a_run_a_seed(cluster, jobs):
+    job = jobs.submit("--seeds=3,5", *CATCH, "--experiment=many", "--train_for_env_steps=2000")
+    for seed in (3, 5):
+        assert cluster.wait_for_end(f"{job}_{seed}")["JobState"] == "COMPLETED"
+        folder = jobs.folder / "train_dir" / f"many_seed{seed}"
+        assert json.loads((folder / "config.json").read_text())["run"]["seed"] == seed
+        assert summary(folder)["env_steps"] >= 2000
+    assert len(os.listdir(jobs.folder / "train_dir")) == 2
+
+
+def test_a_server_that_never_answers(cluster, jobs):
+    job = jobs.submit("--server=node --server_command='echo no such model; exit 3'", *NETHACK)
+    state = cluster.wait_for_end(job)
+    assert (state["JobState"], state["ExitCode"]) == ("FAILED", "1:0")
+    output = jobs.output(job)
+    assert "ended before it answered (exit code 3)" in output and "no such model\n" in output
+    assert not (jobs.folder / "train_dir").exists()
+
+
+def test_a_server_that_dies_beside_training(cluster, jobs):
+    tells_gpus = f"echo GPUs $CUDA_VISIBLE_DEVICES; echo $$ > server_pid; exec {JUDGE}"
+    job = jobs.submit(f"--server=beside --server_command={shlex.quote(tells_gpus)}", *NETHACK, "--experiment=beside")
+    jobs.wait_for_rows(job, "beside", 1)
+    server, training = (jobs.folder / "server_pid").read_text(), "--experiment=beside"
+    gpus = {
+        found.environ().get("CUDA_VISIBLE_DEVICES")
+        for found in psutil.process_iter()
+        if training in found.cmdline() and found.cmdline()[1:3] == ["-m", "launch.train"]
+    }
+    assert gpus == {"1"}
+    os.kill(int(server), signal.SIGKILL)
+    state = cluster.wait_for_end(job)
+    assert (state["JobState"], state["ExitCode"], state["Restarts"]) == ("FAILED", "1:0", "0")
+    output = jobs.output(job)
+    assert "ended before training, which now saves and ends (signal KILL)" in output and "GPUs 0\n" in output
+    assert "SIGUSR1: saving and leaving" in output
+
+
+def test_a_process_a_node(cluster, jobs):
+    """With a stand-in for Python, which tells its place; the second process fails, and the others end with it."""
+    python = jobs.folder / "python"
+    python.write_text(
+        "#!/bin/bash\necho process $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME, GPUs $CUDA_VISIBLE_DEVICES\n"
+        "[ $SLURM_PROCID = 1 ] && { sleep 2; exit 7; }\nsleep 600\n"
+    )
+    python.chmod(0o755)
+    options = ["--parsable", "--nodes=3", "--cpus-per-task=2", "--gres=gpu:2"]
+    job = jobs.run("sbatch", *options, str(ROOT / "launch/slurm/train.sbatch"), "--seed=1", PYTHON=str(python))
+    assert cluster.wait_for_end(job, 60)["JobState"] == "FAILED"
+    told = [line for line in jobs.output(job).splitlines() if line.startswith("process")]
+    assert sorted(told) == [
+        f"process {number} of 3 on {node}, GPUs 0,1" for number, node in enumerate(cluster.nodes)
+    ], jobs.output(job)
