@@ -8,22 +8,18 @@ SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-pr
 SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
 NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training share out
 
-server= host= trainer= asked= code=0
+server= host= code=0
+asked= # a signal that training is to get
+over= # whether the job is being ended
 
 # Ahead of the time limit comes USR1, to the script alone; srun hands it on. Training saves and ends.
-trap 'say "USR1: training saves and ends"; hand_on USR1' USR1
+trap 'say "USR1: training saves and ends"; asked=USR1' USR1
 # TERM (scancel, preemption, the limit itself) comes to every process: training has had its own, to srun it means KILL.
-trap 'say "TERM is passed over"; asked=${asked:-TERM}' TERM
+trap 'say "TERM is passed over"; over=yes' TERM
 
 say() { echo "$(date +%H:%M:%S) $*"; }
 
 alive() { kill -0 -- "$1" 2> /dev/null; }
-
-# hand_on SIGNAL: to training; remembers that it came.
-hand_on() {
-    asked=$1
-    [ -z "$trainer" ] || kill -s "$1" "$trainer" 2> /dev/null
-}
 
 # Shares out this machine's GPUs: the first for the server, the others for training.
 split_gpus() {
@@ -45,7 +41,7 @@ start_server() {
     server=$!
     trap end_server EXIT
     until answers; do
-        [ -z "$asked" ] || return
+        [ -z "$asked$over" ] || return
         alive "$server" || { explain_end "before it answered"; exit 1; }
         sleep 1
     done
@@ -80,7 +76,7 @@ end_server() {
 
 # train WORDS... -- FLAGS...: trains, behind WORDS, until it ends or the server does. Leaves the exit code in $code.
 train() {
-    local words=() flags=() lost= seed=${SLURM_ARRAY_TASK_ID:-}
+    local words=() flags=() trainer lost= told= seed=${SLURM_ARRAY_TASK_ID:-}
     while [ "$1" != -- ]; do
         words+=("$1")
         shift
@@ -88,14 +84,17 @@ train() {
     [ -z "$server" ] || flags=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
     flags+=("${@:2}")
     [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${SLURM_JOB_NAME}_seed$seed")
-    [ -z "$asked" ] || return
+    [ -z "$asked$over" ] || return
     "${words[@]}" "$PYTHON" -m launch.train "${flags[@]}" &
     trainer=$!
     while alive "$trainer"; do
-        if [ -n "$server" ] && [ -z "$lost$asked" ] && ! alive "$server"; then
-            lost=yes
+        if [ -n "$server" ] && [ -z "$lost$asked$over" ] && ! alive "$server"; then
             explain_end "before training, which now saves and ends"
-            kill -USR1 "$trainer"
+            lost=yes asked=USR1
+        fi
+        if [ "$asked" != "$told" ]; then
+            told=$asked
+            kill -s "$told" "$trainer"
         fi
         sleep 1
     done

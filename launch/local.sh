@@ -1,10 +1,10 @@
 #!/bin/bash
 # An LLM server on one GPU and training on the others of this machine.
 #   SERVER_COMMAND='vllm serve "$MODEL" --port "$PORT"' launch/local.sh --llm_reward_type online_cls ...
-# CUDA_VISIBLE_DEVICES (0,1 when it isn't set) says which GPUs: the server's is the first. Ctrl-C, TERM and USR1 have
-# training save; then both end. The settings and what they are when left out: job.sh.
+# Of the GPUs (CUDA_VISIBLE_DEVICES, or all) the server's is the first. Ctrl-C, TERM and USR1 have training save; then
+# both end. The other settings, and what they are when left out: job.sh.
 source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
-trap 'hand_on TERM' INT TERM HUP
+trap asked=TERM INT TERM HUP
 
 split_gpus
 start_server 127.0.0.1 env CUDA_VISIBLE_DEVICES="$server_gpus"

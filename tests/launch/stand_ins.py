@@ -10,21 +10,22 @@ import time
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
 COMMANDS = {
     # Runs a step in a process group of its own, all of which gets USR1. TERM kills it, as from the real one.
-    "srun": """while [[ $1 == --* ]]; do echo "$1" >> srun.log; shift; done
+    "srun": """came= step=; while [[ $1 == --* ]]; do echo "$1" >> srun.log; shift; done
+trap 'came=yes; kill -USR1 -- "-$step"' USR1
+trap 'kill -KILL -- "-$step"' TERM
 setsid "$@" & step=$!
 echo $step >> groups
-trap "kill -USR1 -- -$step" USR1
-trap "kill -KILL -- -$step" TERM
-wait $step; code=$?
-while kill -0 $step 2> /dev/null; do wait $step; code=$?; done
-exit $code""",
+[ -z "$came" ] || kill -USR1 -- "-$step"
+while kill -0 $step 2> /dev/null; do wait $step; done
+wait $step""",
     "scontrol": 'if [ $1 = show ]; then echo node0; echo node1; else echo "$@" >> scontrol.log; fi',
     "curl": "[ -e serving ] && echo 200 || echo 000",
     "serve": 'echo $$ > serving; echo "$MODEL $CUDA_VISIBLE_DEVICES" > served; exec sleep 60',
     "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' own pauses
     # As training does: saves on USR1 and on TERM.
     "python": """echo "$CUDA_VISIBLE_DEVICES" > gpus
-echo "$@" > trained; trap "echo saved >> trained; exit 0" USR1 TERM; eval "$BEHAVIOUR" """,
+trap "echo saved >> trained; exit 0" USR1 TERM
+echo "$@" > trained; eval "$BEHAVIOUR" """,
 }
 GOES_ON = "while true; do sleep 0.1; done"  # what training does
 

@@ -73,8 +73,8 @@ def test_usr1_before_the_server_answers(scripts):
 
 
 def test_failing_training_does_not_go_back_into_the_queue(scripts):
-    process = scripts.start(ALONE, f"trap 'exit 2' USR1; {GOES_ON}")
-    scripts.wait_for("trained")
+    process = scripts.start(ALONE, f"trap 'exit 2' USR1; echo > ready; {GOES_ON}")
+    scripts.wait_for("ready")
     os.kill(process.pid, signal.SIGUSR1)
     assert process.wait(30) == 2
     assert not scripts.read("scontrol.log")

@@ -49,8 +49,8 @@ class Jobs:
         path = self.folder / f"slurm-{job}.out"
         return path.read_text() if path.exists() else ""
 
-    def wait_for_output(self, job: str, text: str, times: int = 1) -> None:
-        self.cluster.wait(f"{text!r} of job {job}", lambda: self.output(job).count(text) >= times, 600)
+    def wait_for_output(self, job: str, text: str) -> None:
+        self.cluster.wait(f"{text!r} of job {job}", lambda: text in self.output(job), 600)
 
     def wait_for_rows(self, job: str, experiment: str, num: int) -> None:
         folder = self.folder / "train_dir" / experiment
@@ -63,7 +63,7 @@ def jobs(cluster, tmp_path):
 
 
 def test_server_on_another_node_requeue_and_resume(cluster, jobs):
-    training = [*NETHACK, "--experiment=score", "--train_for_env_steps=8000"]
+    training = [*NETHACK, "--experiment=score", "--train_for_env_steps=3000"]
     job = jobs.submit(f"--server=node --server_command={shlex.quote(f'{JUDGE} --host $SLURMD_NODENAME')}", *training)
     jobs.wait_for_rows(job, "score", 2)
     components = cluster.run("squeue", "--noheader", "--format=%N", "--jobs", job).split()
@@ -76,19 +76,17 @@ def test_server_on_another_node_requeue_and_resume(cluster, jobs):
     assert output.count("the LLM server answers") == 2 and "SIGUSR1: saving and leaving" in output
     resumed_at = int(re.findall(r"resumed at ([\d,]+)", output)[0].replace(",", ""))
     folder = jobs.folder / "train_dir" / "score"
-    assert 256 <= resumed_at < 8000 <= summary(folder)["env_steps"]
+    assert 256 <= resumed_at < 3000 <= summary(folder)["env_steps"]
     assert json.loads((folder / "config.json").read_text())["annotation"]["llm_server_addr"].startswith("127.0.0.")
-    assert rows(folder)[-1]["labels/held"] > 0
+    assert rows(folder)[-1]["labels_held"] > 0
 
 
 def test_the_limit_itself_requeues(cluster, jobs):
     job = jobs.submit("--time=2 --save_secs=80", *CATCH, "--experiment=limited")
-    jobs.wait_for_output(job, "back into the queue")
-    jobs.wait_for_output(job, "4 games", times=2)
-    assert cluster.state(job)["Restarts"] == "1"
+    jobs.wait_for_output(job, "resumed at ")
+    assert int(cluster.state(job)["Restarts"]) >= 1 and "back into the queue" in jobs.output(job)
     cluster.run("scancel", job)
     cluster.wait_for_end(job)
-    assert "resumed at " in jobs.output(job)
 
 
 def test_a_run_a_seed(cluster, jobs):
