@@ -98,11 +98,11 @@ def _check(training: Sequence[str], program: Submission) -> None:
 def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int:
     del stop
     text = job_script(program, training)
+    if not program.job.dry_run and not shutil.which("sbatch"):
+        raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
     print(text, flush=True)
     if program.job.dry_run:
         return 0
-    if not shutil.which("sbatch"):
-        raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
     done = subprocess.run(["sbatch"], input=text, text=True, capture_output=True)
     if done.returncode:
         raise UserError(f"sbatch refused the job: {done.stderr}")
@@ -128,16 +128,15 @@ def _options(program: Submission, name: str) -> list[list[str]]:
     job, server = program.job, program.server
     whole = [f"--job-name={name}", f"--signal=B:USR1@{job.save_secs}"]
     whole += [f"--array={job.seeds}"] if job.seeds else []
-    each = [f"--time={job.time}", *shlex.split(job.sbatch)]
+    cpus, gpus = job.cpus_per_node, job.gpus_per_node
     if server.server == "node":
-        return [
-            [*whole, *each, *_share(1, server.server_cpus, server.server_gpus)],
-            [*each, *_share(job.nodes, job.cpus_per_node, job.gpus_per_node)],
-        ]
-    beside = server.server == "beside"
-    cpus = job.cpus_per_node + beside * server.server_cpus
-    gpus = job.gpus_per_node + beside * server.server_gpus
-    return [[*whole, *each, *_share(job.nodes, cpus, gpus)]]
+        parts = [_share(1, server.server_cpus, server.server_gpus), _share(job.nodes, cpus, gpus)]
+    elif server.server == "beside":
+        parts = [_share(1, cpus + server.server_cpus, gpus + server.server_gpus)]
+    else:
+        parts = [_share(job.nodes, cpus, gpus)]
+    parts[0] = whole + parts[0]
+    return [[*part, f"--time={job.time}", *shlex.split(job.sbatch)] for part in parts]
 
 
 def _share(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:

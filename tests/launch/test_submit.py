@@ -65,6 +65,12 @@ def test_without_gpus(capsys):
     assert "#SBATCH --gres=none" in shown(capsys, "--gpus_per_node=0")
 
 
+def test_other_options_come_last(capsys):
+    lines = shown(capsys, "--sbatch", "--gres=gpu:h200:2 --comment='two words'")
+    assert {"#SBATCH --gres=gpu:h200:2", "#SBATCH '--comment=two words'"} < set(lines)
+    assert "#SBATCH --gres=gpu:1" not in lines
+
+
 def test_shows_and_submits_the_same(sbatch, capsys):
     assert submit.main(["--time=1:00:00", "--", *TRAINING]) == 0
     text = capsys.readouterr().out
@@ -100,7 +106,8 @@ def test_bad_input_is_one_line(sbatch, capsys, words, training, told):
 def test_without_sbatch(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert submit.main(["--", *TRAINING]) == 2
-    assert capsys.readouterr().err.startswith("error: sbatch is not on this machine")
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: sbatch is not on this machine") and not printed.out
 
 
 def test_what_sbatch_refuses(sbatch, capsys):
