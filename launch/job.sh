@@ -103,9 +103,13 @@ train() {
     [ -z "$lost" ] || code=1
 }
 
-# Ends a job with training's exit code, or puts it back into the queue, which ends the script at once.
+# Ends a job with training's exit code, or puts it back into the queue, which ends the script at once. 138: training was
+# ended by USR1 before it could listen. Preempted with a grace time it has had TERM, saved and ended as if it was done.
 finish() {
-    if [ "$asked" = USR1 ] && [[ $code == 0 || $code == 138 ]]; then # 138: by USR1, before training could listen
+    local again=
+    [ "$asked" = USR1 ] && [[ $code == 0 || $code == 138 ]] && again=yes
+    [ "$code" = 0 ] && scontrol show job "$SLURM_JOB_ID" | grep --quiet ' PreemptTime=[0-9]' && again=yes
+    if [ -n "$again" ]; then
         end_server
         say "back into the queue"
         scontrol requeue "$SLURM_JOB_ID" || code=1

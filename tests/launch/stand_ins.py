@@ -18,7 +18,11 @@ echo $step >> groups
 [ -z "$came" ] || kill -USR1 -- "-$step"
 while kill -0 $step 2> /dev/null; do wait $step; done
 wait $step""",
-    "scontrol": 'if [ $1 = show ]; then echo node0; echo node1; else echo "$@" >> scontrol.log; fi',
+    "scontrol": """case "$1 $2" in
+"show hostnames") echo node0; echo node1;;
+"show job") echo "JobId=$3 PreemptTime=${PREEMPTED:-None}";;
+*) echo "$@" >> scontrol.log;;
+esac""",
     "curl": "[ -e serving ] && echo 200 || echo 000",
     "serve": 'echo $$ > serving; echo "$MODEL $CUDA_VISIBLE_DEVICES" > served; exec sleep 60',
     "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' own pauses

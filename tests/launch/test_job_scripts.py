@@ -80,6 +80,12 @@ def test_failing_training_does_not_go_back_into_the_queue(scripts):
     assert not scripts.read("scontrol.log")
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_preempted_job_goes_back_into_the_queue_when_training_has_saved(scripts, code):
+    assert scripts.start(ALONE, f"exit {code}", PREEMPTED="2026-11-22T01:01:39").wait(30) == code
+    assert scripts.read("scontrol.log") == ("" if code else "requeue 7\n")
+
+
 def test_a_job_passes_over_term(scripts):
     process = scripts.start(NODE, "sleep 2; exit 6")
     scripts.wait_for("trained")

@@ -43,7 +43,10 @@ SlurmdTimeout=30
 GresTypes=gpu
 NodeName=127.0.0.[1-{num_nodes}] NodeHostname={host} NodeAddr=127.0.0.[1-{num_nodes}] Port=[{first}-{last}] \
 CPUs={cpus} Gres=gpu:{gpus}
-PartitionName=all Nodes=ALL Default=YES
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=all Nodes=ALL Default=YES PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL PriorityTier=2
 """
 
 
@@ -127,7 +130,9 @@ class Cluster:
         self._daemons.append(daemon)
 
     def _is_idle(self) -> bool:
-        return self.run("sinfo", "--noheader", "--format=%T %D", may_fail=True) == f"idle {NUM_NODES}\n"
+        return (
+            self.run("sinfo", "--noheader", "--partition=all", "--format=%T %D", may_fail=True) == f"idle {NUM_NODES}\n"
+        )
 
     def _told(self, what: str) -> str:
         return f"{what}\n{(self.folder / 'daemons.log').read_text(errors='replace')[-3000:]}"

@@ -127,18 +127,36 @@ def test_a_server_that_dies_beside_training(cluster, jobs):
     assert "SIGUSR1: saving and leaving" in output
 
 
+def stand_in(jobs: Jobs, behaviour: str) -> str:
+    """For Python: tells its place."""
+    path = jobs.folder / "python"
+    place = "process $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME, GPUs $CUDA_VISIBLE_DEVICES"
+    path.write_text(f"#!/bin/bash\necho {place}\n{behaviour}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def test_a_process_a_node(cluster, jobs):
-    """With a stand-in for Python, which tells its place; the second process fails, and the others end with it."""
-    python = jobs.folder / "python"
-    python.write_text(
-        "#!/bin/bash\necho process $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME, GPUs $CUDA_VISIBLE_DEVICES\n"
-        "[ $SLURM_PROCID = 1 ] && { sleep 2; exit 7; }\nsleep 600\n"
-    )
-    python.chmod(0o755)
+    """The second fails, and the others end with it."""
+    python = stand_in(jobs, "[ $SLURM_PROCID = 1 ] && { sleep 2; exit 7; }; sleep 600")
     options = ["--parsable", "--nodes=3", "--cpus-per-task=2", "--gres=gpu:2"]
-    job = jobs.run("sbatch", *options, str(ROOT / "launch/slurm/train.sbatch"), "--seed=1", PYTHON=str(python))
-    assert cluster.wait_for_end(job, 60)["JobState"] == "FAILED"
+    job = jobs.run("sbatch", *options, str(ROOT / "launch/slurm/train.sbatch"), "--seed=1", PYTHON=python)
+    assert cluster.wait_for_end(job)["JobState"] == "FAILED"
     told = [line for line in jobs.output(job).splitlines() if line.startswith("process")]
     assert sorted(told) == [
         f"process {number} of 3 on {node}, GPUs 0,1" for number, node in enumerate(cluster.nodes)
     ], jobs.output(job)
+
+
+def test_a_preempted_job_saves_and_goes_on(cluster, jobs):
+    behaviour = "trap 'echo saved; exit 0' TERM; echo ready; while true; do sleep 0.1; done"
+    options = ["--parsable", "--nodes=3", "--cpus-per-task=4", "--gres=none"]
+    script = str(ROOT / "launch/slurm/train.sbatch")
+    job = jobs.run("sbatch", *options, script, "--seed=1", PYTHON=stand_in(jobs, behaviour))
+    cluster.wait("three processes", lambda: jobs.output(job).count("ready") == 3)
+    urgent = jobs.run("sbatch", *options, "--partition=urgent", "--ntasks-per-node=1", "--wrap=sleep 1")
+    assert cluster.wait_for_end(urgent)["JobState"] == "COMPLETED"
+    cluster.wait("three more", lambda: jobs.output(job).count("ready") == 6)
+    assert cluster.state(job)["Restarts"] == "1" and jobs.output(job).count("saved") == 3
+    cluster.run("scancel", job)
+    cluster.wait_for_end(job)
