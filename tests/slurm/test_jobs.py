@@ -62,9 +62,13 @@ def jobs(cluster, tmp_path):
     return Jobs(cluster, tmp_path)
 
 
-def test_server_on_another_node_requeue_and_resume(cluster, jobs):
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_server_on_another_node_requeue_and_resume(cluster, jobs, num_nodes):
+    if num_nodes > 1:
+        pytest.importorskip("oni_jax.distributed")
+    server = f"{JUDGE} --host $SLURMD_NODENAME"
     training = [*NETHACK, "--experiment=score", "--train_for_env_steps=3000"]
-    job = jobs.submit(f"--server=node --server_command={shlex.quote(f'{JUDGE} --host $SLURMD_NODENAME')}", *training)
+    job = jobs.submit(f"--nodes={num_nodes} --server=node --server_command={shlex.quote(server)}", *training)
     jobs.wait_for_rows(job, "score", 2)
     components = cluster.run("squeue", "--noheader", "--format=%N", "--jobs", job).split()
     assert len(components) == len(set(components)) == 2
