@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.programs import programs
+from oni_jax.files import keep_printing
 
 USAGE = "python -m launch.PROGRAM --help tells its flags; python -m launch completion bash (or zsh) completes them"
 
@@ -11,6 +12,8 @@ USAGE = "python -m launch.PROGRAM --help tells its flags; python -m launch compl
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 2 for words that it does not know."""
     words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        keep_printing()
     if words and words[0] == "completion":
         from launch.completion import SHELLS, script
 

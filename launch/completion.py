@@ -7,7 +7,8 @@ import io
 from launch.help import FOR_SHELLS
 from launch.programs import programs
 
-# Both ask `_oni_jax_words PROGRAM BEFORE WORD`, which prints what may stand in the place of WORD.
+# Both ask `_oni_jax_words PROGRAM BEFORE WORD`, which prints what may stand in the place of WORD. A command line about
+# none of the programs is left to what completed `python` before.
 BASH = r"""
 _oni_jax() {
     local i program= word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
@@ -17,8 +18,18 @@ _oni_jax() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in launch.*) program=${COMP_WORDS[i]#launch.} ;; esac
     done
+    if [[ -z $program && ! ( $before == -m && ( $word == launch* || -f launch/programs.py ) ) ]]; then
+        if [[ -n $_oni_jax_before ]]; then "$_oni_jax_before" "$@"; fi
+        return
+    fi
     COMPREPLY=($(compgen -W "$(_oni_jax_words "$program" "$before" "$word")" -- "$word"))
 }
+for _oni_jax_loader in _comp_load _completion_loader; do  # of the package bash-completion
+    if declare -F "$_oni_jax_loader" > /dev/null; then "$_oni_jax_loader" python; break; fi
+done
+if [[ $(complete -p python 2> /dev/null) =~ -F\ ([^\ ]+) && ${BASH_REMATCH[1]} != _oni_jax ]]; then
+    _oni_jax_before=${BASH_REMATCH[1]}
+fi
 complete -o default -F _oni_jax python python3 oni-train oni-judge
 """
 ZSH = r"""
@@ -29,25 +40,31 @@ _oni_jax() {
     for part in ${words[2,CURRENT-1]}; do
         case $part in launch.*) program=${part#launch.} ;; esac
     done
+    if [[ -z $program && ! ( $before == -m && ( $PREFIX == launch* || -f launch/programs.py ) ) ]]; then
+        ${_oni_jax_before:-_files} "$@"
+        return
+    fi
     if [[ $PREFIX == -*=* ]]; then before=${PREFIX%%=*}; compset -P "*="; fi
     found=(${=$(_oni_jax_words "$program" "$before" "$PREFIX")})
     if (( $#found )); then compadd -a found; else _files; fi
 }
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+[[ ${_comps[python]} == _oni_jax ]] || _oni_jax_before=${_comps[python]}
 compdef _oni_jax python python3 oni-train oni-judge
 """
 SHELLS = {"bash": BASH, "zsh": ZSH}
 
 
 def script(shell: str) -> str:
-    """A script for this shell to read at its start, as by `eval "$(python -m launch completion bash)"`."""
+    """A script for this shell to read at its start, from a file: it then works in every folder."""
     values, flags = [], []
     for name in programs():
         known = program_words(name)
         values += [f'        "{name} {flag}") echo {" ".join(rest)}; return ;;' for flag, *rest in known if rest]
         flags.append(f'        "{name} -"*) echo {" ".join(flag for flag, *_ in known)} ;;')
     lines = [
-        f'# For ~/.{shell}rc: eval "$(python -m launch completion {shell})"',
+        f"# Keep this as a file: python -m launch completion {shell} > ~/.oni_jax.{shell}",
+        f"# and have ~/.{shell}rc read it, behind what completes python otherwise: . ~/.oni_jax.{shell}",
         "_oni_jax_words() {",
         '    case "$2" in -m) echo ' + " ".join(f"launch.{name}" for name in programs()) + "; return ;; esac",
         '    case "$1 $2" in',

@@ -8,30 +8,34 @@ from launch.program import run_program
 from oni_jax.evaluation.config import Evaluate, check_evaluate
 from oni_jax.runtime import StopRequest
 
-DETERMINISTIC = "--xla_gpu_deterministic_ops=true"  # else XLA may choose other algorithms in another process
+
+def make_deterministic() -> None:
+    """Before JAX is imported: else XLA may choose other algorithms in another process."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None).
 
     Returns:
-        The exit code: 0 done, 2 bad input or nothing finished (one line on stderr), 130 interrupted.
+        The exit code: 0 done, 1 a process that played was lost, 2 bad input or nothing finished (one line on stderr),
+        130 interrupted.
     """
     return run_program("evaluate", argv, Evaluate(), check_evaluate, _run)
 
 
 def _run(program: Evaluate, stop: StopRequest) -> int:
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
+    make_deterministic()
     from oni_jax.evaluation.program import evaluate  # brings JAX, which takes seconds: mistakes are told before
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
-    record = None
+    recorder = None
     if program.evaluation.record:
         from oni_jax.viewing.recordings import Recorder
 
-        record = Recorder(program.evaluation, stop)
-    return evaluate(program.evaluation, stop, record)
+        recorder = Recorder(program.evaluation, stop)
+    return evaluate(program.evaluation, stop, recorder)
 
 
 if __name__ == "__main__":

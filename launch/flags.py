@@ -89,7 +89,8 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
         else:
             define[field.type](field.name, default, text, flag_values=values)
     if isinstance(defaults, Config):
-        flags.DEFINE_string("config", "", "Named settings.", flag_values=values)
+        text = "Named settings (--help configs), or a run's config.json; other flags override it."
+        flags.DEFINE_string("config", "", text, flag_values=values)
     flags.DEFINE_enum("algo", "APPO", ["APPO"], "The only algorithm.", flag_values=values)
     flags.DEFINE_enum(
         "env", "nle_fixed_eat_action", ["nle_fixed_eat_action"], "The task is root_env's.", flag_values=values

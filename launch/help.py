@@ -2,12 +2,12 @@
 
 import dataclasses
 import difflib
-import os
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from absl.flags import Flag
 
 from launch import flags, named_configs, programs
 from oni_jax.config import Config, UserError, settings
@@ -16,8 +16,6 @@ _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS, FOR_SHELLS = "all", "configs", "words"
 FEW = 30  # flags, which need no overview
 FORMS = "(--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"
-NO_EFFECT = "Accepted, and without effect: --algo APPO, --env nle_fixed_eat_action, --device gpu (cpu has one)."
-ABOUT_CONFIG = "--config ('')  Named settings (--help configs), or a run's config.json; other flags go before them."
 
 
 def wants_help(argv: Sequence[str]) -> bool:
@@ -32,14 +30,6 @@ def asked_topic(argv: Sequence[str]) -> str:
     return argv[index].partition("=")[2] or ("" if behind.startswith("-") else behind)
 
 
-def show(text: str) -> None:
-    """Prints it, to whoever reads on: `--help | head` does not."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # Python would complain once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def help_text(name: str, defaults: Any, topic: str = "") -> str:
     """Help of the program launch.<name>, whose settings are `defaults`, for the terminal's width.
 
@@ -48,6 +38,7 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     """
     width = min(120, shutil.get_terminal_size().columns)
     fields = [field for field, _ in settings(defaults)]
+    others = _other_flags(defaults)
     sections = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
     flag = topic.lstrip("-").replace("-", "_")
     flag = flags.aliases(defaults).get(flag, flag)
@@ -59,9 +50,11 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
         return "\n".join(_section(sections[topic], width))
     if flag in (field.name for field in fields):
         return "\n".join(_filled(_describe(field), width) for field in fields if field.name == flag)
+    if flag in others:
+        return _filled(_describe_other(others[flag]), width)
     if topic and topic != ALL:
         known = [*sections, *([CONFIGS] if isinstance(defaults, Config) else []), ALL]
-        near = difflib.get_close_matches(flag, [field.name for field in fields], 1)
+        near = difflib.get_close_matches(flag, [*(field.name for field in fields), *others], 1)
         hint = f"; did you mean --help {near[0]}?" if near else ""
         raise UserError(f"--help {topic}: no such topic or flag; topics: {', '.join(known)}{hint}")
     positional = flags.positional(defaults)
@@ -85,8 +78,8 @@ def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
     for field, _ in settings(defaults):
         values = ("true", "false") if field.type is bool else field.metadata["choices"]
         yield f"--{field.name}", known.get(field.name, values)
-    if isinstance(defaults, Config):
-        yield "--config", named_configs.names()
+    for name, flag in _other_flags(defaults).items():
+        yield f"--{name}", named_configs.names() if name == "config" else getattr(flag.parser, "enum_values", ())
     topics = [field.name for field in dataclasses.fields(defaults)]
     yield "--help", [*topics, ALL, *([CONFIGS] if isinstance(defaults, Config) else [])]
 
@@ -108,6 +101,8 @@ def _overview(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[s
         yield ""
         yield f"{CONFIGS}: Named settings of the paper, for --config."
         yield f"  --config NAME, with a name that --help {CONFIGS} lists"
+    yield ""
+    yield textwrap.fill(f"Also: {' '.join(f'--{name}' for name in _other_flags(defaults))}", width)
 
 
 def _everything(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[str]:
@@ -115,9 +110,16 @@ def _everything(defaults: Any, sections: dict[str, Any], width: int) -> Iterator
         yield ""
         yield from _section(section, width)
     yield ""
-    if isinstance(defaults, Config):
-        yield _filled(ABOUT_CONFIG, width)
-    yield textwrap.fill(NO_EFFECT, width)
+    yield "Also"
+    for flag in _other_flags(defaults).values():
+        yield _filled(_describe_other(flag), width)
+
+
+def _other_flags(defaults: Any) -> dict[str, Flag]:
+    """Those that are no settings."""
+    values = flags.define_flags(defaults)
+    own = {field.name for field, _ in settings(defaults)}
+    return {name: values[name] for name in values if name not in own}
 
 
 def _section(section: Any, width: int) -> Iterator[str]:
@@ -141,10 +143,14 @@ def _describe(field: dataclasses.Field) -> str:
     return f"--{field.name} ({default})  {field.metadata['help']}{choices}{other_names}"
 
 
+def _describe_other(flag: Flag) -> str:
+    return f"--{flag.name} ({flag.default or repr('')})  {flag.help}"
+
+
 def _config_lines(width: int) -> Iterator[str]:
     """Every named config and what it sets."""
     yield from textwrap.wrap(
-        "Settings for --config: a task of the paper and a method. Other flags go before them, such as --experiment "
+        "Settings for --config: a task of the paper and a method. Other flags override them, such as --experiment "
         "and --seed. Which coefficients are published: launch/configs/README.md.",
         width,
     )
@@ -156,5 +162,6 @@ def _config_lines(width: int) -> Iterator[str]:
         yield textwrap.fill(f"{env}, its reward x {coefficient:g}", width)
         for (name, config), task in zip(configs.items(), tasks):
             if task == (env, coefficient):
-                reward = config.reward
-                yield f"  {name:<{size}}  {reward.llm_reward_type} x {reward.llm_reward_coeff:g}"
+                reward, scale = config.reward, config.learner.reward_scale
+                scaled = f", reward_scale {scale:g}" if scale != 1 else ""
+                yield f"  {name:<{size}}  {reward.llm_reward_type} x {reward.llm_reward_coeff:g}{scaled}"

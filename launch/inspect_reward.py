@@ -13,12 +13,12 @@ from launch.program import run_program
 from oni_jax.annotation.prompts import escape
 from oni_jax.config import UserError, check_values, setting
 from oni_jax.runtime import StopRequest
+from oni_jax.types import NO_MESSAGE
 
 if TYPE_CHECKING:  # it brings JAX, which takes seconds
     from oni_jax.inspection import InspectedMessage, Inspection
 
 NARROW = 72  # columns; on a narrower terminal a message has lines of its own
-EMPTY = "(no message)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _table(rows: Sequence["InspectedMessage"], inspection: "Inspection", width: 
         cells.append([f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *("" if x is None else str(x) for x in known)])
     sizes = [max(map(len, column)) for column in zip(*cells)]
     lines = []
-    for line, message in zip(cells, ["message", *(escape(row.message) or EMPTY for row in rows)]):
+    for line, message in zip(cells, ["message", *(escape(row.message) or NO_MESSAGE for row in rows)]):
         numbers = " ".join(cell.rjust(size) for cell, size in zip(line, sizes))
         if width >= NARROW:
             lines += _wrapped(message, width, f"{numbers}  ", " " * (len(numbers) + 2))

@@ -1,10 +1,9 @@
 """Plays a task in the terminal: a person, chance or a run's policy, with the LLM's label of every message."""
 
-import os
 import sys
 from collections.abc import Sequence
 
-from launch.evaluate import DETERMINISTIC
+from launch.evaluate import make_deterministic
 from launch.program import run_program
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing.config import HUMAN, Play, check_play
@@ -25,7 +24,7 @@ def _run(program: Play, stop: StopRequest) -> int:
 
     check_terminal("play", SIZES)
     if program.play.experiment or program.play.policy != HUMAN:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()  # as an evaluation
+        make_deterministic()
         from oni_jax.system import keep_compiled_code  # brings JAX
 
         keep_compiled_code()

@@ -12,7 +12,7 @@ from oni_jax.runtime import StopRequest
 
 @dataclasses.dataclass(frozen=True)
 class PlotConfig:
-    """Which runs, and where the files go. Runs that differ only in their seeds share a line."""
+    """Which runs, and where the files go. Runs that differ only in their seeds and machines share a line."""
 
     experiments: str = setting(
         "", "Names of runs in train_dir, or their folders, which may be going on.", positional=True
@@ -42,13 +42,19 @@ def _check(program: Plot) -> None:
 def _run(program: Plot, stop: StopRequest) -> int:
     del stop
     from oni_jax.reporting.curves import group_runs, read_run
-    from oni_jax.reporting.plots import write_figures  # brings matplotlib, which takes a second
+    from oni_jax.reporting.plots import DRAWN, write_figures  # brings matplotlib, which takes a second
 
     config = program.plot
-    folders = [_folder(config, name) for name in _names(config)]
-    settings = group_runs([read_run(folder, name) for folder, name in zip(folders, _short(_names(config)))])
+    by_place: dict[str, str] = {}  # each run once, by whichever of its names comes first
+    for name in _names(config):
+        by_place.setdefault(os.path.realpath(_folder(config, name)), name)
+    names = list(by_place.values())
+    folders = [_folder(config, name) for name in names]
+    settings = group_runs([read_run(folder, name, DRAWN) for folder, name in zip(folders, _short(names))])
     for own in settings:
-        print(f"{own.label}: {', '.join(f'{run.name} (seed {run.config.run.seed})' for run in own.runs)}")
+        seeds = [run.config.run.seed for run in own.runs]
+        repeated = "" if len(set(seeds)) == len(seeds) else "; some have the same seed"
+        print(f"{own.label}: {', '.join(f'{run.name} (seed {run.config.run.seed})' for run in own.runs)}{repeated}")
     written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"))
     if missing:
         print(f"not drawn, for no run has data for it: {', '.join(missing)}")

@@ -36,7 +36,7 @@ def run_program(
     stop = StopRequest()
     try:
         if help.wants_help(words):
-            help.show(help.help_text(name, defaults, help.asked_topic(words)))
+            print(help.help_text(name, defaults, help.asked_topic(words)))
             return 0
         with stop.installed():
             config = flags.parse(words, defaults)

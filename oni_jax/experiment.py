@@ -49,7 +49,7 @@ def read_settings(folder: str) -> Config:
         check_values(config)  # others may have written it
         return config
     except OSError as error:
-        raise UserError(f"--experiment: {path} can't be read ({error.strerror}); name a training run") from None
+        raise UserError(f"{path} can't be read ({error.strerror}); name a training run") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 

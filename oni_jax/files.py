@@ -58,11 +58,15 @@ def reserve(path: str | os.PathLike, num_bytes: int) -> None:
 
 
 def keep_printing() -> None:
-    """From now on, what is printed into a file on a full disk is lost; it would be an error, wherever it is printed."""
+    """From now on, what can't be printed is lost; it would be an error, wherever it is printed.
+
+    As into a file on a full disk, a pipe that nobody reads any more, a terminal that is gone. Characters that the
+    encoding lacks are escaped.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         raw = io.BufferedWriter(_LossyFile(stream.fileno(), "w", closefd=False))
-        setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True))
+        setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=True))
 
 
 class _LossyFile(io.FileIO):
@@ -70,7 +74,7 @@ class _LossyFile(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO):
                 raise
             return len(data)
 

@@ -39,6 +39,10 @@ class InspectedMessage(NamedTuple):
     reward: float  # normalised and thresholded, as the policy is trained with
 
 
+class NoRewardError(UserError):
+    """A run learns from the environment's reward alone."""
+
+
 class RunReward(NamedTuple):
     """The reward that a run has learnt."""
 
@@ -71,16 +75,20 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     """The reward of a checkpoint, with the labels that the run has by now; env_steps None: of the newest readable one.
 
     Raises:
-        UserError: there is no such run, no checkpoint, or no reward but the environment's.
+        NoRewardError: there is no reward but the environment\'s.
+        UserError: there is no such run, or no checkpoint that can be read.
     """
     config = read_settings(folder)
     spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
     reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
     if type(reward) is Reward:
-        raise UserError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
+        raise NoRewardError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
     shapes = jax.eval_shape(reward.init, jax.random.key(0))
     found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)
-    reward.restore(saved)
+    try:
+        reward.restore(saved)
+    except (ValueError, KeyError, TypeError):  # others, or an older version, may have written it
+        raise UserError(f"{folder}: checkpoint {found} holds no reward of this version; train the run anew") from None
     annotations = read_annotations(config, folder)
     reward.ingest(annotations)
     return RunReward(found, config, spec, reward, state, saved, annotations)

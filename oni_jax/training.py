@@ -24,7 +24,7 @@ from oni_jax.learner.update import TrainState
 from oni_jax.lockstep import Lockstep
 from oni_jax.metrics import RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
-from oni_jax.runtime import Every, StopRequest, Worker
+from oni_jax.runtime import Every, StopRequest, Worker, return_memory
 
 LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
 
@@ -86,10 +86,10 @@ class Training:
         print(f"{games}, learning on {jax.default_backend()}; compiling takes a while at the first start", flush=True)
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
+        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)  # before the clock: W&B takes long
         self._started = time.monotonic()
         self._gauges.start(self.progress.env_steps, self.progress.updates)
         at_rest = False  # what fails may leave acting in the middle of a step
-        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)
         with closing(self.compilations), closing(sinks), closing(build_progress(self._config.run)) as view:
             try:
                 if not self._lockstep:
@@ -136,6 +136,7 @@ class Training:
                 stop.save_due = False
                 steps_saved = progress.env_steps
                 self._save()
+                return_memory()
 
     def _print_notes(self) -> None:
         """What the environments say of how they run, each text once."""

@@ -14,6 +14,7 @@ PyTree = Any
 
 # Labels of pairs: which is better. UNKNOWN, of any item: it got no answer.
 FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3
+NO_MESSAGE = "(no message)"  # how an empty one is shown
 
 
 class ArraySpec(NamedTuple):

@@ -124,6 +124,20 @@ PRINTER = textwrap.dedent("""
 """)
 
 
+def test_what_nobody_reads_is_lost_and_nothing_else():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = subprocess.run([sys.executable, "-c", PRINTER], stdout=write_end, stderr=subprocess.PIPE, text=True)
+    os.close(write_end)
+    assert process.returncode == 7 and process.stderr.splitlines() == ["another"] * 3
+
+
+def test_what_the_encoding_lacks_is_escaped():
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    process = subprocess.run([sys.executable, "-c", PRINTER], capture_output=True, text=True, env=env)
+    assert process.returncode == 7 and process.stdout.startswith("a line \\xe9\\xe9")
+
+
 @pytest.mark.parametrize("full", ["stdout", "stderr"])
 def test_a_full_disk_takes_what_is_printed_and_nothing_else(full):
     with open("/dev/full", "w") as disk:

@@ -186,7 +186,12 @@ def refusal(folder: pathlib.Path) -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path):
+def with_counters(count: int, restored: tuple) -> tuple:
+    env_steps, (state, saved) = restored
+    return env_steps, (state, {**saved, "counters": saved["counters"][:count]})
+
+
+def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     assert "config.json" in refusal(folder)
     folder.mkdir()
@@ -196,6 +201,11 @@ def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path):
     (folder / "config.json").write_text(config_to_json(config))
     assert "no checkpoint" in refusal(folder)
     write_run(folder, config)
+    model_folder = tmp_path / "model run"
+    write_run(model_folder, settings_of(tmp_path, "online_cls_reward_model"))
+    with monkeypatch.context() as patch:  # as older versions wrote it
+        patch.setattr("oni_jax.inspection.restore_reward", lambda *of: with_counters(2, restore_reward(*of)))
+        assert "checkpoint 640 holds no reward of this version" in refusal(model_folder)
     missing = str(tmp_path / "labels elsewhere.sqlite")
     (folder / "config.json").write_text(config_to_json(with_values(config, {"label_store": missing})))
     assert missing in refusal(folder) and not os.path.exists(missing)

@@ -53,6 +53,7 @@ def break_trajectories(monkeypatch, broken) -> None:
     monkeypatch.setattr(system, "make_unpack_fn", make)
 
 
+@pytest.mark.slow
 def test_catch_is_learnt_in_bfloat16(tmp_path):
     config = small_config(tmp_path, "Catch-v0", 300_000)
     config = dataclasses.replace(config, network=dataclasses.replace(config.network, precision="bfloat16"))
@@ -65,11 +66,13 @@ def test_catch_is_learnt(tmp_path, pool):
     assert trained_return(config, tmp_path) > REACHED * OPTIMUM
 
 
+@pytest.mark.slow
 def test_catch_is_unlearnt_with_the_sign_of_the_reward_flipped(tmp_path, monkeypatch):
     break_trajectories(monkeypatch, lambda trajectory: trajectory._replace(rewards=-trajectory.rewards))
     assert trained_return(small_config(tmp_path, "Catch-v0", 150_000), tmp_path) < -0.5
 
 
+@pytest.mark.slow
 def test_catch_is_not_learnt_with_actions_shuffled(tmp_path, monkeypatch):
     def shuffled(trajectory):
         shuffle = np.random.default_rng(0).permutation(trajectory.actions.shape[1])
@@ -101,6 +104,7 @@ def test_memory_is_not_learnt_when_the_state_is_not_reset(tmp_path, monkeypatch)
     assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path) < REACHED * OPTIMUM
 
 
+@pytest.mark.slow
 def test_memory_is_not_learnt_without_a_recurrent_core(tmp_path):
     config = small_config(tmp_path, "Memory-v0", 100_000)
     config = dataclasses.replace(config, network=dataclasses.replace(config.network, use_rnn=False))

@@ -9,8 +9,11 @@ import pytest
 from launch import __main__ as listing
 from launch import refused_flags
 from oni_jax.config import Config, settings
+from oni_jax.evaluation.config import Evaluate
 from oni_jax.metrics.names import markdown_table
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
+from oni_jax.reporting.config import Report
+from oni_jax.viewing.config import Play
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -61,14 +64,24 @@ def test_what_it_names_exists():
         assert (ROOT / path).exists(), path
     for program in re.findall(r"-m launch\.(\w+)", text):
         assert program in listing.programs(), program
-    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward())
+    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward(), Evaluate(), Play(), Report())
     offered = {field.name for program in programs for field, _ in settings(program)}
     forms = {"flag-name", "flag_name", "nox"}
     accepted = {"algo", "env", "device", "help", "config"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
-    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "policy", "reward"}
+    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "reward"}
+    of_other_programs |= {"resumes", "longest_secs", "seed", "hypothesis-profile"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
         assert name in offered or refused_flags.find_refusal(name), name
+
+
+def test_it_names_every_program_and_part():
+    text = README.read_text()
+    for name in listing.programs():
+        assert re.search(rf"launch\.{name}\b|`{name}`", text), name
+    for path in (ROOT / "oni_jax").iterdir():
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            assert path.name == "__init__.py" or re.search(rf"[`/]{path.name}[`/]", text), path.name
 
 
 if __name__ == "__main__":

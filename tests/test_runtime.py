@@ -40,6 +40,22 @@ def test_a_program_starts_anew_once_as_the_same_process(given, used, starts):
     assert last == f"{used} ['--flag', 'a word']"
 
 
+HOLDER = """
+import psutil
+from oni_jax.runtime import return_memory
+blocks = [bytearray(b"x") * 65536 for _ in range(1000)]
+del blocks[: -1]  # the last one lies above the others
+before = psutil.Process().memory_info().rss
+return_memory()
+print(before - psutil.Process().memory_info().rss)
+"""
+
+
+def test_memory_that_nobody_uses_is_given_back():
+    ended = subprocess.run([sys.executable, "-c", HOLDER], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) > 40e6
+
+
 def send(process: subprocess.Popen, *numbers: int, pause_secs: float = 0.3) -> None:
     """Signals one by one, so far apart that each is seen by itself."""
     assert process.stdout and process.stdout.readline() == "ready\n"

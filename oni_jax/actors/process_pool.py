@@ -145,7 +145,7 @@ class ProcessPool:
         while now - self._restarted_at[0] > RESTARTS_WINDOW_SECS:
             self._restarted_at.popleft()
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
-        if not actor.has_answered and actor.restarts == 0:
+        if not self._max_restarts or (not actor.has_answered and actor.restarts == 0):
             raise ChildError(text)
         window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
         if len(self._restarted_at) > self._max_restarts:

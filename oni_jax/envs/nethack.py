@@ -225,8 +225,8 @@ class NetHackVectorEnv:
 
     def _begin_episode(self, i: int) -> None:
         """Raises what the engine raises, when it does so again and again."""
+        self._episodes[i] += 1
         for attempt in range(MAX_STARTS):
-            self._episodes[i] += 1
             try:
                 self._games[i].start(*self._seeds(self._first_index + i, self._episodes[i]))
                 break

@@ -1,9 +1,12 @@
 """One episode of one NetHack game, for people to see: its terminal can be looked at, and be recorded."""
 
 import contextlib
+import tempfile
 
 import numpy as np
 
+from oni_jax.config import UserError
+from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.nethack import NetHackVectorEnv, engine_array
 from oni_jax.envs.nethack_game import NetHackGame
 from oni_jax.envs.tasks import TASKS, nethack
@@ -23,9 +26,11 @@ class SingleGame(NetHackVectorEnv):
 
     Attributes:
       ended: whether the episode is over. The terminal then shows what it did at its end.
+      stats: the episode's statistics, once it is over.
 
     Raises:
       OSError: `ttyrec` can't be written.
+      UserError: there is no room for the game's files.
     """
 
     def __init__(
@@ -38,16 +43,39 @@ class SingleGame(NetHackVectorEnv):
         ttyrec: str | None = None,
     ):
         self.ended = False
+        self.stats: dict[str, float] = {}
         self._ttyrec = ttyrec
-        super().__init__(
-            TASKS[root_env],
-            1,
-            lambda index, episode: seeds,
-            max_episode_steps=max_episode_steps,
-            with_glyphs=with_glyphs,
-            view=view,
-            share_code=False,
-        )
+        try:
+            super().__init__(
+                TASKS[root_env],
+                1,
+                lambda index, episode: seeds,
+                max_episode_steps=max_episode_steps,
+                with_glyphs=with_glyphs,
+                view=view,
+                share_code=False,
+            )
+        except OSError as error:
+            if ttyrec is not None and error.filename == ttyrec:
+                raise
+            folder = tempfile.gettempdir()
+            raise UserError(f"{folder}: a game can't be started there ({error.strerror}); set $TMPDIR") from None
+        dtype = record_dtype(self.spec)
+        stats = np.zeros((1, len(self.spec.episode_stats)), np.float32)
+        self._out = StepOutput(np.zeros(1, dtype), np.zeros(1, dtype), stats)
+
+    def begin(self) -> np.ndarray:
+        """Starts the episode. Gives the record of what is observed, which the next step writes over."""
+        self.reset(self._out)
+        return self._out.records[0]
+
+    def act(self, action: int) -> np.ndarray:
+        """Takes a step. Gives the record of what is observed then."""
+        self.step(np.array([action], np.int32), self._out)
+        if not self.ended:
+            return self._out.records[0]
+        self.stats = dict(zip(self.spec.episode_stats, self._out.episode_stats[0].tolist()))
+        return self._out.finals[0]
 
     def terminal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Copies of what it shows: characters [24, 80] uint8, colours [24, 80] int8, row and column of the cursor."""

@@ -58,16 +58,19 @@ def check_evaluate(program: Evaluate) -> None:
     """Raises UserError: what can be told from the values, and from where the files shall go."""
     check_values(program)
     config = program.evaluation
-    _check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST, ALL))
-    _check_checkpoint("compare_checkpoint", config.compare_checkpoint, (LATEST, BEST))
+    check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST, ALL))
+    check_checkpoint("compare_checkpoint", config.compare_checkpoint, (LATEST, BEST))
     if config.policy == RANDOM and config.compare:
         raise UserError(f"--policy random --compare: write --experiment {config.compare} --compare random")
     for flag in ("json", "csv"):
         if path := getattr(config, flag):
             _check_output(flag, path)
+    if config.json and os.path.realpath(config.json) == os.path.realpath(config.csv):
+        raise UserError(f"--csv {config.csv}: is the file of --json too; name another")
 
 
-def _check_checkpoint(flag: str, value: str, words: tuple[str, ...]) -> None:
+def check_checkpoint(flag: str, value: str, words: tuple[str, ...]) -> None:
+    """Raises UserError: neither one of the words nor a number."""
     if value not in words and not (value.isascii() and value.isdecimal()):
         raise UserError(f"--{flag} {value}: must be {', '.join(words)}, or a checkpoint's number of environment steps")
 
@@ -77,5 +80,8 @@ def _check_output(flag: str, path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UserError(f"--{flag} {path}: there is no folder {folder}; make it, or name another file")
-    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise UserError(f"--{flag} {path}: can't be written; name another file")
+    # A new file takes the place of what is there: of a link or a device, too.
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        raise UserError(f"--{flag} {path}: is no regular file; name another")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--{flag} {path}: no file can be made in {folder}; name another")

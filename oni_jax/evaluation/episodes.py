@@ -1,10 +1,13 @@
 """What is kept of an episode that an agent was evaluated on, and which episodes those are."""
 
 import collections
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from oni_jax.config import EnvConfig
 from oni_jax.envs.nethack import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
+from oni_jax.envs.registry import env_spec
 from oni_jax.envs.tasks import TASKS
 
 NUM_SLOTS = 64  # games side by side; slot s plays the episodes s, s + 64, s + 128, ...
@@ -26,6 +29,15 @@ class Episode(NamedTuple):
     stats: dict[str, float]  # by the environment's names, EnvSpec.episode_stats; float32 numbers
     actions: bytes  # index into the task's actions of each step, in order: as many as stats["length"]
     end: str  # a value of ENDS, ENGINE_FAILURE or TERMINATION
+
+
+def chosen_task(env: EnvConfig, root_env: str, max_episode_steps: int) -> EnvConfig:
+    """A run's environment, but for what is asked for: a name, a number. Raises UserError: there is no such task."""
+    env = dataclasses.replace(
+        env, root_env=root_env or env.root_env, max_episode_steps=max_episode_steps or env.max_episode_steps
+    )
+    env_spec(env)
+    return env
 
 
 def evaluation_seed(seed: int) -> int:

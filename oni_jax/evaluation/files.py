@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from oni_jax.evaluation.episodes import Episode, succeeded
+from oni_jax.evaluation.episodes import has_goal, succeeded
 from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.evaluation.statistics import QUANTILES, Summary
 
@@ -78,11 +78,8 @@ def as_csv(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _rows(evaluation: Evaluation) -> list[Mapping[str, Any]]:
+    goal = has_goal(evaluation.root_env)
     return [
-        {"index": episode.index, **episode.stats, "end": episode.end, **_success(evaluation, episode)}
-        for episode in evaluation.episodes
+        {"index": x.index, **x.stats, "end": x.end, **({"success": int(succeeded(x))} if goal else {})}
+        for x in evaluation.episodes
     ]
-
-
-def _success(evaluation: Evaluation, episode: Episode) -> dict[str, int]:
-    return {} if evaluation.success() is None else {"success": int(succeeded(episode))}

@@ -11,6 +11,7 @@ from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent, policy_and_shapes
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
+from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.experiment import read_settings
 from oni_jax.types import EnvSpec
 
@@ -42,13 +43,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
         env = EnvConfig()
     else:
         env = read_settings(folder).env
-    env = dataclasses.replace(
-        env,
-        root_env=config.root_env or env.root_env,
-        max_episode_steps=config.max_episode_steps or env.max_episode_steps,
-    )
-    env_spec(env)
-    return env
+    return chosen_task(env, config.root_env, config.max_episode_steps)
 
 
 def random_player(task: EnvConfig, seed: int) -> Player:
@@ -102,8 +97,8 @@ def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int 
     known = {step: mean for step in steps if (mean := _last_up_to(returns, step)) is not None}
     if not known:
         raise UserError(
-            f"{folder}: metrics.jsonl tells no mean_return of its checkpoints; use --checkpoint latest, all, or a "
-            "number of steps"
+            f"{folder}: metrics.jsonl tells no mean_return of its checkpoints, so none is known to be the best; choose "
+            "the latest, or a number of steps"
         )
     return [max(known, key=lambda step: (known[step], step))]
 
@@ -122,7 +117,7 @@ def recorded_returns(path: str) -> Mapping[int, float]:
         except ValueError:
             continue  # the last one may be half written
         step, mean = row["step"], row.get("mean_return")
-        if returns and step <= max(returns):
+        if step <= next(reversed(returns), -1):
             returns = {earlier: value for earlier, value in returns.items() if earlier < step}
         if mean is not None:
             returns[step] = mean

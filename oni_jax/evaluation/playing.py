@@ -5,7 +5,7 @@ so on; its observations always lie in the same row of an inference batch of the 
 episode is made of depends on the others. Numbers then repeat to the last digit on the same kind of machine.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -17,12 +17,20 @@ from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.evaluation.agents import UNIT_SIZE, Agent
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, end_of
-from oni_jax.runtime import Every, StopRequest
+from oni_jax.runtime import ChildError, Every, StopRequest
 from oni_jax.types import EnvSpec
 
 MAX_UNITS = NUM_SLOTS // UNIT_SIZE
 WAIT_SECS = 0.2
 PROGRESS_SECS = 10.0
+
+
+class ActorsLostError(ChildError):
+    """A process died, or an engine failed to start a game again and again. `episodes` were finished until then."""
+
+    def __init__(self, reason: ChildError, episodes: Sequence[Episode]):
+        super().__init__(str(reason))
+        self.episodes = episodes
 
 
 def play_episodes(
@@ -46,27 +54,30 @@ def play_episodes(
       stop: looked at between steps.
 
     Raises:
-      ChildError: a process died, or an engine failed to start a game again and again.
+      ActorsLostError: see there.
     """
     num_units = _num_units(num_episodes)
     ring = TrajectoryRing(spec, RingShape(num_units, UNIT_SIZE, num_slots=num_units, rollout=1))
     units = [Unit(ring, unit, num_episodes, max_episode_steps) for unit in range(num_units)]
     episodes: list[Episode] = []
     due = Every(PROGRESS_SECS)
-    with closing(_build_pool(make_env, ring, num_workers)) as pool:
-        pool.start()
-        for unit in range(num_units):
-            pool.dispatch(unit, unit, 0)  # a ring's slot a unit, always its row 0
-        while any(unit.playing for unit in units) and not stop:
-            for number in pool.wait(WAIT_SECS).done:
-                unit = units[number]
-                episodes += unit.receive()
-                if unit.playing:
-                    unit.act(agent)
-                    pool.dispatch(number, number, 0)
-            if due():
-                num_steps = sum(unit.num_steps for unit in units)
-                print(f"{len(episodes):,} of {num_episodes:,} episodes, {num_steps:,} steps", flush=True)
+    try:
+        with closing(_build_pool(make_env, ring, num_workers)) as pool:
+            pool.start()
+            for unit in range(num_units):
+                pool.dispatch(unit, unit, 0)  # a ring's slot a unit, always its row 0
+            while any(unit.playing for unit in units) and not stop:
+                for number in pool.wait(WAIT_SECS).done:
+                    unit = units[number]
+                    episodes += unit.receive()
+                    if unit.playing:
+                        unit.act(agent)
+                        pool.dispatch(number, number, 0)
+                if due():
+                    num_steps = sum(unit.num_steps for unit in units)
+                    print(f"{len(episodes):,} of {num_episodes:,} episodes, {num_steps:,} steps", flush=True)
+    except ChildError as error:
+        raise ActorsLostError(error, sorted(episodes)) from None
     print(*ring.notes(), sep="\n", end="\n" if ring.notes() else "", flush=True)
     return sorted(episodes)
 

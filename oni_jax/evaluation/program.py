@@ -3,7 +3,7 @@
 import functools
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from oni_jax.actors.pool import num_workers
 from oni_jax.config import ActorConfig, EnvConfig, UserError
@@ -12,31 +12,68 @@ from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
 from oni_jax.evaluation.files import as_csv, as_json
 from oni_jax.evaluation.players import Player, chosen_checkpoints, evaluated_task, load_player, random_player
-from oni_jax.evaluation.playing import play_episodes
+from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.files import write_whole
 from oni_jax.runtime import StopRequest
 
+MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
+"""Of a player, before anyone plays, makes what then records its evaluation."""
 
-def evaluate(config: EvaluationConfig, stop: StopRequest, record: Callable[[Evaluation], object] | None = None) -> int:
-    """Evaluates; prints what was found and writes it. Returns the exit code: 0, or 130 when it was interrupted.
+
+def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecord | None = None) -> int:
+    """Evaluates; prints what was found and writes it.
 
     Args:
         config: who plays, and what.
         stop: looked at between steps.
-        record: is handed each evaluation at last.
+        make_record: of all but the one whom they are compared with.
+
+    Returns:
+        The exit code: 0; 1 when a process that played was lost, with its own words on stderr; 130 when interrupted.
 
     Raises:
         UserError: there is no such run, checkpoint or task, nothing was finished, or a file can't be written.
-        ChildError: a process that plays has died.
     """
     task = evaluated_task(config)
-    other_player = _other(config, task) if config.compare else None  # first: what is missing is told before hours
-    evaluations = list(_evaluations(config, _players(config, task), stop))
-    if not evaluations:
+    # All that is needed of runs, before hours of play: what is missing is told, and training deletes checkpoints.
+    players = _players(config, task)
+    other_player = _other(config, task) if config.compare else None
+    records = [make_record(player) for player in players] if make_record else []
+    played = list(_evaluations(config, [*players, *([other_player] if other_player else [])], stop))
+    lost = not stop and any(evaluation.interrupted for evaluation in played)
+    evaluations = [evaluation for evaluation in played[: len(players)] if evaluation.episodes]
+    other = next((evaluation for evaluation in played[len(players) :] if evaluation.episodes), None)
+    if evaluations:
+        _tell(config, evaluations, other, other_player)
+    elif not lost:
         raise UserError(f"stopped ({stop.reason}) before an episode was finished: nothing to report")
-    other = next(_evaluations(config, [other_player], stop), None) if other_player else None
+    for record, evaluation in zip(records, evaluations):
+        if not (lost or stop):
+            record(evaluation)
+    if stop:
+        print(f"{stop.reason}: interrupted", flush=True)
+    return 130 if stop else int(lost)
+
+
+def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
+    """One after another, printed, until something interrupts one of them."""
+    for player in players:
+        if stop:
+            return
+        evaluation = play(config, player, stop)
+        if evaluation.episodes:
+            _print(lines(evaluation, _width()))
+        yield evaluation
+        if evaluation.interrupted:
+            return
+
+
+def _tell(
+    config: EvaluationConfig, evaluations: Sequence[Evaluation], other: Evaluation | None, other_player: Player | None
+) -> None:
+    """Prints the differences, and writes the files."""
     if other:
         for evaluation in evaluations:
             _print(difference_lines(evaluation, other, _width()))
@@ -44,31 +81,13 @@ def evaluate(config: EvaluationConfig, stop: StopRequest, record: Callable[[Eval
         print(f"{other_player.name} has finished no episode, so there is nothing to compare", flush=True)
     _write("json", config.json, lambda: as_json(evaluations, other))
     _write("csv", config.csv, lambda: as_csv([*evaluations, *([other] if other else [])]))
-    for evaluation in evaluations:
-        if record and not stop:
-            record(evaluation)
-    if stop:
-        print(f"{stop.reason}: interrupted", flush=True)
-    return 130 if stop else 0
 
 
-def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
-    """Those with at least one episode, printed, until a request to stop."""
-    for player in players:
-        if stop:
-            return
-        evaluation = play(config, player, stop)
-        if evaluation.episodes:
-            _print(lines(evaluation, _width()))
-            yield evaluation
-
-
-def _players(config: EvaluationConfig, task: EnvConfig) -> Iterator[Player]:
+def _players(config: EvaluationConfig, task: EnvConfig) -> list[Player]:
     if config.policy == RANDOM:
-        yield random_player(task, config.seed)
-        return
-    for env_steps in chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint):
-        yield load_player(config, config.experiment, env_steps, task)
+        return [random_player(task, config.seed)]
+    steps = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
+    return [load_player(config, config.experiment, env_steps, task) for env_steps in steps]
 
 
 def _other(config: EvaluationConfig, task: EnvConfig) -> Player:
@@ -79,11 +98,18 @@ def _other(config: EvaluationConfig, task: EnvConfig) -> Player:
 
 
 def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = None) -> Evaluation:
-    """The evaluation of a player; its episodes may be none where `stop` came."""
+    """The evaluation of a player; its episodes may be none where it was interrupted."""
     seed, env = config.seed, player.env
     make_env = functools.partial(make_vector_env, env, seed=evaluation_seed(seed), with_glyphs=player.with_glyphs)
     workers = num_workers(ActorConfig(num_workers=config.num_workers))
-    episodes = play_episodes(make_env, player.spec, player.agent, config.episodes, env.max_episode_steps, workers, stop)
+    try:
+        episodes = play_episodes(
+            make_env, player.spec, player.agent, config.episodes, env.max_episode_steps, workers, stop
+        )
+        interrupted = stop.reason if stop else ""
+    except ActorsLostError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        episodes, interrupted = error.episodes, "a process that played was lost"
     return Evaluation(
         player=player.name,
         experiment=player.experiment,
@@ -94,7 +120,7 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         seed=seed,
         num_episodes=config.episodes,
         episodes=episodes,
-        interrupted=stop.reason if stop else "",
+        interrupted=interrupted,
     )
 
 

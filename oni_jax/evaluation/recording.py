@@ -1,13 +1,11 @@
 """Episodes of an evaluation played again, from their seeds and actions, with a terminal that is recorded."""
 
-import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.single_game import SingleGame
 from oni_jax.evaluation.episodes import Episode, nethack_seeds
 from oni_jax.evaluation.results import Evaluation
@@ -79,8 +77,6 @@ def replay(
         game = SingleGame(evaluation.root_env, seeds, evaluation.max_episode_steps, with_glyphs, ttyrec=ttyrec)
     except OSError as error:
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
-    dtype = record_dtype(game.spec)
-    out = StepOutput(np.zeros(1, dtype), np.zeros(1, dtype), np.zeros((1, len(game.spec.episode_stats)), np.float32))
     kept: dict[str, list[np.ndarray]] = {name: [] for name in observations}
     messages: list[bytes] = []
     rewards: list[float] = []
@@ -96,24 +92,22 @@ def replay(
             values.append(record[name].copy())
 
     try:
-        game.reset(out)
-        observe(out.records[0])
+        observe(game.begin())
         for action in episode.actions:
             if game.ended:
                 break
-            game.step(np.array([action], np.int32), out)
-            rewards.append(float(out.records["reward"][0]))
-            observe((out.finals if game.ended else out.records)[0])
+            record = game.act(action)
+            rewards.append(float(record["reward"]))
+            observe(record)
     finally:
         game.close()
-    stats = dict(zip(game.spec.episode_stats, out.episode_stats[0].tolist())) if game.ended else {}
     return Replay(
         messages=messages,
         observations={name: np.stack(values) for name, values in kept.items()},
         rewards=np.array(rewards, np.float32),
         terminals=terminals,
         turns=np.array(turns),
-        mismatch=_mismatch(episode, stats),
+        mismatch=_mismatch(episode, game.stats),
     )
 
 
@@ -121,9 +115,7 @@ def _mismatch(episode: Episode, stats: dict[str, float]) -> str:
     if not stats:
         return f"the replay of episode {episode.index} has not ended where the episode did"
     differences = [
-        f"{name} {stats[name]:g} was {value:g}"
-        for name, value in episode.stats.items()
-        if stats[name] != value and not math.isnan(value)
+        f"{name} {stats[name]:g} was {value:g}" for name, value in episode.stats.items() if stats[name] != value
     ]
     if not differences:
         return ""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.evaluation.episodes import Episode, end_counts, has_goal, succeeded
-from oni_jax.evaluation.statistics import Difference, Share, Summary, difference, share, summarise
+from oni_jax.evaluation.statistics import Difference, Share, Summary, difference, share, share_difference, summarise
 
 # Statistic of an environment -> its name here. Others keep theirs; `end_status` is told in words.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
@@ -60,7 +60,8 @@ def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, D
         for side in (first, second)
     ]
     values = [side.measures() for side in pair]
-    if first.success() is not None:
-        for side, own in zip(pair, values):
-            own["success"] = np.array([succeeded(episode) for episode in side.episodes], float)
-    return len(common), {name: difference(values[0][name], values[1][name]) for name in values[0]}
+    found = {name: difference(values[0][name], values[1][name]) for name in values[0]}
+    if has_goal(first.root_env):
+        successes = [np.array([succeeded(episode) for episode in side.episodes]) for side in pair]
+        found["success"] = share_difference(*successes)
+    return len(common), found

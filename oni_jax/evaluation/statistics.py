@@ -13,7 +13,7 @@ NORMAL_QUANTILE = 1.959963984540054  # of 0.975
 
 
 class Interval(NamedTuple):
-    """Where 95 % of the bootstrap's means lie; or a share's Wilson interval."""
+    """Where 95 % of the bootstrap's means lie; or, of shares, Wilson's interval or Newcombe's."""
 
     low: float
     high: float
@@ -54,6 +54,27 @@ def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np
     """first [E] and second [E], E >= 1, are two agents' on the same episodes in the same order."""
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     return Difference(float(differences.mean()), bootstrap_interval(differences))
+
+
+def share_difference(first: np.ndarray, second: np.ndarray) -> Difference:
+    """As `difference`, of whether episodes have something: first [E] and second [E] bool.
+
+    The bootstrap would say [0, 0] where no pair differs, however few there are. Source: Newcombe, Improved confidence
+    intervals for the difference between binomial proportions based on paired data (1998), method 10.
+    """
+    num, sides = len(first), [share(int(side.sum()), len(side)) for side in (first, second)]
+    (_, p1, (low1, high1)), (_, p2, (low2, high2)) = sides
+    agreement = (first & second).sum() * (~first & ~second).sum() - (first & ~second).sum() * (~first & second).sum()
+    if agreement > 0:
+        agreement = max(0.0, agreement - num / 2)
+    spread = num**2 * math.sqrt(p1 * (1 - p1) * p2 * (1 - p2))
+    correlation = float(agreement) / spread if spread else 0.0
+
+    def length(a: float, b: float) -> float:
+        return math.sqrt(max(0.0, a * a - 2 * correlation * a * b + b * b))
+
+    below, above = length(p1 - low1, high2 - p2), length(high1 - p1, p2 - low2)
+    return Difference(p1 - p2, Interval(p1 - p2 - below, p1 - p2 + above))
 
 
 def bootstrap_interval(values: np.ndarray) -> Interval | None:

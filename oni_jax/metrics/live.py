@@ -1,8 +1,11 @@
 """The live view: what a run does, drawn anew in place on a terminal of any width, for less than 1 % of its time."""
 
+import io
+import math
+import select
+import sys
 import time
 from collections.abc import Sequence
-from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -43,27 +46,31 @@ class LiveProgress(Progress):
     """A view that stays in place; what else is printed scrolls above it.
 
     Drawn when a row comes, on the caller's thread, and not before 99 times the time has passed that the last drawing
-    took: a slow terminal gets fewer drawings.
+    took: a slow terminal gets fewer drawings, and one that was stopped (Ctrl-S) none.
     """
 
-    def __init__(self, run: RunConfig, stream: TextIO, console: Console | None = None):
-        super().__init__(run, stream)
-        self._console = console or Console(file=stream, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+    def __init__(self, run: RunConfig, console: Console):
+        super().__init__(run, console.file)
+        self._console = console
+        # What is printed to a file instead does not belong above the view.
+        self._live = Live(
+            console=console, auto_refresh=False, vertical_overflow="crop", redirect_stderr=sys.stderr.isatty()
+        )
         self._live.start()
+        console.show_cursor(True)  # a process that is killed can't do so
         self._returns = Curve()
         self._row: Row = {}  # not drawn yet
         self._due = 0.0
 
     def update(self, row: Row) -> None:
         self._row = row
-        if "mean_return" in row:
-            self._returns.add(row["mean_return"])
-        if time.perf_counter() >= self._due:
+        if math.isfinite(newest := row.get("mean_return", math.nan)):
+            self._returns.add(newest)
+        if time.perf_counter() >= self._due and _takes_text(self._console):
             self._draw()
 
     def close(self) -> None:
-        if self._row:
+        if self._row and _takes_text(self._console):
             self._draw()
         self._live.stop()
 
@@ -82,3 +89,11 @@ class LiveProgress(Progress):
         answers = self._row.get("answers", ())
         drawn = panels.fitting(sections, max(1, height - (MIN_ANSWER_LINES if answers else 0)))
         return [*drawn, *panels.newest_answers(answers, width, height - len(drawn), pens)]
+
+
+def _takes_text(console: Console) -> bool:
+    """Whether writing would not wait, as far as can be told."""
+    try:
+        return bool(select.select([], [console.file], [], 0)[1])
+    except io.UnsupportedOperation:  # it is in memory
+        return True

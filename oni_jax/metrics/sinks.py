@@ -24,16 +24,6 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class NullSink:
-    """Nowhere."""
-
-    def write(self, step: int, row: Row) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class MultiSink:
     """Several places. A full disk ends no run: what can't be written is told once, and once when it can be again."""
 

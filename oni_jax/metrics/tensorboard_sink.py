@@ -9,7 +9,7 @@ from typing import Any
 
 from oni_jax.files import append_whole
 from oni_jax.metrics.rows import Histogram, Row, histograms, label_name, numbers, printable
-from oni_jax.types import Answer
+from oni_jax.types import NO_MESSAGE, Answer
 
 ANSWERS_SECS = 60.0  # between texts of answers
 NUM_ANSWERS = 3  # in a text
@@ -83,7 +83,7 @@ def answers_markdown(answers: Sequence[Answer]) -> str:
     """Answers as a page reads them best; nothing in them is taken for Markdown or HTML."""
     parts = []
     for answer in answers:
-        messages = _indented("\n".join(printable(message) or "(no message)" for message in answer.item))
+        messages = _indented("\n".join(printable(message) or NO_MESSAGE for message in answer.item))
         text = _indented(printable(answer.text, keep="\n") or "(no text)")
         parts.append(f"{messages}\n\n**{label_name(answer)}**, by this answer:\n\n{text}\n")
     return "\n---\n\n".join(parts)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oni_jax.config import RunConfig
+from oni_jax.files import write_whole
 from oni_jax.metrics.rows import Row, histograms, label_name, numbers, printable
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 
@@ -34,8 +35,8 @@ class WandbSink:
         self._answers = NewAnswers(NUM_ANSWERS)
         try:
             import wandb  # pyright: ignore[reportMissingImports]  # not a dependency
-        except ImportError:
-            self._say("the package is missing (pip install wandb); nothing is logged there")
+        except Exception as error:  # it is missing, or does not go with what else is installed
+            self._say(f"{_first_line(error)}; install it anew (pip install wandb); nothing is logged there")
             return
         self._wandb: Any = wandb
         mode = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "")
@@ -86,12 +87,15 @@ class WandbSink:
         try:
             act()
         except Exception as error:  # whatever it is, it must not end the training
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._say(f"{first_line}; {consequence}")
+            self._say(f"{_first_line(error)}; {consequence}")
             self._run = None
 
     def _say(self, text: str) -> None:
         print(f"warning: --wandb: {text}", file=sys.stderr)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _has_key() -> bool:
@@ -105,9 +109,11 @@ def _has_key() -> bool:
 
 
 def _kept_id(path: pathlib.Path) -> str:
-    if not path.exists():
-        path.write_text(uuid.uuid4().hex[:8])
-    return path.read_text().strip()
+    kept = path.read_text().strip() if path.exists() else ""
+    if not kept:
+        kept = uuid.uuid4().hex[:8]
+        write_whole(path, kept.encode())
+    return kept
 
 
 def _settings(path: pathlib.Path) -> dict[str, Any]:

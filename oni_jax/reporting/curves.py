@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import Config, RunConfig, UserError
+from oni_jax.config import ActorConfig, AnnotationConfig, Config, RunConfig, UserError
 from oni_jax.envs.tasks import GOAL_REWARD, TASKS
 from oni_jax.experiment import read_settings
 
@@ -17,6 +18,8 @@ NUM_SMOOTHED = 200  # rows; of more, each is the mean of its neighbourhood
 MIN_SEEDS = 3  # for an interval: that of two is as wide as the figure
 SUCCESS = "success"
 SEPARATORS = "/_-. ="
+# Of the LLM server: where it is and how patiently it is asked.
+PLACES = ("llm_server_addr", "label_store", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries", "llm_required")
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the last: a little wide.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 T_QUANTILES += (2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
@@ -30,11 +33,11 @@ class Run:
     config: Config
     env_steps: np.ndarray  # [R] float64, increasing
     hours: np.ndarray  # [R] float64, of training, over all starts
-    metrics: Mapping[str, np.ndarray]  # [R] float64 each; NaN where a row lacks it
+    metrics: Mapping[str, np.ndarray]  # those asked for, [R] float64 each; NaN where a row lacks it
 
 
 class Setting(NamedTuple):
-    """Runs that differ only in their seeds."""
+    """Runs that differ only in their seeds, and where they were made."""
 
     label: str
     runs: tuple[Run, ...]
@@ -48,70 +51,89 @@ class Curve(NamedTuple):
     interval: tuple[np.ndarray, np.ndarray] | None  # [K], [K]: 95 % of the mean; None below MIN_SEEDS
 
 
-def read_run(folder: str, name: str) -> Run:
-    """The run in an experiment's folder; it may be going on.
+def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
+    """The run in an experiment's folder, with these metrics; it may be going on.
 
     Raises:
         UserError: there is none, it has no rows yet, or a file is damaged.
     """
     config = read_settings(folder)
     path = os.path.join(folder, "metrics.jsonl")
+    names = ("env_steps", "secs", *sorted({"mean_return", *metrics}))
     try:
         with open(path, "rb") as file:
-            lines = file.read().split(b"\n")[:-1]  # what is behind the last newline is being written
+            lines = (line for line in file if line.endswith(b"\n"))  # what is behind the last is being written
+            rows = _without_repeats(_numbers(line, names, path, number) for number, line in enumerate(lines, 1))
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror}); name a run that has trained") from None
-    rows = _without_repeats([_parsed(line, path, number) for number, line in enumerate(lines, 1)])
     if not rows:
         raise UserError(f"{path}: holds no rows yet; wait for the run's first --log_every_sec")
-    names = sorted({name for _, _, row in rows for name in row})
-    metrics = {name: np.array([row.get(name, np.nan) for _, _, row in rows]) for name in names}
+    env_steps, hours, *columns = np.stack(rows, axis=1)
+    found = {name: column for name, column in zip(names[2:], columns) if np.isfinite(column).any()}
     task = TASKS.get(config.env.root_env)
-    if task and task.goal and "mean_return" in metrics:  # the goal pays once an episode, and nothing else pays
-        metrics[SUCCESS] = metrics["mean_return"] / GOAL_REWARD
-    env_steps, hours = (np.array([row[i] for row in rows], np.float64) for i in (0, 1))
-    return Run(name, config, env_steps, hours, metrics)
+    if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
+        found[SUCCESS] = found["mean_return"] / GOAL_REWARD
+    return Run(name, config, env_steps, hours, found)
 
 
-def _parsed(line: bytes, path: str, number: int) -> dict[str, float]:
-    """A row's numbers."""
+def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:
+    """A row's numbers of these names, of which it must have the first two. [K] float64."""
     try:
         row = json.loads(line)
-        numbers = {name: float(x) for name, x in row.items() if type(x) in (int, float)}
-        return {**numbers, "env_steps": numbers["env_steps"], "secs": numbers["secs"]}
-    except (ValueError, AttributeError, KeyError, OverflowError, RecursionError):
-        raise UserError(f"{path}: line {number} is no row of metrics; remove it") from None
+        numbers = [float(x) if type(x := row.get(name)) in (int, float) else np.nan for name in names]
+    except (ValueError, AttributeError, OverflowError, RecursionError):
+        numbers = [np.nan] * 2
+    if not np.isfinite(numbers[:2]).all():
+        raise UserError(f"{path}: line {number} is no row of metrics; remove it")
+    return np.array(numbers)
 
 
-def _without_repeats(rows: Sequence[Mapping[str, float]]) -> list[tuple[float, float, Mapping[str, float]]]:
-    """(env_steps, hours, row), in order. A start that goes on from a checkpoint makes the rows behind that anew."""
-    kept: list[tuple[float, float, Mapping[str, float]]] = []
+def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """(env_steps, hours, ...) of (env_steps, secs, ...), in order.
+
+    A start that goes on from a checkpoint makes the rows behind that anew. Within a start steps may stand still.
+    """
+    kept: list[np.ndarray] = []
     hours_before, last_secs = 0.0, 0.0
     for row in rows:
-        steps, secs = row["env_steps"], row["secs"]
-        if kept and (secs < last_secs or steps <= kept[-1][0]):
-            while kept and kept[-1][0] >= steps:
-                kept.pop()
+        steps, secs = row[:2].tolist()
+        is_new_start = secs < last_secs or bool(kept and steps < kept[-1][0])
+        while kept and kept[-1][0] >= steps:
+            kept.pop()
+        if is_new_start:
             hours_before = kept[-1][1] if kept else 0.0
         last_secs = secs
-        kept.append((steps, hours_before + secs / 3600, row))
+        row[1] = hours_before + secs / 3600
+        kept.append(row)
     return kept
 
 
 def group_runs(runs: Sequence[Run]) -> list[Setting]:
-    """Runs together whose settings are the same but for section `run`: name, seed, limits, what is written."""
+    """Runs together whose settings are the same, but for what says where they run, and section `run`."""
     groups: dict[Config, list[Run]] = {}
     for run in runs:
-        groups.setdefault(dataclasses.replace(run.config, run=RunConfig()), []).append(run)
+        groups.setdefault(_without_places(run.config), []).append(run)
     labels = [_label([run.name for run in group]) for group in groups.values()]
     if len(set(labels)) < len(labels):
         labels = [", ".join(run.name for run in group) for group in groups.values()]
     return [Setting(label, tuple(group)) for label, group in zip(labels, groups.values())]
 
 
+def _without_places(config: Config) -> Config:
+    """Without seed, name, limits, machines and files; whether an LLM answers or the judge is kept."""
+    defaults = {name: getattr(AnnotationConfig, name) for name in PLACES}
+    annotation = dataclasses.replace(config.annotation, **defaults)
+    if config.annotation.llm_server_addr:
+        annotation = dataclasses.replace(annotation, llm_server_addr="a server")
+    return dataclasses.replace(config, run=RunConfig(), actors=ActorConfig(), annotation=annotation)
+
+
 def _label(names: Sequence[str]) -> str:
-    """What the names begin with, all of them."""
-    common = names[0] if len(names) == 1 else os.path.commonprefix(list(names)).rstrip(SEPARATORS)
+    """The words, numbers and signs that all the names begin with."""
+    if len(names) == 1:
+        return names[0]
+    pieces = [re.findall(r"[^\W\d_]+|\d+|(?s:.)", name) for name in names]
+    common = "".join(os.path.commonprefix(pieces)).rstrip(SEPARATORS)
     return common.removesuffix("seed").rstrip(SEPARATORS) or names[0]
 
 
@@ -157,7 +179,8 @@ def student_t(degrees_of_freedom: int) -> float:
     return T_QUANTILES[min(degrees_of_freedom, len(T_QUANTILES)) - 1]
 
 
-def last_value(run: Run, metric: str) -> Any:
+def last_value(run: Run, metric: str) -> float | None:
     """The newest number that the run has of a metric; None when it has none."""
-    values = series(run, metric, "hours")[1]
-    return float(values[-1]) if len(values) else None
+    values = run.metrics.get(metric, np.zeros(0))
+    there = values[np.isfinite(values)]
+    return float(there[-1]) if len(there) else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oni_jax.config import UserError
-from oni_jax.evaluation.report import interval, number
+from oni_jax.evaluation.report import BIASED, interval, number
 from oni_jax.evaluation.statistics import QUANTILES, Interval
 from oni_jax.reporting.markup import Html, joined, table, tag
 
@@ -26,12 +26,15 @@ def evaluation_tables(path: str) -> Html:
 
 
 def _tables(tree: Mapping[str, Any]) -> Iterator[Html]:
-    others = [tree["other"]] if "other" in tree else []
-    for of in [*tree["evaluations"], *others]:
+    players = [*tree["evaluations"], *([tree["other"]] if "other" in tree else [])]
+    for of in players:
         yield from _player(of)
+    partial = {of["player"] for of in players if not of["complete"]}
     for of in tree.get("differences", []):
-        yield tag("h3", f"{of['first']} minus {of['second']}")
-        yield tag("p", f"Pair by pair, on the same {of['num_episodes']:,} episodes.")
+        names = of["first"], of["second"]
+        yield tag("h3", " minus ".join(names))
+        about = f"Pair by pair, on the same {of['num_episodes']:,} episodes"
+        yield tag("p", f"{about}; PARTIAL: {BIASED}." if partial & {*names} else f"{about}.")
         found = of["measures"].items()
         rows = [[name, number(x["mean"]), _interval(x["interval"])] for name, x in found]
         yield table(["", "difference", "95 % interval"], rows)
@@ -40,11 +43,10 @@ def _tables(tree: Mapping[str, Any]) -> Iterator[Html]:
 def _player(of: Mapping[str, Any]) -> Iterator[Html]:
     yield tag("h3", of["player"])
     num_finished = len(of["episodes"])
-    about = (
-        f"{of['root_env']}, {num_finished:,} episodes of seed {of['seed']}, at most {of['max_episode_steps']:,} steps"
-    )
+    about = f"{of['root_env']}, policy {of['policy']}, {num_finished:,} episodes of seed {of['seed']}, "
+    about += f"at most {of['max_episode_steps']:,} steps"
     if not of["complete"]:
-        about += f"; interrupted, {of['num_episodes']:,} were asked for, and short episodes end first"
+        about += f"; PARTIAL: {of['num_episodes']:,} were asked for; {BIASED}"
     yield tag("p", f"{about}.")
     rows = []
     for name, x in of["measures"].items():

@@ -80,6 +80,8 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
     ),
 }
 
+DRAWN = frozenset(panel.metric for panels in FIGURES.values() for panel in panels)
+
 
 def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], list[str]]:
     """Writes each figure as PNG and PDF. Returns the files, and the names of figures that there is no data for.

@@ -3,18 +3,18 @@
 import datetime
 import glob
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from oni_jax.annotation.prompts import escape
 from oni_jax.config import Config, UserError, settings
 from oni_jax.inspection import InspectedMessage, Inspection, inspect_reward
+from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
 from oni_jax.reporting.evaluation_table import evaluation_tables
 from oni_jax.reporting.machine import describe_machine
 from oni_jax.reporting.markup import Html, data_uri, joined, page, table, tag
-from oni_jax.reporting.plots import FIGURES, draw, image
+from oni_jax.reporting.plots import DRAWN, FIGURES, draw, image
+from oni_jax.types import NO_MESSAGE
 
 STYLE = """
 body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; }
@@ -31,65 +31,45 @@ details { margin: .5rem 0; } summary { cursor: pointer; }
 """
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 MAX_RECORDING_BYTES = 32 << 20
-EMPTY = "(no message)"
+# Tile -> its label, and the form of its number.
+TILES: Mapping[str, tuple[str, str]] = {
+    "episodes": ("episodes", ",.0f"),
+    "mean_return": ("return, last {episodes} episodes", ",.4g"),
+    SUCCESS: ("success", ".1%"),
+    "episode/dlvl": ("depth", ".3g"),
+    "labels_held": ("labels", ",.0f"),
+    "env_steps_per_sec_overall": ("steps a second", ",.0f"),
+}
 
 
-class Source(NamedTuple):
-    """Where a report's parts come from."""
-
-    train_dir: str
-    experiment: str
-    evaluation: str = ""  # a file of launch.evaluate's; empty: evaluation.json in the folder, where there is one
-    num_messages: int = 15  # at each end
-    num_recordings: int = 1
-    dataset_dir: str = ""  # whose messages are scored too
-
-    @property
-    def folder(self) -> str:
-        return os.path.join(self.train_dir, self.experiment)
-
-    def command(self, *words: str) -> str:
-        """One that evaluates the run."""
-        run = ["--train_dir", self.train_dir, "--experiment", self.experiment]
-        return shlex.join(["python", "-m", "launch.evaluate", *run, *words])
-
-
-def make_report(source: Source) -> bytes:
+def make_report(config: ReportConfig) -> bytes:
     """The file.
 
     Raises:
         UserError: there is no such run, it has no rows of metrics yet, or a file that is named can't be used.
     """
-    run = read_run(source.folder, source.experiment)
-    evaluation = _evaluation(source)  # before what takes seconds: it may be refused
+    run = read_run(config.folder, config.experiment, {*DRAWN, *TILES})
+    evaluation = _evaluation(config)  # before what takes seconds: it may be refused
     sections = {
         "Curves": joined(_curves(run)),
         "Evaluation": evaluation,
-        "Messages": joined(_messages(source)),
-        "Recording": joined(_recordings(source)),
+        "Messages": joined(_messages(config)),
+        "Recording": joined(_recordings(config)),
         "Settings": joined(_settings(run.config)),
         "Versions and hardware": _machine(),
     }
     titled = [joined([tag("h2", title), content]) for title, content in sections.items()]
-    return page(f"{source.experiment}, {run.config.env.root_env}", STYLE, _heading(run), *titled)
+    return page(f"{config.experiment}, {run.config.env.root_env}", STYLE, _heading(run), *titled)
 
 
 def _heading(run: Run) -> Html:
     config = run.config
     about = f"{config.env.root_env}, reward {config.reward.llm_reward_type}, seed {config.run.seed}"
-    known: Mapping[str, tuple[str, str]] = {
-        "episodes": ("episodes", ",.0f"),
-        "mean_return": (f"return, last {config.run.stats_avg:,} episodes", ",.4g"),
-        SUCCESS: ("success", ".1%"),
-        "episode/dlvl": ("depth", ".3g"),
-        "labels_held": ("labels", ",.0f"),
-        "env_steps_per_sec_overall": ("steps a second", ",.0f"),
-    }
     time = datetime.timedelta(seconds=round(run.hours[-1] * 3600))
     facts = [("environment steps", f"{run.env_steps[-1]:,.0f}"), ("of training", str(time))]
-    for metric, (label, form) in known.items():
+    for metric, (label, form) in TILES.items():
         if (value := last_value(run, metric)) is not None:
-            facts.append((label, format(value, form)))
+            facts.append((label.format(episodes=f"{config.run.stats_avg:,}"), format(value, form)))
     tiles = [tag("div", tag("b", value), tag("span", label)) for label, value in facts]
     return joined([tag("h1", run.name), tag("p", about), tag("div", *tiles, class_="facts")])
 
@@ -102,20 +82,20 @@ def _curves(run: Run) -> Iterator[Html]:
             yield tag("figure", tag("img", src=picture, alt=f"{name.replace('_', ' ')} of {run.name}"))
 
 
-def _evaluation(source: Source) -> Html:
-    beside = os.path.join(source.folder, "evaluation.json")
-    path = source.evaluation or (beside if os.path.exists(beside) else "")
+def _evaluation(config: ReportConfig) -> Html:
+    beside = os.path.join(config.folder, "evaluation.json")
+    path = config.evaluation or (beside if os.path.exists(beside) else "")
     if path:
         return evaluation_tables(path)
-    return _note(f"None: {source.command('--json', beside)} makes one.")
+    return _note(f"None: {config.evaluating('--json', beside)} makes one.")
 
 
-def _messages(source: Source) -> Iterator[Html]:
+def _messages(config: ReportConfig) -> Iterator[Html]:
     """The most and the least rewarded."""
     try:
-        inspection = inspect_reward(source.folder, source.dataset_dir)
+        inspection = inspect_reward(config.folder, config.dataset_dir)
     except UserError as error:
-        if source.dataset_dir:
+        if config.dataset_dir:
             raise
         yield _note(f"None: {error}.")
         return
@@ -124,7 +104,7 @@ def _messages(source: Source) -> Iterator[Html]:
     yield tag("p", f"{len(rows):,} messages, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps.")
     if inspection.other_observations:
         yield _note(f"The reward also reads {', '.join(inspection.other_observations)}, here taken as zeros.")
-    for title, listed in inspection.ends(source.num_messages):
+    for title, listed in inspection.ends(config.num_messages):
         yield tag("h3", title.capitalize())
         yield _message_table(listed, inspection)
 
@@ -133,22 +113,23 @@ def _message_table(rows: Sequence[InspectedMessage], inspection: Inspection) -> 
     columns = inspection.label_columns
     cells = []
     for row in rows:
-        message = tag("span", escape(row.message), class_="message") if row.message else tag("i", EMPTY)
+        message = tag("span", escape(row.message), class_="message") if row.message else tag("i", NO_MESSAGE)
         known = ["" if x is None else f"{x:,}" for x in (row.count, *(row.labels or [None] * len(columns)))]
         cells.append([message, f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *known])
     return table(["message", "reward", "raw", "count", *columns], cells)
 
 
-def _recordings(source: Source) -> Iterator[Html]:
-    """The first of the folder `recordings`, by name: best, median, worst."""
+def _recordings(config: ReportConfig) -> Iterator[Html]:
+    """The first of the folder `recordings`, by name: best, median, worst; the run's own before others'."""
     found: dict[str, str] = {}  # without its suffix -> path; an MP4 takes the place of its GIF
     for suffix in reversed(MEDIA_TYPES):
-        for path in glob.glob(f"{glob.escape(source.folder)}/recordings/*{suffix}"):
+        for path in glob.glob(f"{glob.escape(config.folder)}/recordings/*{suffix}"):
             found[path.removesuffix(suffix)] = path
-    paths = sorted(found.values())
+    own = f"-{config.experiment.replace('/', '_')}-"  # see viewing.recordings.file_stem
+    paths = sorted(found.values(), key=lambda path: (own not in os.path.basename(path), path))
     if not paths:
-        yield _note(f"None: {source.command('--record', '1')} makes one.")
-    for path in paths[: source.num_recordings]:
+        yield _note(f"None: {config.evaluating('--record', '1')} makes one.")
+    for path in paths[: config.num_recordings]:
         yield _recording(path)
 
 

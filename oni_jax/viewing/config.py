@@ -3,7 +3,7 @@
 import dataclasses
 
 from oni_jax.config import UserError, check_values, setting
-from oni_jax.evaluation.config import BEST, GREEDY, LATEST, RANDOM, SAMPLE
+from oni_jax.evaluation.config import BEST, GREEDY, LATEST, RANDOM, SAMPLE, check_checkpoint
 
 HUMAN = "human"
 
@@ -25,7 +25,9 @@ class PlayConfig:
     root_env: str = setting("", "NetHack task; empty: the run's, or NetHackScore-v1 without one.")
     max_episode_steps: int = setting(0, "Steps after which the episode is cut off; 0: as in the run.")
     seed: int = setting(1, "Seed of game and play.", within="[0, 2147483648)")
-    episode: int = setting(0, "Which episode: as launch.evaluate counts them, with the same seed.")
+    episode: int = setting(
+        0, "Which episode: as launch.evaluate counts them, with the same seed.", within="[0, 2147483648)"
+    )
     steps_per_sec: float = setting(4.0, "Speed at the start, when no person plays.", within="[0.5, 128]")
 
 
@@ -42,7 +44,4 @@ def check_play(program: Play) -> None:
     config = program.play
     if config.policy in (SAMPLE, GREEDY) and not config.experiment:
         raise UserError(f"--policy {config.policy}: name the run whose policy it is with --experiment")
-    if config.checkpoint not in (LATEST, BEST) and not (config.checkpoint.isascii() and config.checkpoint.isdecimal()):
-        raise UserError(
-            f"--checkpoint {config.checkpoint}: must be {LATEST}, {BEST}, or a checkpoint's number of environment steps"
-        )
+    check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST))

@@ -26,6 +26,7 @@ class EpisodeRewards:
 
     def __init__(self, run: RunReward, num_at_once: int = 128):
         self._run, self._num_at_once = run, num_at_once
+        self._at_obs = run.config.reward.intrinsic_reward_at == "obs"
         self.observations = run.reward.other_observations
         self.reads_glyphs = reads_glyphs(run.config)
 
@@ -48,7 +49,7 @@ class EpisodeRewards:
         for start in range(0, num_steps, self._num_at_once):
             # The last chunk is filled up with the last step.
             steps = np.minimum(np.arange(start, start + self._num_at_once), num_steps - 1)
-            rows = [*steps.tolist(), int(steps[-1]) + 1]
+            rows = np.minimum(np.arange(start, start + self._num_at_once + 1), num_steps)
             own = [rewarded[step] for step in steps]
             distinct = list(dict.fromkeys(own))
             index = np.array([[distinct.index(message)] for message in own], np.int32)
@@ -65,6 +66,11 @@ class EpisodeRewards:
         counts = np.array(self._rewarded(running_counts(messages)), np.float32)
         return discount(self.undiscounted(messages, observations), counts, self._run.config.reward.beta_count_exponent)
 
+    def of_messages(self, messages: Sequence[bytes], observations: Mapping[str, np.ndarray]) -> np.ndarray:
+        """As `discounted`, [L + 1]: with 0 for the last or the first message, which no step is rewarded for."""
+        rewards = self.discounted(messages, observations)
+        return np.pad(rewards, (0, 1) if self._at_obs else (1, 0))
+
     def _rewarded(self, values: Sequence) -> Sequence:
         """Of L + 1 values of observations, the L of those that the steps are rewarded for."""
-        return values[:-1] if self._run.config.reward.intrinsic_reward_at == "obs" else values[1:]
+        return values[:-1] if self._at_obs else values[1:]

@@ -22,7 +22,7 @@ class Progress(NamedTuple):
 
 
 class Intrinsic(NamedTuple):
-    """The intrinsic reward, counts of messages discounted."""
+    """Of the messages since what was shown before, and of all so far; counts discounted."""
 
     reward: float
     total: float
@@ -34,12 +34,12 @@ def heading(title: str, lines: Sequence[str]) -> list[Text]:
 
 def progress_lines(of: Progress) -> list[Text]:
     return [
+        *([Text(f"end       {of.end}", YELLOW)] if of.end else []),  # first: what is last may find no room
         Text(f"step      {of.step:,} of {of.num_steps:,}"),
         Text(f"turn      {of.turn:,}"),
         Text(f"action    {of.action}", CYAN),
         Text(f"reward    {number(of.reward)}", sign_color(of.reward)),
         Text(f"return    {number(of.returned)}"),
-        *([Text(f"end       {of.end}", YELLOW)] if of.end else []),
     ]
 
 
@@ -54,11 +54,11 @@ def note_lines(notes: Sequence[str]) -> list[Text]:
     return [Text(note, DARK_GRAY) for note in notes]
 
 
-def beside(screen: Screen, texts: Sequence[Text], columns: int = COLUMNS) -> Screen:
+def beside(screen: Screen, texts: Sequence[Text]) -> Screen:
     """The screen with the texts on its right."""
     rows = len(screen.chars)
     line = text_screen([Text(" |", DARK_GRAY)] * rows, rows, GAP)
-    return joined([screen, line, text_screen(texts, rows, columns)])
+    return joined([screen, line, text_screen(texts, rows, COLUMNS)])
 
 
 def sign_color(value: float) -> int:

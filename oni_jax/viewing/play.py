@@ -10,11 +10,10 @@ import numpy as np
 
 from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.registry import env_spec
 from oni_jax.envs.single_game import SingleGame
 from oni_jax.envs.tasks import TASKS
-from oni_jax.evaluation.config import GREEDY, RANDOM, EvaluationConfig
-from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
+from oni_jax.evaluation.episodes import chosen_task, nethack_seeds
 from oni_jax.experiment import read_settings
 from oni_jax.rewards.registry import reads_glyphs
 from oni_jax.runtime import StopRequest
@@ -57,7 +56,6 @@ class Table(NamedTuple):
 
     who: str
     episode: str
-    root_env: str
     env: EnvConfig
     choose: Choose | None  # None: a person does
     labels: Labels
@@ -69,7 +67,7 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     """Plays an episode until it is left, or `stop`.
 
     Raises:
-        UserError: there is no such run, checkpoint or task.
+        UserError: there is no such run, checkpoint or task, or no room for a game's files.
     """
     table = set_up(config)
     env = table.env
@@ -91,13 +89,7 @@ def set_up(config: PlayConfig) -> Table:
     """Raises UserError: there is no such run, checkpoint or task."""
     folder = os.path.join(config.train_dir, config.experiment)
     run = read_settings(folder) if config.experiment else None
-    env = (run or Config()).env
-    env = dataclasses.replace(
-        env,
-        root_env=config.root_env or env.root_env,
-        max_episode_steps=config.max_episode_steps or env.max_episode_steps,
-    )
-    env_spec(env)
+    env = chosen_task((run or Config()).env, config.root_env, config.max_episode_steps)
     if env.root_env not in TASKS:
         raise UserError(f"--root_env {env.root_env}: has no terminal; launch.play plays NetHack's tasks")
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
@@ -105,12 +97,11 @@ def set_up(config: PlayConfig) -> Table:
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",
-        root_env=env.root_env,
         env=env,
         choose=choose,
         labels=labels,
         reward=_reward(config, folder, run, labels),
-        with_glyphs=bool(run and run.reward.llm_reward_type and reads_glyphs(run)),
+        with_glyphs=bool(run and reads_glyphs(run)),
     )
 
 
@@ -128,6 +119,8 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
         player = load_player(evaluation, config.experiment, env_steps, env)
     dtype = record_dtype(player.spec)
     episodes = np.full(UNIT_SIZE, config.episode, np.int32)
+    # Compiled now, in a unit that is not played: while it compiles, nothing could put the terminal right.
+    player.agent.act(1, np.zeros(UNIT_SIZE, dtype), episodes, np.zeros(UNIT_SIZE, np.int32))
 
     def choose(session: Session) -> int:
         # A batch as large as an evaluation's, all of it this game, so that the policy does what it does there.
@@ -142,28 +135,30 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
 
 def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels) -> MessageReward:
     if run is None:
-        return label_reward(labels, Config().reward.beta_count_exponent)
+        return label_reward(labels, Config().reward)
+    from oni_jax.checkpointing import checkpoint_steps
     from oni_jax.evaluation.players import chosen_checkpoints
-    from oni_jax.inspection import load_reward
+    from oni_jax.inspection import NoRewardError, load_reward
     from oni_jax.viewing.intrinsic import EpisodeRewards
 
-    exponent = run.reward.beta_count_exponent
+    if config.checkpoint == LATEST and not checkpoint_steps(os.path.join(folder, "checkpoints")):
+        return label_reward(labels, run.reward)
     (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
     try:
         known = load_reward(folder, env_steps)
-    except UserError:
-        return label_reward(labels, exponent)
+    except NoRewardError:
+        return label_reward(labels, run.reward)
     rewards = EpisodeRewards(known, num_at_once=1)
 
     def give(message: bytes, record: np.ndarray) -> float:
         seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
         return float(rewards.undiscounted([message, message], seen)[0])
 
-    return MessageReward(give, exponent, f"by {config.experiment} at {known.env_steps:,} steps")
+    return MessageReward(give, run.reward, f"by {config.experiment} at {known.env_steps:,} steps")
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:
-    keys = TASKS[table.root_env].keys
+    keys = TASKS[table.env.root_env].keys
     actions: Mapping[int, int] = {key: action for action, key in enumerate(keys)}
     shown: object = None
     while not stop:
@@ -206,7 +201,7 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
 def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
     """The rows of a terminal of this size: the game's screen, and beside or below it what there is to say."""
     progress = [
-        *panel.heading(table.who, [table.root_env, table.episode]),
+        *panel.heading(table.who, [table.env.root_env, table.episode]),
         *panel.progress_lines(
             panel.Progress(
                 session.step_count,
@@ -248,11 +243,12 @@ def message_lines(session: Session) -> list[Text]:
         ]
     worth = panel.number(session.discounted)
     if session.count > 1 and session.message_reward:
-        worth += f" = {panel.number(session.message_reward)} / {session.count}^{session.rewarding.count_exponent:g}"
+        exponent = session.rewarding.settings.beta_count_exponent
+        worth += f" = {panel.number(session.message_reward)} / {session.count}^{exponent:g}"
     return [
         Text("of the message", WHITE),
         *lines,
         Text(f"reward    {worth}", panel.sign_color(session.discounted)),
-        Text(f"  {session.rewarding.source}", DARK_GRAY),
+        Text(f"  {session.rewarding.source if session.pays else 'no step is rewarded for it'}", DARK_GRAY),
         Text(f"total     {panel.number(session.total)}"),
     ]

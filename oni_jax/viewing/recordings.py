@@ -1,18 +1,20 @@
 """Recordings of an evaluation's best, median and worst episodes: a ttyrec each, and a video of it."""
 
+import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from oni_jax.config import UserError
 from oni_jax.envs.tasks import TASKS
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.players import evaluated_task
+from oni_jax.evaluation.players import Player, evaluated_task
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.inspection import load_reward
+from oni_jax.inspection import NoRewardError, load_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
@@ -46,30 +48,43 @@ class Recorder:
         run = os.path.join(config.train_dir, config.experiment)
         if not config.recordings_dir and not os.path.isdir(run):
             raise UserError(f"--record {config.record}: there is no {run}; say where to with --recordings_dir")
+        self._folder = config.recordings_dir or os.path.join(run, "recordings")
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            tempfile.TemporaryFile(dir=self._folder).close()
+        except OSError as error:
+            raise self._unwritable(error) from None
 
-    def __call__(self, evaluation: Evaluation) -> list[str]:
+    def __call__(self, player: Player) -> Callable[[Evaluation], list[str]]:
+        """Loads the player's reward, for when it has played. What this gives is `record`, of its evaluation."""
+        return functools.partial(self.record, *_intrinsic_rewards(self._config.train_dir, player))
+
+    def record(self, rewards: EpisodeRewards | None, note: str, evaluation: Evaluation) -> list[str]:
         """Records, prints what it wrote and returns the files.
+
+        Args:
+            rewards: what the player has learnt from; None: nothing but the environment's.
+            note: what the videos say about that.
+            evaluation: of the player.
 
         Raises:
             UserError: a file can't be written.
         """
-        folder = recordings_dir(self._config)
-        rewards, note = _intrinsic_rewards(self._config.train_dir, evaluation)
         written: list[str] = []
         try:
-            os.makedirs(folder, exist_ok=True)
             for choice in chosen_episodes(evaluation.episodes, self._config.record):
                 if self._stop:
                     break
-                written += self._record(evaluation, choice, folder, rewards, note)
+                written += self._record(evaluation, choice, rewards, note)
         except OSError as error:
-            raise UserError(f"{folder}: can't be written ({error.strerror}); name another --recordings_dir") from None
+            raise self._unwritable(error) from None
         return written
 
-    def _record(
-        self, evaluation: Evaluation, choice: Choice, folder: str, rewards: EpisodeRewards | None, note: str
-    ) -> list[str]:
-        path = os.path.join(folder, file_stem(evaluation, choice))
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(f"{self._folder}: can't be written ({error.strerror}); name another --recordings_dir")
+
+    def _record(self, evaluation: Evaluation, choice: Choice, rewards: EpisodeRewards | None, note: str) -> list[str]:
+        path = os.path.join(self._folder, file_stem(evaluation, choice))
         num_steps = len(choice.episode.actions)
         seen = shown_steps(num_steps)
         found = replay(
@@ -82,7 +97,7 @@ class Recorder:
         )
         if found.mismatch:
             print(found.mismatch, flush=True)
-        given = rewards.discounted(found.messages, found.observations) if rewards and len(found.rewards) else None
+        given = rewards.of_messages(found.messages, found.observations) if rewards and len(found.rewards) else None
         notes = [note] if note else []
         if len(seen) < num_steps + 1:
             notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
@@ -96,15 +111,12 @@ class Recorder:
         return [path + SUFFIX, video]
 
 
-def recordings_dir(config: EvaluationConfig) -> str:
-    return config.recordings_dir or os.path.join(config.train_dir, config.experiment, "recordings")
-
-
 def file_stem(evaluation: Evaluation, choice: Choice) -> str:
-    """best1-NetHackScore-v1-sample-1024-seed1-episode17"""
-    steps = [] if evaluation.env_steps is None else [str(evaluation.env_steps)]
-    of = [evaluation.root_env, evaluation.policy, *steps, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
-    return "-".join([f"{choice.rank}{choice.place}", *of])
+    """best1-experiment-NetHackScore-v1-sample-1024-seed1-episode17; of chance without experiment and steps."""
+    steps = "" if evaluation.env_steps is None else str(evaluation.env_steps)
+    of = [evaluation.experiment.replace("/", "_"), evaluation.root_env, evaluation.policy, steps]
+    parts = [f"{choice.rank}{choice.place}", *of, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
+    return "-".join(filter(None, parts))
 
 
 def shown_steps(num_steps: int) -> list[int]:
@@ -114,13 +126,14 @@ def shown_steps(num_steps: int) -> list[int]:
     return [*shown, num_steps]
 
 
-def _intrinsic_rewards(train_dir: str, evaluation: Evaluation) -> tuple[EpisodeRewards | None, str]:
+def _intrinsic_rewards(train_dir: str, player: Player) -> tuple[EpisodeRewards | None, str]:
     """The reward that the player has learnt from, or none and why."""
-    if not evaluation.experiment:
+    if not player.experiment:
         return None, "no intrinsic reward: chance learns from none"
-    folder = os.path.join(train_dir, evaluation.experiment)
     try:
-        return EpisodeRewards(load_reward(folder, evaluation.env_steps)), ""
+        return EpisodeRewards(load_reward(os.path.join(train_dir, player.experiment), player.env_steps)), ""
+    except NoRewardError:
+        return None, "no intrinsic reward: the run learns from the environment's alone"
     except UserError as error:
         print(f"recorded without intrinsic rewards: {error}", flush=True)
         return None, "no intrinsic reward"
@@ -142,8 +155,7 @@ def _screens(
         [evaluation.root_env, f"{choice.rank} {choice.place}: episode {episode.index} of seed {evaluation.seed}"],
     )
     num_steps = len(found.rewards)
-    intrinsic = np.zeros(num_steps) if given is None else given
-    before = 0
+    before = -1  # the picture's
     for step in seen:
         if step > num_steps:  # the replay ended early
             return
@@ -152,11 +164,14 @@ def _screens(
             num_steps=len(episode.actions),
             turn=int(found.turns[step]),
             action=action_text(keys[episode.actions[step - 1]]) if step else "",
-            reward=float(found.rewards[before:step].sum()),
+            reward=float(found.rewards[max(0, before) : step].sum()),
             returned=float(found.rewards[:step].sum()),
             end=episode.end if step == len(episode.actions) else "",
         )
-        own = Intrinsic(float(intrinsic[before:step].sum()), float(intrinsic[:step].sum()))
-        texts = [*title, *progress_lines(progress), *intrinsic_lines(own), Text(""), *note_lines(notes)]
+        intrinsic = []
+        if given is not None:
+            own = Intrinsic(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
+            intrinsic = intrinsic_lines(own)
+        texts = [*title, *progress_lines(progress), *intrinsic, Text(""), *note_lines(notes)]
         yield beside(engine_screen(*found.terminals[step]), texts)
         before = step

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.config import RewardConfig
 from oni_jax.envs.single_game import SingleGame
 from oni_jax.envs.tasks import TASKS
 from oni_jax.evaluation.episodes import end_of
@@ -23,7 +23,7 @@ class MessageReward(NamedTuple):
     """What messages are rewarded with."""
 
     give: Give
-    count_exponent: float
+    settings: RewardConfig
     source: str
 
 
@@ -35,6 +35,7 @@ class Session:
       step_count, returned: of the episode so far.
       action, reward: the last step's.
       message, label, count: the newest message, what the LLM says of it, and how often it was there.
+      pays: whether a step is rewarded for it: not for an episode's last one, or with `next_obs` its first.
       message_reward, discounted: its reward, before and after the count.
       total: of the latter, over the episode.
       end: why the episode is over; "" while it is not.
@@ -42,28 +43,22 @@ class Session:
     """
 
     def __init__(self, game: SingleGame, root_env: str, max_episode_steps: int, labels: Labels, reward: MessageReward):
-        self._game, self._keys, self._max_episode_steps = game, TASKS[root_env].keys, max_episode_steps
-        self.max_episode_steps = max_episode_steps
+        self._game, self._keys, self.max_episode_steps = game, TASKS[root_env].keys, max_episode_steps
         self._labels, self.rewarding = labels, reward
-        dtype, num_stats = record_dtype(game.spec), len(game.spec.episode_stats)
-        self._out = StepOutput(np.zeros(1, dtype), np.zeros(1, dtype), np.zeros((1, num_stats), np.float32))
         self._counts: collections.Counter[bytes] = collections.Counter()
         self.step_count, self.returned, self.total = 0, 0.0, 0.0
         self.action, self.reward, self.end, self.hint = "", 0.0, "", ""
-        game.reset(self._out)
-        self._observe(self._out.records[0])
+        self._observe(game.begin())
 
     def step(self, action: int) -> None:
         """Takes an action of a running episode."""
-        game, out = self._game, self._out
-        game.step(np.array([action], np.int32), out)
+        record = self._game.act(action)
         self.step_count += 1
-        self.action, self.reward, self.hint = action_text(self._keys[action]), float(out.records["reward"][0]), ""
+        self.action, self.reward, self.hint = action_text(self._keys[action]), float(record["reward"]), ""
         self.returned += self.reward
-        if game.ended:
-            stats = dict(zip(game.spec.episode_stats, out.episode_stats[0].tolist()))
-            self.end = end_of(stats, bool(out.records["truncated"][0]), self._max_episode_steps)
-        self._observe((out.finals if game.ended else out.records)[0])
+        if self._game.ended:
+            self.end = end_of(self._game.stats, bool(record["truncated"]), self.max_episode_steps)
+        self._observe(record)
 
     def screen(self) -> Screen:
         return engine_screen(*self._game.terminal())
@@ -82,13 +77,15 @@ class Session:
         self._counts[self.message] += 1
         self.count = self._counts[self.message]
         self.label: Label | None = self._labels.of(self.message)
-        self.message_reward = self.rewarding.give(self.message, record)
-        exponent = self.rewarding.count_exponent
+        settings = self.rewarding.settings
+        self.pays = not self.end if settings.intrinsic_reward_at == "obs" else self.step_count > 0
+        self.message_reward = self.rewarding.give(self.message, record) * self.pays
+        exponent = settings.beta_count_exponent
         self.discounted = float(discount(np.array(self.message_reward), np.array(self.count), exponent))
         self.total += self.discounted
 
 
-def label_reward(labels: Labels, count_exponent: float) -> MessageReward:
+def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
     """1 for what is helpful, by its label."""
 
     def give(message: bytes, record: np.ndarray) -> float:
@@ -96,4 +93,4 @@ def label_reward(labels: Labels, count_exponent: float) -> MessageReward:
         label = labels.of(message)
         return float(bool(label and label.helpful))
 
-    return MessageReward(give, count_exponent, "1 for a helpful message, else 0")
+    return MessageReward(give, settings, "1 for a helpful message, else 0")

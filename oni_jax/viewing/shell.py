@@ -39,11 +39,16 @@ class Shell:
 
     def __enter__(self) -> "Shell":
         self._before = termios.tcgetattr(self._input)
-        tty.setcbreak(self._input)  # Ctrl-C stays a signal
-        changed = termios.tcgetattr(self._input)
-        changed[_CONTROL_CHARS][termios.VSUSP] = b"\0"  # Ctrl-Z would leave the shell with this screen
-        termios.tcsetattr(self._input, termios.TCSADRAIN, changed)
-        self._send(ENTER_SCREEN)
+        try:
+            tty.setcbreak(self._input)  # Ctrl-C stays a signal
+            changed = termios.tcgetattr(self._input)
+            for key in (termios.VSUSP, termios.VQUIT):  # Ctrl-Z and Ctrl-\ would leave the shell with this screen
+                changed[_CONTROL_CHARS][key] = b"\0"
+            termios.tcsetattr(self._input, termios.TCSADRAIN, changed)
+            self._send(ENTER_SCREEN)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -202,6 +202,15 @@ def test_a_game_that_raises_is_replaced_and_the_others_notice_nothing(group, whe
     assert env.num_restarts == 1 and "out of order" in env.note() and "game 1 " in env.note()
 
 
+def test_a_game_that_fails_to_start_plays_the_same_episodes(group, monkeypatch):
+    actions, records, _, _ = group
+    env = make_env(3, with_glyphs=True)
+    monkeypatch.setattr(env._games[1], "start", Raises(env._games[1].start, number=1))
+    played, *_ = play(env, actions)
+    assert are_equal(played, records)
+    assert env.num_restarts == 1
+
+
 def test_a_game_that_cannot_end_is_replaced(group, monkeypatch):
     actions, records, _, _ = group
     env = make_env(3, with_glyphs=True)

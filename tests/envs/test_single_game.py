@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from oni_jax.config import UserError
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.nethack import NetHackVectorEnv, episode_seeds
 from oni_jax.envs.single_game import SingleGame
 from oni_jax.envs.tasks import TASKS
+from tests.full_disk import full_disk
 
 TASK, MAX_STEPS = "NetHackScore-v1", 60
 SEEDS = episode_seeds(3)(0, 0)
@@ -54,6 +56,11 @@ def test_its_terminal_shows_the_hero():
     assert chars.shape == colors.shape == (24, 80) and chr(chars[row, column]) == "@"
     assert b"Agent" in chars.tobytes() and game.turn() == 1
     game.close()
+
+
+def test_no_room_for_a_game():
+    with full_disk(), pytest.raises(UserError, match="a game can't be started there .* set .TMPDIR"):
+        SingleGame(TASK, SEEDS, MAX_STEPS)
 
 
 def test_a_file_that_cannot_be_written():

@@ -63,7 +63,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
     [
         (lambda d: chosen_checkpoints(str(d), "nobody", "latest"), "nobody/config.json can't be read"),
         (lambda d: chosen_checkpoints(str(d), "empty", "all"), "empty/checkpoints: holds no checkpoint"),
-        (lambda d: chosen_checkpoints(str(d), "catch", "best"), "tells no mean_return .* use --checkpoint latest"),
+        (lambda d: chosen_checkpoints(str(d), "catch", "best"), "tells no mean_return .* choose the latest"),
         (
             lambda d: load_player(config(d), "catch", 7, EnvConfig("Catch-v0")),
             "no checkpoint of 7 steps, but of 320, 640",

@@ -52,6 +52,8 @@ def test_the_difference_is_that_of_pairs():
     assert found["return"].mean == pytest.approx(50 / 3)
     assert found["success"].mean == pytest.approx(1 / 3)
     assert found["length"] == (0.0, (0.0, 0.0))
+    none = differences(BAD, BAD)[1]["success"]  # of four episodes each: it may be that something differs
+    assert none.interval and none.interval.low < -0.3 < 0.3 < none.interval.high
     assert differences(GOOD, BAD._replace(episodes=[episode(9, 0.0)])) == (0, {})
 
 

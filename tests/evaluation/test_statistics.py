@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from oni_jax.evaluation.statistics import Interval, bootstrap_interval, difference, share, summarise
+from oni_jax.evaluation.statistics import (
+    Interval,
+    bootstrap_interval,
+    difference,
+    share,
+    share_difference,
+    summarise,
+)
 
 
 def test_a_summary():
@@ -60,3 +67,20 @@ def test_a_share_that_was_never_seen_is_not_known_to_be_zero():
     assert share(0, 20).interval == pytest.approx(Interval(0.0, 0.1611), abs=1e-4)  # Wilson's, from tables
     assert share(20, 20).interval == pytest.approx(Interval(0.8389, 1.0), abs=1e-4)
     assert share(10, 20).interval == pytest.approx(Interval(0.2993, 0.7007), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "both, first, second, neither, expected",
+    [
+        (36, 12, 2, 0, (0.2, (0.0569, 0.3404))),  # Newcombe's first example
+        (0, 0, 0, 20, (0.0, (-0.1611, 0.1611))),
+        (0, 30, 0, 0, (1.0, (0.8395, 1.0))),
+    ],
+)
+def test_the_difference_of_shares(both, first, second, neither, expected):
+    own = np.repeat([True, True, False, False], [both, first, second, neither])
+    other = np.repeat([True, False, True, False], [both, first, second, neither])
+    mean, interval = share_difference(own, other)
+    assert mean == pytest.approx(expected[0]) and interval == pytest.approx(expected[1], abs=1e-4)
+    mean, interval = share_difference(other, own)
+    assert interval == pytest.approx((-expected[1][1], -expected[1][0]), abs=1e-4)

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import multiprocessing
+import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +14,7 @@ import sys
 import pytest
 
 from launch import evaluate
+from oni_jax.evaluation import playing, program
 from tests.evaluation.runs import CATCH, NETHACK, write_run
 
 
@@ -61,6 +65,66 @@ def test_chance_needs_no_run(run, capfd):
     assert "random policy, Catch-v0, at most 4 steps" in out and "ends: step limit 100.0 %" in out
 
 
+def test_files_that_would_replace_something_else(run, tmp_path, capfd):
+    pipe, link, path = (tmp_path / name for name in ("pipe", "link", "a"))
+    os.mkfifo(pipe)
+    link.symlink_to(path)
+    same = ("--json", str(path), "--csv", f"{tmp_path}/./a")
+    for words, message in [
+        (("--json", str(pipe)), "pipe: is no regular file"),
+        (("--csv", str(link)), "link: is no regular file"),
+        (same, "a: is the file of --json too"),
+    ]:
+        assert run("--experiment", "first", *words) == 2
+        assert message in capfd.readouterr().err
+    assert pipe.is_fifo() and link.is_symlink() and not path.exists()
+
+
+def test_one_episode_is_compared(run, capfd):
+    assert run("--experiment", "first", "--compare", "random", "--episodes", "1") == 0
+    out = capfd.readouterr().out
+    assert "first at 640 steps minus random policy, on the same 1 episodes" in out and "unknown" in out
+
+
+def test_checkpoints_may_go_while_their_policies_play(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    write_run(tmp_path / "live", CATCH, (320, 640))
+    play_episodes = program.play_episodes
+
+    def play(*arguments):
+        shutil.rmtree(tmp_path / "live" / "checkpoints", ignore_errors=True)
+        return play_episodes(*arguments)
+
+    monkeypatch.setattr(program, "play_episodes", play)
+    words = ["--train_dir", str(tmp_path), "--experiment", "live", "--checkpoint", "all", "--num_workers", "1"]
+    assert evaluate.main([*words, "--episodes", "4"]) == 0
+    assert "live at 640 steps, Catch-v0" in capfd.readouterr().out
+
+
+def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capfd, monkeypatch):
+    act, num_calls = playing.Unit.act, 0
+
+    def deadly(unit, agent):
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 100:  # of four units, whose episodes have nine steps
+            (pid,) = (child.pid for child in multiprocessing.active_children() if child.name == "actor-0")
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+        act(unit, agent)
+
+    monkeypatch.setattr(playing.Unit, "act", deadly)
+    path = tmp_path / "a.json"
+    words = ["--experiment", "first", "--policy", "random", "--episodes", "4000", "--num_workers", "2"]
+    assert run(*words, "--json", str(path)) == 1
+    out, err = capfd.readouterr()
+    assert "PARTIAL: " in out and "(a process that played was lost)" in out
+    assert "actor-0 (pid" in err and "killed by SIGKILL" in err and "--max_actor_restarts" not in err
+    tree = json.loads(path.read_text())["evaluations"][0]
+    assert tree["complete"] is False and 0 < len(tree["episodes"]) < 4000
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("actor")]
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -72,7 +136,8 @@ def test_chance_needs_no_run(run, capfd):
         (("--experiment", "first", "--compare", "second", "--compare_checkpoint", "all"), "--compare_checkpoint all"),
         (("--experiment", "first", "--root_env", "NetHackScore-v1"), "NetHackScore-v1 has other actions"),
         (("--experiment", "first", "--json", "/nowhere/a.json"), "--json /nowhere/a.json: there is no folder /nowhere"),
-        (("--experiment", "first", "--csv", "/"), "--csv /: can't be written"),
+        (("--experiment", "first", "--csv", "/"), "--csv /: is no regular file"),
+        (("--experiment", "first", "--compare", "nobody"), "^error: /[^:]*nobody/config.json can't be read"),
         (("--policy", "random", "--compare", "x"), "--experiment x --compare random"),
         (("--episodes", "0"), "--episodes 0: must be in"),
     ],
@@ -113,8 +178,6 @@ def test_an_interruption_leaves_a_partial_report(tmp_path):
 
 
 def test_nothing_finished_is_one_line(run, capfd, monkeypatch):
-    from oni_jax.evaluation import program
-
     def play_nothing(*arguments):
         arguments[-1].reason = "SIGINT"
         return []

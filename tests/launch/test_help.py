@@ -37,6 +37,18 @@ def test_a_flag_by_any_of_its_names(capsys, flag):
     )
 
 
+@pytest.mark.parametrize(
+    "flag, told",
+    [
+        ("config", "--config ('')  Named settings (--help configs), or a run's config.json; other flags override it."),
+        ("--device", "--device (gpu)  <gpu|cuda|cpu>: JAX takes what it finds; cpu: nothing else."),
+    ],
+)
+def test_a_flag_that_is_no_setting(capsys, flag, told):
+    assert said(capsys, f"--help={flag}").split() == told.split()
+    assert told.split()[0] in said(capsys, "--help").split()
+
+
 def test_every_flag_at_once(capsys):
     text = said(capsys, "--help", "all")
     assert all(f"--{field.name} (" in text for field, _ in settings(Config())) and "--config (" in text
@@ -79,7 +91,9 @@ def bash_script(tmp_path_factory) -> str:
 
 def completed(script: str, *words: str) -> list[str]:
     """What bash offers for the last of these words."""
-    code = f'. {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _oni_jax; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    code = f'. {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+    code += '_oni_jax "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; '
+    code += 'printf "%s\\n" "${COMPREPLY[@]}"'
     result = subprocess.run(["bash", "-c", code, "bash", *words], capture_output=True, text=True, timeout=60)
     assert result.stderr == ""
     return result.stdout.split()
@@ -96,7 +110,17 @@ def test_bash_completes_programs_flags_and_values(bash_script):
     assert "score_retrieval" in completed(bash_script, *python, "launch.train", "--config", "score_")
     assert completed(bash_script, "oni-train", "--root_env", "NetHackOracleS")[0] == "NetHackOracleSober-v1"
     assert completed(bash_script, *python, "launch.judge", "--laten") == ["--latency_secs"]
+    assert completed(bash_script, *python, "launch.train", "--device", "c") == ["cuda", "cpu"]
     assert completed(bash_script, "python", "-m", "pytest", "") == []
+
+
+def test_bash_leaves_python_what_it_had(tmp_path, bash_script):
+    script = tmp_path / "script"
+    own = '_own() { COMPREPLY=("own:$2"); }; complete -F _own python'
+    script.write_text(f"{own}; . {bash_script}; . {bash_script}; cd {tmp_path}")
+    for words in (("python", "-m", "pyt"), ("python", "file.py", "--x")):
+        assert completed(str(script), *words) == [f"own:{words[-1]}"]
+    assert completed(str(script), "python", "-m", "launch.tr") == ["launch.train", "launch.train_reward"]
 
 
 def test_every_program_can_be_completed():

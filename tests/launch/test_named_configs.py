@@ -40,6 +40,7 @@ def test_a_named_config(task, method, tmp_path):
     flags.check(config)
     assert (config.env.root_env, config.reward.extrinsic_reward_coeff) == TASKS[task]
     assert (config.reward.llm_reward_type, config.reward.llm_reward_coeff) == METHODS[method]
+    assert config.learner.reward_scale == (0.1 if method == "motif" else 1.0)
     assert config.run.experiment == name
     changed = {
         field.name for (field, value), (_, default) in zip(settings(config), settings(Config())) if value != default
@@ -49,13 +50,14 @@ def test_a_named_config(task, method, tmp_path):
         "extrinsic_reward_coeff",
         "llm_reward_type",
         "llm_reward_coeff",
+        "reward_scale",
         "experiment",
         "reward_dir",
         "word_vectors",
     }
 
 
-def test_flags_go_before_it():
+def test_flags_override_it():
     words = "--llm_reward_coeff 0.2 --config score_retrieval --experiment mine --seed 3".split()
     config = flags.parse(words)
     assert (config.reward.llm_reward_coeff, config.run.experiment, config.run.seed) == (0.2, "mine", 3)

@@ -25,6 +25,18 @@ def test_names_and_folders(train_dir, capsys):
     assert sorted(folder.iterdir()) == [folder / "return.pdf", folder / "return.png"]
 
 
+def test_a_run_by_two_names_is_one(train_dir, capsys):
+    words = ["score_1", str(train_dir / "score_1"), "score_2", "--train_dir", str(train_dir)]
+    assert plot.main(words) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "score: score_1 (seed 1), score_2 (seed 2)"
+
+
+def test_a_seed_that_comes_twice_is_told(train_dir, capsys):
+    write_run(train_dir / "score_3", [row(100, 10.0, mean_return=1)], seed=2, root_env="Catch-v0")
+    assert plot.main(["score_1", "score_2", "score_3", "--train_dir", str(train_dir)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("score_3 (seed 2); some have the same seed")
+
+
 @pytest.mark.parametrize(
     "words, told",
     [

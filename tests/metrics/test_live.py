@@ -25,7 +25,7 @@ class Encoded(io.StringIO):
 def view_of(width: int, height: int = 40, stream: io.StringIO | None = None) -> tuple[LiveProgress, io.StringIO]:
     stream = stream or io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, height=height, color_system=None)
-    return LiveProgress(RUN, stream, console), stream
+    return LiveProgress(RUN, console), stream
 
 
 def shown(row, width: int, height: int = 40, returns=(1.0, 2.0, 3.0), stream=None) -> str:
@@ -54,7 +54,7 @@ def test_it_fits_the_terminal(width, row):
 def test_it_says_it_all(width):
     text = shown({**ROW, "answers": ANSWERS}, width)
     says = ("my_run", "123,456 of 1 M steps", "0:02:05 gone", "left", "update 30", "lag 1.3 (max 4)", "33.21")
-    says += ("learner 1,020 steps/s", "0.25 updates/s", "games 1,043 steps/s", "inference 35 batches/s of 30")
+    says += ("learner 1,020 steps/s", "0.25 updates/s", "games 1,043 steps/s", "35 batches/s of 30")
     says += ("3 slots full", "5 slots free", "2 groups paused", "37 to ask", "16 being asked", "8 gradient steps due")
     says += ("server up", "12 labels/s", "1.2 s a request", "3,412 tokens/s written", "100 held", "2 unreadable")
     says += ("device 12.25 of 139.8 GiB", "peak 13.00 GiB", "77 steps rewarded", "model right in 99%")
@@ -123,8 +123,36 @@ def test_a_terminal_without_unicode():
 
 
 def test_lines_break_between_the_parts():
-    lines = [line.plain for line in flow("a", [("one", ""), ("two three", ""), ("four", "")], 20)]
+    lines = [line.plain for line in flow("a", [("one", ""), ("two three", ""), ("four", "")], 20, UNICODE)]
     assert lines == ["a         one,", "          two three,", "          four"]
+
+
+def test_what_is_too_long_ends_with_a_sign():
+    assert [line.plain for line in flow("a", [("twelve words", "")], 20, ASCII)] == ["a         twelve wo~"]
+
+
+def test_big_numbers_are_whole_where_it_is_narrow():
+    row = {**ROW, "env_steps": 1_234_567_890, "acted_steps_per_sec": 98_765.0, "inference_calls_per_sec": 1250.0}
+    row |= {"env_steps_per_sec": 98_765.0, "llm_prompt_tokens_per_sec": 123_456.0, "rewarded_steps": 1_234_567_890}
+    row |= {"policy_lag_mean": 123.4, "policy_lag_max": 1000, "secs": 1e7, "labels_held": 12_345_678}
+    sections = overview(row, RunConfig(train_for_env_steps=2_000_000_000), (), 40, UNICODE)
+    text = "\n".join(line.plain for lines in sections.values() for line in lines)
+    assert "1,250 batches/s of 79" in text and "1,234,567,890 of 2,000 M steps" in text and UNICODE.cut not in text
+    assert max(map(len, text.splitlines())) <= 41  # a comma may be cropped
+
+
+def test_a_return_that_is_no_number_is_left_out():
+    view, stream = view_of(80)
+    for value in (1.0, float("nan"), 3.0):
+        view.update({**ROW, "mean_return": value})
+        view._due = 0.0
+    view.close()
+    assert view._returns.points() == [1.0, 3.0] and "1 to 3" in stream.getvalue()
+
+
+def test_any_name_of_a_run_can_be_shown_without_unicode():
+    sections = overview(ROW, RunConfig(experiment="é"), (), 80, ASCII)
+    assert sections["run"][0].plain.startswith("run       \\xe9,")
 
 
 def test_a_curve_in_a_line():

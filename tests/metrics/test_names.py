@@ -2,11 +2,12 @@
 
 import json
 import re
+import time
 
 import jax
 import pytest
 
-from oni_jax import metrics, system
+from oni_jax import metrics, system, training
 from oni_jax.annotation.service import _STARTING
 from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
@@ -38,9 +39,23 @@ def rows(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("run")
     seen = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics.Progress, "update", lambda self, row: seen.append(dict(row)))
+        starts, ready, build_sinks = [], [], training.build_sinks
+
+        def update(self, row):
+            seen.append(dict(row))
+            starts.append(time.monotonic() - row["secs"])
+
+        def build_slowly(*of):
+            sinks = build_sinks(*of)
+            time.sleep(0.3)
+            ready.append(time.monotonic())
+            return sinks
+
+        patch.setattr(metrics.Progress, "update", update)
+        patch.setattr(training, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
         system.run(config, StopRequest())
+    assert min(starts) >= ready[0]  # what W&B takes to start is no time of training
     written = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(written) == len(seen) > 0
     return [*written, *seen]

@@ -1,12 +1,13 @@
 """What is shown where there is no terminal, and which view a stream gets."""
 
 import io
-import sys
+
+import pytest
 
 from oni_jax import metrics
 from oni_jax.config import RunConfig
 from oni_jax.metrics.live import LiveProgress
-from oni_jax.metrics.progress import clock, describe, secs_left
+from oni_jax.metrics.phrases import clock, phrases, secs_left
 from tests.metrics.rows import ROW
 
 
@@ -16,22 +17,24 @@ def test_plain_lines_say_it_all():
     view.update(ROW)
     view.close()
     assert stream.getvalue().count("\n") == 1
-    shown = ("123,456", "12.3%", "1,020", "990", "33.21", "12 episodes", "100 held", "141 asked", "2 unreadable")
-    shown += ("1 failed", "server up, 37 queued, ", "learner for games 31%", "lag 1.3", "0:02:05 gone", "left")
+    shown = ("run default_experiment, 123,456 of 1 M steps, 0:02:05 gone, ", " left, update 30, lag 1.3 (max 4) | ")
+    shown += ("return 33.21 | episodes 12 ended, ", "waits learner for games 31%, ", "LLM server up, 12 labels/s, ")
+    shown += ("learner 1,020 steps/s", "37 to ask", "100 held", "141 asked", "2 unreadable", "1 requests failed")
     for text in shown:
         assert text in stream.getvalue(), text
 
 
 def test_a_missing_server_is_told():
-    shown = dict(describe({**ROW, "server_state": "waiting for server"}, RunConfig()))
-    assert shown["labels"].startswith("waiting for server, 37 queued, 100 held")
+    shown = phrases({**ROW, "server_state": "waiting for server"}, RunConfig())
+    assert shown["LLM"][0][0] == "waiting for server"
 
 
 def test_a_row_may_lack_anything():
-    assert describe({}, RunConfig()) == []
+    assert [label for label, told in phrases({}, RunConfig()).items() if told] == ["run"]
     for name in ROW:
-        describe({name: ROW[name]}, RunConfig())
-        describe({other: ROW[other] for other in ROW if other != name}, RunConfig())
+        phrases({name: ROW[name]}, RunConfig())
+        phrases({other: ROW[other] for other in ROW if other != name}, RunConfig())
+        phrases({**ROW, name: float("nan")}, RunConfig())
 
 
 def test_time_left_is_that_of_the_nearer_limit():
@@ -52,20 +55,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_the_live_view(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
+@pytest.mark.parametrize("term, live", [("xterm", True), ("dumb", False), ("unknown", False), ("", False)])
+def test_a_terminal_that_can_draw_gets_the_live_view(monkeypatch, term, live):
+    monkeypatch.setenv("TERM", term)
     view = metrics.build_progress(RunConfig(), Terminal())
-    assert isinstance(view, LiveProgress)
+    assert isinstance(view, LiveProgress) == live
     view.close()
-    monkeypatch.setenv("TERM", "dumb")
-    assert not isinstance(metrics.build_progress(RunConfig(), Terminal()), LiveProgress)
-
-
-def test_without_rich_a_terminal_gets_plain_lines(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setitem(sys.modules, "rich.live", None)
-    monkeypatch.delitem(sys.modules, "oni_jax.metrics.live")
-    stream = Terminal()
-    view = metrics.build_progress(RunConfig(), stream)
-    view.update(ROW)
-    assert "123,456" in stream.getvalue()

@@ -67,6 +67,15 @@ def test_a_missing_package_warns_once(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_package_that_breaks_when_imported_warns_once(monkeypatch, tmp_path, capsys):
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wandb.py").write_text("raise TypeError('Descriptors cannot be created directly.\\nMore.')")
+    use(tmp_path)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "Descriptors cannot be created directly.; install" in told
+
+
 def test_it_gets_numbers_settings_and_nothing_of_the_terminal(fake, key, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"env": {"root_env": "x"}, "run": {"seed": 3}}))
     use(tmp_path, RunConfig(wandb_proj="p", wandb_entity="e", experiment="x"))
@@ -93,6 +102,13 @@ def test_online_a_resumed_run_goes_on_under_its_id(fake, key, tmp_path, capsys):
     assert fake.starts[0]["id"] == fake.starts[1]["id"]
     assert [start["resume"] for start in fake.starts] == ["allow", "allow"]
     assert capsys.readouterr().err == ""
+
+
+def test_an_id_that_was_lost_is_made_anew(fake, key, tmp_path):
+    (tmp_path / "wandb_id.txt").write_text("")
+    for _ in range(2):
+        use(tmp_path)
+    assert fake.starts[0]["id"] == fake.starts[1]["id"] != ""
 
 
 def test_steps_that_it_has_already_are_not_sent_again(monkeypatch, key, tmp_path):

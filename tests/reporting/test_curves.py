@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from oni_jax.config import UserError
-from oni_jax.reporting.curves import group_runs, mean_curve, read_run, series, smoothed, student_t
+from oni_jax.reporting.curves import group_runs, last_value, mean_curve, read_run, series, smoothed, student_t
 from tests.reporting.runs import learning, row, write_run
 
 
 def run(folder, rows, **settings):
-    return read_run(str(write_run(folder, rows, **settings)), folder.name)
+    return read_run(str(write_run(folder, rows, **settings)), folder.name, ("a", "mean_return", "server_state"))
 
 
 def test_a_run(tmp_path):
@@ -43,11 +43,32 @@ def test_a_first_start_that_saved_nothing(tmp_path):
     assert found.env_steps.tolist() == [5, 15] and np.allclose(found.hours * 3600, [4, 8])
 
 
+def test_steps_may_stand_still_within_a_start(tmp_path):
+    rows = [row(steps, secs, a=secs) for steps, secs in [(10, 10.0), (10, 15.0), (20, 20.0), (20, 25.0), (30, 30.0)]]
+    found = run(tmp_path / "a", rows)
+    assert found.env_steps.tolist() == [10, 20, 30] and found.metrics["a"].tolist() == [15, 25, 30]
+    assert np.allclose(found.hours * 3600, [15, 25, 30])
+
+
+def test_a_start_may_take_longer_than_the_one_before(tmp_path):
+    found = run(tmp_path / "a", [row(10, 5.0), row(20, 8.0), row(15, 9.0), row(30, 12.0)])
+    assert found.env_steps.tolist() == [10, 15, 30] and np.allclose(found.hours * 3600, [5, 14, 17])
+
+
+def test_the_newest_value_is_not_smoothed(tmp_path):
+    found = run(tmp_path / "a", [*(row(i, float(i), a=i) for i in range(1, 1001)), row(1001, 1001.0)])
+    assert last_value(found, "a") == 1000 and last_value(found, "nothing") is None
+
+
+def test_a_run_holds_what_it_is_asked_for(tmp_path):
+    assert set(run(tmp_path / "a", learning(1), root_env="NetHackScore-v1").metrics) == {"mean_return"}
+
+
 def test_a_line_that_is_being_written_is_left_out(tmp_path):
     folder = write_run(tmp_path / "a", learning(1, 3))
     with open(folder / "metrics.jsonl", "ab") as file:
         file.write(b'{"step": 99, "env_st')
-    assert len(read_run(str(folder), "a").env_steps) == 3
+    assert len(read_run(str(folder), "a", ()).env_steps) == 3
 
 
 @pytest.mark.parametrize("line", [b"{", b"[1]", b'{"env_steps": 3}', b'{"env_steps": "x", "secs": 1}', b"\xff", b""])
@@ -56,7 +77,7 @@ def test_a_damaged_line_is_told(tmp_path, line):
     with open(folder / "metrics.jsonl", "ab") as file:
         file.write(line + b"\n")
     with pytest.raises(UserError, match="metrics.jsonl: line 4 "):
-        read_run(str(folder), "a")
+        read_run(str(folder), "a", ())
 
 
 def test_a_run_without_rows(tmp_path):
@@ -64,9 +85,9 @@ def test_a_run_without_rows(tmp_path):
         run(tmp_path / "a", [])
     (tmp_path / "a" / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match="can't be read"):
-        read_run(str(tmp_path / "a"), "a")
+        read_run(str(tmp_path / "a"), "a", ())
     with pytest.raises(UserError, match="name a training run"):
-        read_run(str(tmp_path / "b"), "b")
+        read_run(str(tmp_path / "b"), "b", ())
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_setting(tmp_path):
@@ -77,6 +98,28 @@ def test_runs_that_differ_in_their_seed_alone_are_one_setting(tmp_path):
     ]
     runs = [dataclasses.replace(x, name=name) for x, name in zip(runs, ["score/seed1", "other", "score/seed2"])]
     assert [(own.label, own.runs) for own in group_runs(runs)] == [("score", (runs[0], runs[2])), ("other", (runs[1],))]
+
+
+def test_seeds_on_several_machines_are_one_setting(tmp_path):
+    places = [{"llm_server_addr": f"node{i}", "label_store": f"{i}", "num_workers": i + 1} for i in range(2)]
+    runs = [run(tmp_path / f"a{i}", learning(i), seed=i, **place) for i, place in enumerate(places)]
+    judged = run(tmp_path / "judged", learning(1))
+    assert [(own.label, len(own.runs)) for own in group_runs([*runs, judged])] == [("a", 2), ("judged", 1)]
+
+
+@pytest.mark.parametrize(
+    "names, label",
+    [
+        (("score/10", "score/11"), "score"),
+        (("run1", "run2"), "run"),
+        (("lr_0.1_seed1", "lr_0.1_seed2"), "lr_0.1"),
+        (("apple", "apricot"), "apple"),
+    ],
+)
+def test_a_label_ends_between_words(tmp_path, names, label):
+    found = run(tmp_path / "a", learning(1))
+    (setting,) = group_runs([dataclasses.replace(found, name=name) for name in names])
+    assert setting.label == label
 
 
 def test_labels_that_would_be_the_same_name_every_run(tmp_path):

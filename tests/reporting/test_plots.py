@@ -8,7 +8,7 @@ from PIL import Image
 
 from oni_jax.config import UserError
 from oni_jax.reporting.curves import Setting, group_runs, read_run
-from oni_jax.reporting.plots import draw, image, write_figures
+from oni_jax.reporting.plots import DRAWN, draw, image, write_figures
 from tests.reporting.runs import learning, row, write_run
 
 
@@ -16,7 +16,7 @@ from tests.reporting.runs import learning, row, write_run
 def settings(tmp_path) -> list[Setting]:
     folders = [write_run(tmp_path / f"score_seed_{seed}", learning(seed), seed=seed) for seed in (1, 2, 3)]
     folders.append(write_run(tmp_path / "_$odd_name^", learning(5), gamma=0.9))
-    return group_runs([read_run(str(folder), folder.name) for folder in folders])
+    return group_runs([read_run(str(folder), folder.name, DRAWN) for folder in folders])
 
 
 def test_files_of_what_there_is_data_for(settings, tmp_path):
@@ -35,7 +35,7 @@ def test_files_of_what_there_is_data_for(settings, tmp_path):
 
 def test_what_has_no_data_is_told(tmp_path):
     folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
-    written, missing = write_figures(group_runs([read_run(str(folder), "a")]), str(tmp_path / "plots"))
+    written, missing = write_figures(group_runs([read_run(str(folder), "a", DRAWN)]), str(tmp_path / "plots"))
     assert missing == ["success", "depth", "labels", "reward_model", "speed"]
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["return.pdf", "return.png"]
     assert len(written) == 2
@@ -62,7 +62,7 @@ def test_a_line_a_seed_a_mean_and_a_band(settings):
 def test_only_settings_with_data_are_in_the_legend(tmp_path):
     first = write_run(tmp_path / "a", [row(1, 1.0, **{"reward/accuracy": 0.5})])
     second = write_run(tmp_path / "b", [row(1, 1.0)], gamma=0.9)
-    settings = group_runs([read_run(str(folder), folder.name) for folder in (first, second)])
+    settings = group_runs([read_run(str(folder), folder.name, DRAWN) for folder in (first, second)])
     figure = draw("reward_model", settings)
     assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
     assert [text.get_text() for axis in figure.axes[2:] for text in axis.texts] == ["no data", "no data"]

@@ -29,6 +29,7 @@ def player(name: str) -> dict[str, object]:
     }
     return {
         "player": name,
+        "policy": "greedy",
         "root_env": "NetHackScore-v1",
         "seed": 1,
         "max_episode_steps": 5000,
@@ -79,7 +80,8 @@ def test_a_browser_shows_it_without_a_network(tmp_path):
     assert seen.pictures[-1] == (640, 240)
     assert "script" not in seen.elements
     assert seen.width <= 800  # what is wider scrolls by itself
-    for text in (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%"):
+    says = (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%")
+    for text in (*says, "policy greedy", "the same 1 episodes; PARTIAL: short episodes"):
         assert text in seen.text
     assert "--goal" in seen.text and "jaxlib" in seen.text
     assert seen.title == f"{NAME}, Catch-v0"
@@ -141,6 +143,16 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
     assert '<video src="data:video/mp4;base64,Ynl0ZXM="' in text
     assert "best1-a.gif" not in text and "worst1" not in text
     assert "best2-a.gif is left out: it is larger than" in text
+
+
+def test_the_run_s_own_recordings_come_before_others(tmp_path):
+    folder = write_experiment(tmp_path) / "recordings"
+    folder.mkdir()
+    for name in ("best1-NetHackScore-v1-random-seed1-episode0.gif", "worst1-run-NetHackScore-v1-sample-640.gif"):
+        (folder / name).write_bytes(b"bytes")
+    assert made(tmp_path) == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "worst1-run" in text and "-random-" not in text
 
 
 @pytest.mark.parametrize(

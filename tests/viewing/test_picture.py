@@ -1,11 +1,12 @@
 """Screens as pictures, and pictures as videos."""
 
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
 from oni_jax.config import UserError
-from oni_jax.viewing import video
 from oni_jax.viewing.picture import COLORS, NUM_LEVELS, cells, palette, picture
 from oni_jax.viewing.screen import INVERSE, RED, Screen, Text, text_screen
 from oni_jax.viewing.video import check_format, write_video
@@ -81,8 +82,23 @@ def test_an_mp4(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
 
 
+@pytest.mark.parametrize("before_it_ends", ["", "cat > /dev/null; touch {}; "], ids=["at once", "at last"])
+def test_ffmpeg_s_last_words_are_told_and_nothing_is_left(tmp_path, monkeypatch, before_it_ends):
+    pytest.importorskip("imageio_ffmpeg")
+    folder = tmp_path / "films"
+    folder.mkdir()
+    script = tmp_path / "ffmpeg"
+    wait = before_it_ends.format(folder / "a.mp4.partial")
+    script.write_text(f"#!/bin/sh\n{wait}echo something >&2; echo no room >&2; exit 3\n")
+    script.chmod(0o700)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
+    with pytest.raises(UserError, match=r"a.mp4: ffmpeg can't write it \(no room\); use --record_format gif"):
+        write_video(str(folder / "a.mp4"), iter(pictures(4) * 20), 8.0)
+    assert list(folder.iterdir()) == []
+
+
 def test_a_missing_codec_is_one_line(monkeypatch):
-    monkeypatch.setattr(video, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(UserError, match="imageio-ffmpeg; install it, or use --record_format gif"):
         check_format("mp4")
     check_format("gif")

@@ -1,21 +1,25 @@
 """What is told beside a game that is played."""
 
+import shutil
+
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.config import AnnotationConfig, RewardConfig, UserError
 from oni_jax.envs.single_game import SingleGame
 from oni_jax.envs.tasks import TASKS
 from oni_jax.evaluation.agents import RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import play as playing
 from oni_jax.viewing.config import PlayConfig
+from oni_jax.viewing.counts import running_counts
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, message_lines, set_up, view
 from oni_jax.viewing.screen import ROWS
-from oni_jax.viewing.session import Session, label_reward
+from oni_jax.viewing.session import MessageReward, Session, label_reward
 from tests.viewing.runs import write_labelled_run
 
 KILL = b"You kill the newt!"
@@ -77,7 +81,7 @@ def test_chance_plays_the_evaluations_episode():
 def session():
     labels = Labels(AnnotationConfig(), {})
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
-    yield Session(game, "NetHackScore-v1", 50, labels, label_reward(labels, 3.0))
+    yield Session(game, "NetHackScore-v1", 50, labels, label_reward(labels, RewardConfig(beta_count_exponent=3.0)))
     game.close()
 
 
@@ -90,6 +94,48 @@ def test_repeated_messages_are_worth_less(session):
     texts = [text.text for text in message_lines(session)]
     assert "label     helpful: a monster killed by the player" in texts
     assert "reward    0.03704 = 1 / 3^3" in texts and "total     1.162" in texts
+
+
+@pytest.mark.parametrize("paid_at, paid", [("obs", slice(0, 3)), ("next_obs", slice(1, 4))])
+def test_the_total_is_what_training_pays(paid_at, paid):
+    settings = RewardConfig(beta_count_exponent=1.0, intrinsic_reward_at=paid_at)
+    reward = MessageReward(lambda message, record: 1.0, settings, "1 for each")
+    game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 3)
+    own = Session(game, "NetHackScore-v1", 3, Labels(AnnotationConfig(), {}), reward)
+    messages, discounted = [own.message], [own.discounted]
+    for action in (10, 3, 10):
+        own.step(action)
+        messages.append(own.message)
+        discounted.append(own.discounted)
+    game.close()
+    expected = [1 / count for count in running_counts(messages)]
+    assert own.end and own.total == pytest.approx(sum(expected[paid])) and discounted[paid] == expected[paid]
+    assert sum(discounted) == own.total
+
+
+def test_a_policy_is_compiled_before_the_terminal_is_taken(tmp_path):
+    write_labelled_run(tmp_path / "run", {}, intrinsic_reward_at="next_obs")
+    config = PlayConfig("sample", str(tmp_path), "run", max_episode_steps=5)
+    counts = []
+
+    class Counting(Hands):
+        def __enter__(self):
+            counts.append(counter.count)
+            return super().__enter__()
+
+        def __exit__(self, *_):
+            counts.append(counter.count)
+
+    counter = CompilationCounter()
+    playing.play(config, lambda: Counting(*["."] * 5, "q"), StopRequest())  # type: ignore[arg-type]
+    counter.close()
+    assert 0 < counts[0] == counts[1]
+
+
+def test_the_end_is_seen_however_long_the_names_are(session):
+    session.end = "step limit"
+    table = set_up(PlayConfig())._replace(who="a run with a very long name at 12,345,678 steps, greedy")
+    assert "step limit" in "".join(view(session, table, "the help", ROWS + ROWS_BELOW, 80))
 
 
 @pytest.mark.parametrize("size", [(ROWS, WIDE), (ROWS + ROWS_BELOW, 80), (10, 30)])
@@ -106,9 +152,17 @@ def test_a_run_tells_labels_and_reward(tmp_path):
     write_labelled_run(tmp_path / "run", {KILL: 1, b"A rock.": 0}, beta_count_exponent=2.0)
     table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
     label = table.labels.of(KILL)
-    assert label and label.source == "label store" and table.reward.count_exponent == 2.0
+    assert label and label.source == "label store" and table.reward.settings.beta_count_exponent == 2.0
     assert table.reward.give(KILL, np.zeros(1)[0]) == 1.0 and table.reward.give(b"A rock.", np.zeros(1)[0]) == 0.0
     assert table.env.max_episode_steps == 40
+
+
+def test_a_wrong_checkpoint_is_told(tmp_path):
+    write_labelled_run(tmp_path / "run", {KILL: 1})
+    with pytest.raises(UserError, match="no checkpoint of 77 steps, but of 640"):
+        set_up(PlayConfig(train_dir=str(tmp_path), experiment="run", checkpoint="77"))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as of a run that has just begun
+    assert "1 for a helpful message" in set_up(PlayConfig(train_dir=str(tmp_path), experiment="run")).reward.source
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,29 @@
 """Recordings of an evaluation: files that show what happened."""
 
 import pathlib
+import shutil
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
 from launch import evaluate
+from oni_jax.config import Config, with_values
+from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.inspection import load_reward
+from oni_jax.rewards.base import Reward
 from oni_jax.runtime import StopRequest
-from oni_jax.viewing import recordings
+from oni_jax.viewing import panel, recordings
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.recordings import shown_steps
 from oni_jax.viewing.ttyrec import Film, read_ttyrec
+from tests.evaluation.runs import NETHACK, write_run
 from tests.viewing.runs import write_labelled_run
 
 LABELS = {b"You see here a rock.": 0, b"A message": 1, b"Another": 1}
@@ -36,10 +44,37 @@ def test_rewards_are_those_of_the_labels(train_dir):
     np.testing.assert_allclose(rewards.discounted(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
     later = EpisodeRewards(load_reward(str(train_dir / "later")), num_at_once=4)
     np.testing.assert_allclose(later.discounted(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
+    assert later.of_messages(messages[:3], {}).tolist() == [0, 1, 0]  # the first was before all steps
+    assert rewards.of_messages(messages[:2], {}).tolist() == [0, 0]  # and the last is behind them
+
+
+class StrengthReward(Reward):
+    """What is seen after the action."""
+
+    other_observations = ("vector_obs",)
+
+    def raw_rewards(self, state, trajectory, features):
+        return trajectory.observations["vector_obs"][1:, :, 0]
+
+
+@pytest.mark.parametrize("num_at_once", [2, 3, 4, 8])
+def test_every_step_sees_its_own_observations(num_at_once):
+    config = with_values(Config(), {"llm_reward_type": "online_cls", "intrinsic_reward_at": "next_obs"})
+    reward: Any = SimpleNamespace(config=config, reward=StrengthReward(), state=())
+    rewards = EpisodeRewards(reward, num_at_once)
+    seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
+    assert rewards.undiscounted([b""] * 4, seen).tolist() == [2, 4, 6]
 
 
 def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
+    play_episodes = program.play_episodes
+
+    def play(*arguments):
+        shutil.rmtree(train_dir / "labelled" / "checkpoints")  # as training does with old ones
+        return play_episodes(*arguments)
+
+    monkeypatch.setattr(program, "play_episodes", play)
     words = ["--train_dir", str(train_dir), "--experiment", "labelled", "--num_workers", "1", "--episodes", "3"]
     assert evaluate.main([*words, "--record", "1"]) == 0
     out = capfd.readouterr().out
@@ -47,6 +82,7 @@ def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
     folder = train_dir / "labelled" / "recordings"
     names = sorted(path.name for path in folder.iterdir())
     assert [name.partition("-")[0] for name in names] == ["best1", "best1", "median1", "median1", "worst1", "worst1"]
+    assert all("-labelled-NetHackScore-v1-sample-640-seed1-episode" in name for name in names)
     assert all(str(folder / name) in out for name in names)
     for path in folder.glob("*.gif"):
         image = Image.open(path)
@@ -70,11 +106,12 @@ def test_long_episodes_are_thinned_out():
         (("--experiment", "labelled", "--root_env", "Catch-v0"), "Catch-v0 has no terminal"),
         (("--experiment", "nobody"), "nobody; say where to with --recordings_dir"),
         (("--experiment", "labelled", "--record_format", "mp4"), "needs the package imageio-ffmpeg"),
+        (("--recordings_dir", "/proc/films"), "/proc/films: can't be written"),
     ],
 )
 def test_what_can_t_be_recorded_is_told_before_anyone_plays(train_dir, capfd, monkeypatch, words, message):
     monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setattr("oni_jax.viewing.video.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     base = ["--train_dir", str(train_dir), "--policy", "random", "--root_env", "NetHackScore-v1", "--record", "1"]
     assert evaluate.main([*base, *words]) == 2
     out, err = capfd.readouterr()
@@ -83,6 +120,13 @@ def test_what_can_t_be_recorded_is_told_before_anyone_plays(train_dir, capfd, mo
 
 def test_chance_is_recorded_where_it_is_told_to(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(recordings, "MAX_PICTURES", 6)
+    texts: list[str] = []
+
+    def beside(screen, lines):
+        texts.extend(line.text for line in lines)
+        return panel.beside(screen, lines)
+
+    monkeypatch.setattr(recordings, "beside", beside)
     monkeypatch.setenv("XLA_FLAGS", "")
     folder = tmp_path / "films"
     words = ["--policy", "random", "--root_env", "NetHackScore-v1", "--episodes", "1", "--max_episode_steps", "20"]
@@ -90,6 +134,16 @@ def test_chance_is_recorded_where_it_is_told_to(tmp_path, monkeypatch, capfd):
     (path,) = pathlib.Path(folder).glob("*.gif")
     assert path.name == "best1-NetHackScore-v1-random-seed1-episode0.gif"
     assert len(list(ImageSequence.all_frames(Image.open(path)))) <= 6
+    assert "no intrinsic reward: chance learns from none" in texts
+    assert not [text for text in texts if text.startswith(("intrinsic ", "total "))]
+
+
+def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
+    write_run(tmp_path / "plain", {**NETHACK, "llm_reward_type": "none"})
+    player: Any = SimpleNamespace(experiment="plain", env_steps=640)
+    _, note = recordings._intrinsic_rewards(str(tmp_path), player)
+    assert note == "no intrinsic reward: the run learns from the environment's alone"
+    assert capfd.readouterr().out == ""
 
 
 def test_a_stop_request_ends_it(train_dir):
@@ -98,4 +152,4 @@ def test_a_stop_request_ends_it(train_dir):
     recorder = recordings.Recorder(EvaluationConfig(str(train_dir), "labelled", record=1), stop)
     episode = Episode(0, {"return": 0.0}, b"", "death")
     evaluation = Evaluation("x", "labelled", 640, "sample", "NetHackScore-v1", 40, 1, 1, [episode])
-    assert recorder(evaluation) == []
+    assert recorder.record(None, "", evaluation) == []
