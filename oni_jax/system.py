@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import jax
@@ -31,9 +31,11 @@ from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.batches import BatchAssembler, make_unpack_fn
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, initial_key
 from oni_jax.learner.loss import make_loss_fn
+from oni_jax.learner.shares import split_policy, split_reward
 from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
 from oni_jax.lockstep import Lockstep
 from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.parallel import Replicas, local
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
 from oni_jax.runtime import StopRequest
@@ -87,7 +89,9 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     with_glyphs = reads_glyphs(config)
     spec = env_spec(config.env, with_glyphs=with_glyphs)
     policy = make_policy(config.network, spec, glyph_table())
-    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    learning, acting = choose_devices(config)
+    replicas = Replicas(learning)
+    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation), replicas)
     annotator = (
         stack.enter_context(_annotation(config, folder, kind.prompt_kind)) if kind.prompt_kind else NoAnnotator()
     )
@@ -97,7 +101,7 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     params = init_params(policy, spec, key)
     state = TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
-    state = jax.device_put(state, jax.local_devices()[0])
+    state = replicas.place(state)
     checkpoints = Checkpoints(
         os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
     )
@@ -120,17 +124,17 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     stack.callback(pool.close)
     pool.start()
     to_act_with = jax.jit(functools.partial(with_tables, policy))
-    parameters = ParameterStore(progress.updates, to_act_with(state.params))
+    parameters = ParameterStore(progress.updates, to_act_with(local(state.params)), acting)
     acting_key = jax.random.fold_in(jax.random.fold_in(state.key, 2), progress.updates)
     server = InferenceServer(policy, exchange, pool, parameters, acting_key)
-    loss_fn = make_loss_fn(policy.apply, learner_config, config.reward)
+    loss_fn = make_loss_fn(split_policy(policy.apply, replicas), learner_config, config.reward)
     intrinsic_at = config.reward.intrinsic_reward_at
     unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
     assembler = BatchAssembler(exchange, learner_config.batch_size, learner_config.max_policy_lag, intrinsic_at)
-    update = make_update_fn(loss_fn, reward, optimizer, unpack)
+    update = make_update_fn(loss_fn, split_reward(reward, replicas), optimizer, unpack)
 
     def publish(version: int, params: PyTree) -> None:
-        parameters.publish(version, to_act_with(params))
+        parameters.publish(version, to_act_with(local(params)))
 
     lockstep = None
     if isinstance(pool, SerialPool):
@@ -138,8 +142,34 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
         if saved and lockstep.restore(saved.acting):
             print("the games go on where they were", flush=True)
     prefetch = lockstep is None
-    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch)
+    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch, replicas)
     return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress, lockstep)
+
+
+def choose_devices(config: Config) -> tuple[Sequence[jax.Device], Sequence[jax.Device]]:
+    """The devices that learn, of all processes, and those of this one that act.
+
+    Raises:
+        UserError: there are fewer, or they can't share a batch evenly.
+    """
+    num_local, learner, rollout = jax.local_device_count(), config.learner, config.learner.rollout
+    for name in ("learner_devices", "inference_devices"):
+        if (number := getattr(config.devices, name)) > num_local:
+            raise UserError(f"--{name} {number}: there are {num_local}")
+    num_learning = config.devices.learner_devices or num_local
+    num_acting = config.devices.inference_devices or num_local
+    total = num_learning * jax.process_count()
+    if learner.batch_size // rollout % total:
+        raise UserError(
+            f"--batch_size {learner.batch_size}: {learner.batch_size // rollout} trajectories of --rollout {rollout} "
+            f"can't be shared by {total} devices evenly; a multiple of {total * rollout} can, or --learner_devices"
+        )
+    by_process = [
+        sorted((d for d in jax.devices() if d.process_index == i), key=lambda d: d.id)
+        for i in range(jax.process_count())
+    ]
+    learning = [device for devices in by_process for device in devices[:num_learning]]
+    return learning, by_process[jax.process_index()][num_local - num_acting :]
 
 
 def restore_progress(saved: Saved, labels_of: str, path: str) -> Progress:

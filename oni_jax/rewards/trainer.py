@@ -83,7 +83,9 @@ class RewardTrainer:
         self._num_steps = 0
         self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
         # On the devices from the start: what comes from elsewhere would compile anew.
-        self._metrics: Mapping[str, Array] = replicas.place(dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0)))
+        self._metrics: Mapping[str, Array] = replicas.place(
+            dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0))
+        )
 
         def step(
             before: tuple[ModelState, Mapping[str, Array]], columns: PyTree, position: Array, device: Array

@@ -163,7 +163,7 @@ def test_a_trajectory_too_old_is_dropped():
     spec_env = EnvConfig(root_env="Catch-v0")
     ring = TrajectoryRing(env_spec(spec_env), RingShape(1, 2, 3, ROLLOUT))
     exchange = TrajectoryExchange(ring)
-    exchange.initial_core_states = np.zeros((6, 1))
+    exchange.initial_core_states = [np.zeros((6, 1))]
     exchange.captions._captions[0] = b""
     assembler = BatchAssembler(exchange, 2 * ROLLOUT, 10, "obs")
     for slot, version in ((0, 5), (1, 6)):
