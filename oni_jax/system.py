@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,9 +24,10 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import ActorConfig, Config, UserError
+from oni_jax.distributed import Alone, Peers, Shared, joined
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.experiment import open_experiment, write_settings
+from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.batches import BatchAssembler, make_unpack_fn
@@ -53,10 +55,16 @@ def run(config: Config, stop: StopRequest) -> int:
     """
     keep_compiled_code()
     try:
-        with open_experiment(config) as folder, ExitStack() as stack:
-            training = build_training(config, folder, stack)
-            write_settings(config, folder)
-            if not stop:
+        with joined(config.devices) as peers, ExitStack() as stack:
+            if peers.leads:
+                folder = stack.enter_context(open_experiment(config))
+            peers.check_settings(config)  # and wait for the folder
+            if not peers.leads:
+                folder = experiment_folder(config)
+            training = build_training(config, folder, stack, peers)
+            if peers.leads:
+                write_settings(config, folder)
+            if not stop or peers.num > 1:
                 training.train(stop)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -83,8 +91,9 @@ def _processor_digest() -> str:
     return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
-def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
+def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone | Peers | None = None) -> Training:
     """Builds every part; what has to be closed is left to `stack`, the last built first."""
+    peers = peers or Alone()
     kind = reward_type(config)
     with_glyphs = reads_glyphs(config)
     spec = env_spec(config.env, with_glyphs=with_glyphs)
@@ -92,16 +101,20 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
     learning, acting = choose_devices(config)
     replicas = Replicas(learning)
     reward = make_reward(config, spec, functools.partial(goal_text, config.annotation), replicas)
-    annotator = (
-        stack.enter_context(_annotation(config, folder, kind.prompt_kind)) if kind.prompt_kind else NoAnnotator()
-    )
-    learner_config = config.learner
+    asks = kind.prompt_kind and peers.leads
+    annotator = stack.enter_context(_annotation(config, folder, kind.prompt_kind)) if asks else NoAnnotator()
+    # Of the batch, each process plays its part.
+    learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
+    ring = build_ring(dataclasses.replace(config, learner=learner_config), spec)
+    exchange = TrajectoryExchange(ring)
+    if isinstance(peers, Peers):
+        annotator = Shared(peers, annotator, exchange, reward.other_observations)
     optimizer = make_optimizer(learner_config)
     key = initial_key(config.run.seed)
     params = init_params(policy, spec, key)
     state = TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
-    state = replicas.place(state)
+    state = replicas.place(peers.same(state))
     checkpoints = Checkpoints(
         os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
     )
@@ -115,17 +128,18 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
         reward.restore(saved.reward)
         print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
 
-    ring = build_ring(config, spec)
-    exchange = TrajectoryExchange(ring)
     # A resumed run plays new games, unless those that were under way could be saved.
-    game_seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
+    seeds = [config.run.seed, progress.env_steps, *([peers.index] if peers.index else [])]
+    game_seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
     make_env = functools.partial(make_vector_env, config.env, seed=game_seed, with_glyphs=with_glyphs)
     pool = build_pool(config.actors, make_env, ring)
     stack.callback(pool.close)
     pool.start()
     to_act_with = jax.jit(functools.partial(with_tables, policy))
     parameters = ParameterStore(progress.updates, to_act_with(local(state.params)), acting)
-    acting_key = jax.random.fold_in(jax.random.fold_in(state.key, 2), progress.updates)
+    acting_key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
+    if peers.index:
+        acting_key = jax.random.fold_in(acting_key, peers.index)
     server = InferenceServer(policy, exchange, pool, parameters, acting_key)
     loss_fn = make_loss_fn(split_policy(policy.apply, replicas), learner_config, config.reward)
     intrinsic_at = config.reward.intrinsic_reward_at
@@ -137,16 +151,19 @@ def build_training(config: Config, folder: str, stack: ExitStack) -> Training:
         parameters.publish(version, to_act_with(local(params)))
 
     lockstep = None
-    if isinstance(pool, SerialPool):
+    if isinstance(pool, SerialPool) and peers.num == 1:
         lockstep = Lockstep(f"{config.env} {ring.shape}", pool, exchange, server, assembler)
         if saved and lockstep.restore(saved.acting):
             print("the games go on where they were", flush=True)
-    prefetch = lockstep is None
-    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch, replicas)
-    return Training(config, folder, learner, reward, annotator, exchange, server, checkpoints, progress, lockstep)
+    share = annotator.share if isinstance(annotator, Shared) else None
+    prefetch = lockstep is None and share is None
+    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch, replicas, share)
+    return Training(
+        config, folder, learner, reward, annotator, exchange, server, checkpoints, progress, lockstep, peers
+    )
 
 
-def choose_devices(config: Config) -> tuple[Sequence[jax.Device], Sequence[jax.Device]]:
+def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
     """The devices that learn, of all processes, and those of this one that act.
 
     Raises:

@@ -14,7 +14,7 @@ from oni_jax.learner.update import TrainState, Update, jit_update
 from oni_jax.parallel import Replicas, local
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Annotation, Answer, Array
+from oni_jax.types import Annotation, Answer, Array, CaptionBatch
 
 BATCH_WAIT_SECS = 0.2
 
@@ -75,10 +75,12 @@ class Learner:
         version: int = 0,
         prefetch: bool = True,
         replicas: Replicas | None = None,
+        share: Callable[[CaptionBatch], CaptionBatch] | None = None,
     ):
         """Args:
         prefetch: the next batch is taken while the device computes; without it none waits between updates.
         replicas: the devices that learn, on which the state is; all there are when left out.
+        share: gives the captions of all processes for this one's; called once a batch, by each of them.
         """
         self._replicas = replicas or Replicas()
         self._update = jit_update(update, self._replicas.sharding())
@@ -86,7 +88,9 @@ class Learner:
         self._publish = publish
         self.state, self.version = state, version
         # A CPU never idles: what the learner leaves of it, the games take.
-        self._device_idles = jax.default_backend() != "cpu"
+        # Several processes make the same steps, whoever waits for games.
+        self._device_idles = jax.default_backend() != "cpu" and share is None
+        self._share = share or (lambda captions: captions)
         self.message_counts = MessageCounts()
         self.distributions: Mapping[str, Array] = {}  # of the last update, on the first device
         self.trajectory_wait = WaitClock()
@@ -132,9 +136,10 @@ class Learner:
         batch = self._assembler.next(self.version, timeout_secs)
         if batch is None:
             return None
-        self.message_counts.add(batch.captions)
+        captions = self._share(batch.captions)
+        self.message_counts.add(captions)
         self._reward.ingest(self._annotator.poll())
-        self._annotator.submit(self._reward.requests(batch.captions))
+        self._annotator.submit(self._reward.requests(captions))
         return pack_shares(batch, self._reward, self.version, self._replicas)
 
 

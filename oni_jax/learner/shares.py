@@ -16,8 +16,8 @@ from oni_jax.parallel import FIRST, SECOND, WHOLE, Replicas
 from oni_jax.rewards.base import Reward
 from oni_jax.types import Array, CaptionBatch, PyTree, Trajectory
 
-_TRAJECTORY = Trajectory(*[SECOND] * (len(Trajectory._fields) - 1), initial_core_state=FIRST)
-_BATCH = PackedBatch(SECOND, SECOND, SECOND, features=FIRST, initial_core_state=FIRST, version=WHOLE)
+_TRAJECTORY = Trajectory(**{**dict.fromkeys(Trajectory._fields, SECOND), "initial_core_state": FIRST})  # type: ignore
+_BATCH = PackedBatch(SECOND, SECOND, SECOND, FIRST, FIRST, WHOLE)  # type: ignore
 
 
 def split_policy(apply: Callable, replicas: Replicas) -> Callable:

@@ -24,6 +24,16 @@ class Progress:
         pass
 
 
+class NullProgress(Progress):
+    """Shows nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def update(self, row: Row) -> None:
+        pass
+
+
 def build_progress(run: RunConfig, stream: TextIO | None = None) -> Progress:
     """The live view where `stream` (stdout when None) is a terminal and rich is installed, else plain lines."""
     out: TextIO = sys.stdout if stream is None else stream
