@@ -60,6 +60,9 @@ class Alone:
     def check_settings(self, config: Config) -> None:
         pass
 
+    def acts_with_others(self, error: BaseException | None) -> bool:
+        return True
+
 
 @contextlib.contextmanager
 def joined(devices: DevicesConfig) -> Iterator["Alone | Peers"]:
@@ -90,6 +93,8 @@ def _num_slurm_tasks() -> int:
 
 
 def _leave(error: BaseException) -> None:
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        error = lost(error)
     code = 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
     if isinstance(error, PeerLost | UserError | ChildError):
         print(f"error: {error}", file=sys.stderr)
@@ -146,6 +151,10 @@ class Peers:
             if text != texts[0]:
                 differences = "; ".join(changed(config_from_json(texts[0]), config_from_json(text)))
                 raise UserError(f"process {index} was started with other settings than process 0: {differences}")
+
+    def acts_with_others(self, error: BaseException | None) -> bool:
+        """Whether the others still do what this process does, such as to save: what ended it may be its own alone."""
+        return error is None or isinstance(error, UserError)
 
     def agree(self, wishes: Wishes) -> Wishes:
         """After an update: what any process wished when it was shared; these wishes are told at the next."""

@@ -118,7 +118,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     checkpoints = Checkpoints(
         os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
     )
-    stack.callback(checkpoints.close)
+    stack.push(lambda _, error, __: checkpoints.close() if peers.acts_with_others(error) else None)
     saved = checkpoints.restore(state)
     progress = Progress(labels_of=annotator.labels_of)
     if saved:

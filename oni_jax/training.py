@@ -14,7 +14,7 @@ import numpy as np
 from oni_jax.actors.pool import num_workers
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, UserError
+from oni_jax.config import Config
 from oni_jax.distributed import Alone, Peers, Shared, Wishes
 from oni_jax.gauges import Gauges
 from oni_jax.inference.server import InferenceServer
@@ -111,8 +111,7 @@ class Training:
                     acting.join()
                 self._count_failures()
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
-                    # Several processes save together: after what may have happened to one alone they can't.
-                    if self._peers.num == 1 or isinstance(sys.exception(), UserError | None):
+                    if self._peers.acts_with_others(sys.exception()):
                         self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts
                 if leads:

@@ -1,6 +1,5 @@
 """Runs of several processes on this machine: one run, whatever dies; each is started as a user starts it."""
 
-import json
 import pathlib
 import signal
 import sys
@@ -14,6 +13,7 @@ from benchmarks.faults import free_port
 from launch import train
 from oni_jax import system
 from oni_jax.learner.loop import Learner
+from oni_jax.networks import ragged
 from oni_jax.parallel import local
 from tests.processes import Launched, rows, summary
 from tests.test_resume import COMPILES_SOON
@@ -63,9 +63,9 @@ def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
     assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
 
 
-def train_kill_and_resume(folder: pathlib.Path, number: int, then: int) -> None:
-    runs = start(folder, number, f"--save_every_steps={4 * BATCH}")
-    runs[0].wait_for(lambda: rows(folder / "run") and rows(folder / "run")[-1]["updates"] >= 100, 400)
+def train_kill_and_resume(folder: pathlib.Path, number: int, *then: int) -> None:
+    runs = start(folder, number, f"--save_every_steps={100 * BATCH}")
+    runs[0].wait_for(lambda: rows(folder / "run") and rows(folder / "run")[-1]["updates"] >= 105, 400)
     runs[-1].process.send_signal(signal.SIGKILL)
     killed, deadline = runs.pop(), time.monotonic() + 60
     for output in finish(runs, 1, 60):
@@ -73,28 +73,24 @@ def train_kill_and_resume(folder: pathlib.Path, number: int, then: int) -> None:
     assert time.monotonic() < deadline and killed.finish() and killed.leftovers() == []
     saved = max(int(path.name) for path in (folder / "run" / "checkpoints").iterdir() if path.name.isdigit())
     num_updates = saved // BATCH
-    for again in (number, then):
+    assert num_updates % 100 == 0
+    for again in then:
         num_updates += 8
         outputs = finish(start(folder, again, f"--train_for_env_steps={num_updates * BATCH}"))
         assert "resumed at" in outputs[0]
         check(folder, again, num_updates)
 
 
-def test_two_processes_train_alike_end_together_and_are_resumed_by_one(tmp_path, monkeypatch):
+@pytest.mark.parametrize("numbers", [(2, 2), pytest.param((4, 2, 1, 4), marks=pytest.mark.slow)], ids=str)
+def test_processes_train_alike_end_together_and_are_resumed_by_any_number(numbers, tmp_path, monkeypatch):
     for name, value in COMPILES_SOON.items():
         monkeypatch.setenv(name, value)
-    train_kill_and_resume(tmp_path, 2, then=1)
-
-
-@pytest.mark.slow
-def test_four_processes_train_alike_end_together_and_are_resumed_by_two(tmp_path, monkeypatch):
-    for name, value in COMPILES_SOON.items():
-        monkeypatch.setenv(name, value)
-    train_kill_and_resume(tmp_path, 4, then=2)
+    train_kill_and_resume(tmp_path, *numbers)
 
 
 def main(path: str, *words: str) -> int:
     """launch.train, which then writes the training state to `path`."""
+    ragged.LENGTHS = ()  # less to compile
     built: list[Learner] = []
 
     def build(*args: object) -> Learner:
