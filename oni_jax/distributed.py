@@ -237,7 +237,7 @@ class Shared:
         self._annotator.close()
 
 
-def lost(error: Exception) -> PeerLost:
+def lost(error: BaseException) -> PeerLost:
     """What a collective that failed means."""
     reason = " ".join(str(error).split())[:200]
     return PeerLost(

@@ -103,8 +103,8 @@ class Training:
                     acting.start()
                 self._loop(stop, acting, sinks, view)
                 at_rest = True
-                if stop:
-                    print(f"{stop.reason}: saving and leaving", flush=True)
+                if stop or not (self._steps_done() or self._time_is_up()):
+                    print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
             finally:
                 self._server.stop()
                 if acting.is_alive():

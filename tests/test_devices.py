@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from oni_jax import system
-from oni_jax.config import Config, DevicesConfig, LearnerConfig, UserError
+from oni_jax.config import Config, DevicesConfig, EnvConfig, LearnerConfig, UserError
 from oni_jax.learner.shares import merge_captions, split_captions
 from oni_jax.types import CaptionBatch
 from tests import test_resume
+from tests.inference.test_server import Played, check_actions, unroll
 from tests.test_resume import COMPILES_SOON, ROOT, Answers, train, write_files
 
 ROLLOUT, NUM_GAMES = 5, 16
@@ -33,9 +34,22 @@ def config_of(folder: pathlib.Path, name: str, devices: DevicesConfig) -> Config
     )
 
 
+def act() -> None:
+    """Two devices act: what is learnt from is what the policy says, from the memory that each of them kept."""
+    played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=4, devices=jax.devices()[3:5])
+    assert {*played.exchange.device_of_slot.tolist()} == {0, 1}
+    held = [{*x.devices()} for states in played.exchange.initial_core_states for x in jax.tree.leaves(states)]
+    assert held == [{device} for device in jax.devices()[3:5]]
+    for trajectory in played.trajectories:
+        unroll(played, trajectory)
+        check_actions(trajectory)
+    assert any(np.any(x) for x in jax.tree.leaves(played.trajectories[-1].initial_core_state))
+
+
 def compare(folder: pathlib.Path, *names: str) -> None:
     """Trains on one device, and on eight. One acts: which games are answered together decides what they draw."""
     assert jax.device_count() == 8
+    act()
     write_files(folder)
     for name in names:
         one, eight = (
