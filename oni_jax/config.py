@@ -479,10 +479,10 @@ def _check_actors(actors: ActorConfig) -> None:
 
 def _check_processes(config: Config) -> None:
     devices = config.devices
-    given = (bool(devices.coordinator_address), devices.num_processes > 1, devices.process_id >= 0)
-    if any(given) and not all(given):
+    several = devices.num_processes > 1
+    if (devices.process_id >= 0) != several or (several and not devices.coordinator_address):
         raise UserError("--coordinator_address, --num_processes (2 or more), --process_id: give all three, or none")
-    if devices.process_id >= max(1, devices.num_processes):
+    if several and devices.process_id >= devices.num_processes:
         raise UserError(f"--process_id {devices.process_id}: must be below --num_processes {devices.num_processes}")
     if ":" not in (devices.coordinator_address or ":"):
         raise UserError(f"--coordinator_address {devices.coordinator_address}: must be host:port")

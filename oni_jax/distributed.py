@@ -70,16 +70,18 @@ def joined(devices: DevicesConfig) -> Iterator["Alone | Peers"]:
 
     With others, it ends here after an error: JAX would wait for them, and they for this one.
     """
-    if not (devices.num_processes > 1 or (devices.num_processes == 0 and _num_slurm_tasks() > 1)):
+    in_slurm = devices.num_processes == 0 and _num_slurm_tasks() > 1
+    if not in_slurm and devices.num_processes <= 1:
+        if devices.coordinator_address:
+            raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
         yield Alone()
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
-    jax.distributed.initialize(
-        devices.coordinator_address or None,
-        devices.num_processes or None,
-        devices.process_id if devices.num_processes else None,
-        heartbeat_timeout_seconds=HEARTBEAT_SECS,
-    )
+    own = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
+    try:
+        jax.distributed.initialize(devices.coordinator_address or None, heartbeat_timeout_seconds=HEARTBEAT_SECS, **own)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"--coordinator_address: the processes of this run did not meet ({_reason(error)})") from None
     try:
         yield Peers()
     except BaseException as error:
@@ -239,11 +241,14 @@ class Shared:
 
 def lost(error: BaseException) -> PeerLost:
     """What a collective that failed means."""
-    reason = " ".join(str(error).split())[:200]
     return PeerLost(
-        f"another process of this run is gone ({reason}): this one ends too; started again, all of them, or another "
-        "number, go on from the newest checkpoint"
+        f"another process of this run is gone ({_reason(error)}): this one ends too; start all of them again, or "
+        "another number, to go on from the newest checkpoint"
     )
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _pack_texts(name: str, texts: Sequence[bytes]) -> dict[str, np.ndarray]:

@@ -54,23 +54,25 @@ def run(config: Config, stop: StopRequest) -> int:
         ChildError: an actor process or the annotation service died; what was learnt is saved.
     """
     keep_compiled_code()
-    try:
-        with joined(config.devices) as peers, ExitStack() as stack:
-            if peers.leads:
-                folder = stack.enter_context(open_experiment(config))
-            peers.check_settings(config)  # and wait for the folder
-            if not peers.leads:
-                folder = experiment_folder(config)
-            training = build_training(config, folder, stack, peers)
-            if peers.leads:
-                write_settings(config, folder)
-            if not stop or peers.num > 1:
-                training.train(stop)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise UserError(f"{str(error).splitlines()[0]}: lower --batch_size or --num_envs_per_worker") from error
+    with joined(config.devices) as peers:
+        try:
+            _train(config, stop, peers)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise UserError(f"{str(error).splitlines()[0]}: lower --batch_size or --num_envs_per_worker") from error
     return 0
+
+
+def _train(config: Config, stop: StopRequest, peers: Alone | Peers) -> None:
+    with ExitStack() as stack:
+        folder = stack.enter_context(open_experiment(config)) if peers.leads else experiment_folder(config)
+        peers.check_settings(config)  # and wait for the folder
+        training = build_training(config, folder, stack, peers)
+        if peers.leads:
+            write_settings(config, folder)
+        if not stop or peers.num > 1:
+            training.train(stop)
 
 
 def keep_compiled_code() -> None:
