@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.faults import free_port
 from launch import train
-from oni_jax import system
+from oni_jax import distributed, system
+from oni_jax.config import DevicesConfig, UserError
 from oni_jax.learner.loop import Learner
 from oni_jax.networks import ragged
 from oni_jax.parallel import local
@@ -86,6 +87,41 @@ def test_processes_train_alike_end_together_and_are_resumed_by_any_number(number
     for name, value in COMPILES_SOON.items():
         monkeypatch.setenv(name, value)
     train_kill_and_resume(tmp_path, *numbers)
+
+
+def test_processes_with_other_settings_are_refused_by_name(tmp_path):
+    where = f"--coordinator_address=127.0.0.1:{free_port()}", "--num_processes=2", f"--train_dir={tmp_path}"
+    runs = [Launched("launch.train", *WORDS, *where, f"--process_id={index}", f"--seed={index}") for index in range(2)]
+    for output in finish(runs, 2, 120):
+        assert "error: process 1 was started with other settings than process 0: seed: 0 -> 1" in output
+
+
+def test_who_else_there_is(monkeypatch):
+    """Nobody, or as Slurm's step says, or as the flags say."""
+    asked: list[tuple] = []
+    monkeypatch.setattr(distributed, "Peers", lambda: "peers")
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: asked.append((words, given)))
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: asked.append(()))
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    for variable in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def found(devices: DevicesConfig) -> object:
+        with distributed.joined(devices) as peers:
+            return peers
+
+    assert isinstance(found(DevicesConfig()), distributed.Alone)
+    with pytest.raises(UserError, match="outside of Slurm"):
+        found(DevicesConfig(coordinator_address="a:1"))
+    heartbeat = {"heartbeat_timeout_seconds": distributed.HEARTBEAT_SECS}
+    given = {"num_processes": 3, "process_id": 2}
+    assert found(DevicesConfig(coordinator_address="a:1", **given)) == "peers"
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # of a job whose script runs us once
+    assert isinstance(found(DevicesConfig()), distributed.Alone)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert isinstance(found(DevicesConfig(num_processes=1)), distributed.Alone)
+    assert found(DevicesConfig()) == "peers" and found(DevicesConfig(coordinator_address="a:1")) == "peers"
+    assert asked == [(("a:1",), {**heartbeat, **given}), (), ((None,), heartbeat), (), (("a:1",), heartbeat), ()]
 
 
 def main(path: str, *words: str) -> int:
