@@ -89,7 +89,7 @@ class ActorConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DevicesConfig:
-    """The accelerators, and the processes of a run, one a host."""
+    """Accelerators, and the processes of a run."""
 
     learner_devices: int = setting(
         0, "Accelerators of each process that learn, from the first on; 0 means all. They share a batch evenly."
