@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -77,7 +77,7 @@ def joined(devices: DevicesConfig) -> Iterator["Alone | Peers"]:
         yield Alone()
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
-    own = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
+    own: dict[str, Any] = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
     try:
         jax.distributed.initialize(devices.coordinator_address or None, heartbeat_timeout_seconds=HEARTBEAT_SECS, **own)
     except (RuntimeError, ValueError) as error:

@@ -128,7 +128,8 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
         path = checkpoints.path(saved.progress["env_steps"])
         progress = restore_progress(saved, annotator.labels_of, path)
         reward.restore(saved.reward)
-        print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
+        if peers.leads:
+            print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
 
     # A resumed run plays new games, unless those that were under way could be saved.
     seeds = [config.run.seed, progress.env_steps, *([peers.index] if peers.index else [])]
