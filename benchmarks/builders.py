@@ -50,7 +50,7 @@ class Update:
         reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
-        self.packed = pack(batch, reward.prepare(batch.captions), 0)
+        self.packed = jax.device_put(pack(batch, reward.prepare(batch.captions), 0))
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
         self.state = TrainState(params, optimizer.init(params), reward.init(key), key)

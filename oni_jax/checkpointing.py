@@ -34,6 +34,8 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints in a folder, each named by its number of environment steps.
 
+    Of a run of several processes each calls all methods; the folder is one that all reach, and process 0 writes to it.
+
     Saving goes on in the background; a checkpoint that was not finished is not seen by `restore`, and removed.
 
     Raises:
@@ -118,7 +120,7 @@ class Checkpoints:
         items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
         for name in ("reward", "acting"):
             if os.path.isdir(os.path.join(self.path(step), name)):
-                items[name] = ocp.args.StandardRestore()
+                items[name] = ocp.args.StandardRestore(self._as_stored(step, name))
         restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         progress = dict(restored["progress"])
         missing = set(progress.pop(PARTS, ())) - set(items)
@@ -126,6 +128,11 @@ class Checkpoints:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
         acting = _from_npz(restored["acting"]["npz"]) if "acting" in items else {}
         return Saved(restored["state"], restored.get("reward") or {}, progress, acting)
+
+    def _as_stored(self, step: int, name: str) -> PyTree:
+        """Host arrays to restore into: with nothing to restore into, other numbers of processes wait for ever."""
+        stored = self._manager.item_metadata(step)[name].tree
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), dict(stored))
 
     def _check_shapes(self, step: int, abstract: PyTree) -> None:
         """Tells a checkpoint of another network before any of it is read."""
@@ -139,7 +146,8 @@ class Checkpoints:
         aside = f"{self.path(step)}.unreadable"
         while os.path.exists(aside):  # from an earlier time
             aside += "~"
-        os.rename(self.path(step), aside)
+        if jax.process_index() == 0:
+            os.rename(self.path(step), aside)
         self._manager.reload()
         print(f"checkpoint {step} can't be read ({text}); moved to {aside}, going on from an older one", flush=True)
 
@@ -173,6 +181,8 @@ class Checkpoints:
             self._manager = self._open()
 
     def _remove_unfinished(self) -> None:
+        if jax.process_index() > 0:
+            return
         with contextlib.suppress(OSError):  # what is wrong with the folder, the next save tells
             for name in os.listdir(self._directory):
                 if UNFINISHED in name:

@@ -37,7 +37,9 @@ class TrajectoryExchange:
         self.policy_records = np.zeros(  # [S, T, N]
             (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
         )
-        self.initial_core_states: PyTree = ()  # leaves [S*N, ...] on the device; before row 0 of each slot
+        # Of each device that acts, leaves [S*N, ...] on it: before row 0 of each slot, of those that it fills.
+        self.initial_core_states: list[PyTree] = []
+        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # a place in that list
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
         self.failures: deque[str] = deque()  # of actors that were replaced, one line each
