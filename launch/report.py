@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.program import run_program
-from oni_jax.config import UserError
+from oni_jax.files import write_output
 from oni_jax.reporting.config import Report, check_report
 from oni_jax.runtime import StopRequest
 
@@ -17,7 +17,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(program: Report, stop: StopRequest) -> int:
     del stop
-    from oni_jax.files import write_whole
     from oni_jax.reporting.report import make_report  # brings JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 
@@ -25,10 +24,7 @@ def _run(program: Report, stop: StopRequest) -> int:
     config = program.report
     data = make_report(config)
     path = config.html or os.path.join(config.folder, "report.html")
-    try:
-        write_whole(path, data)
-    except OSError as error:
-        raise UserError(f"--html {path}: can't be written ({error.strerror}); name another file") from None
+    write_output("html", path, data)
     print(f"{path}: {len(data) / 2**20:.1f} MiB")
     return 0
 

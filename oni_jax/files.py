@@ -57,6 +57,26 @@ def reserve(path: str | os.PathLike, num_bytes: int) -> None:
             file.truncate(num_bytes)
 
 
+def check_output(flag: str, path: str) -> None:
+    """Before the work whose result goes there: raises UserError, naming the flag, where no file can be put."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UserError(f"--{flag} {path}: there is no folder {folder}; make it, or name another file")
+    # A new file takes the place of what is there: of a link or a device, too.
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        raise UserError(f"--{flag} {path}: is no regular file; name another")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--{flag} {path}: no file can be made in {folder}; name another")
+
+
+def write_output(flag: str, path: str, data: bytes) -> None:
+    """As `write_whole`. Raises UserError, naming the flag."""
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise UserError(f"--{flag} {path}: can't be written ({error.strerror}); name another file") from None
+
+
 def keep_printing() -> None:
     """From now on, what can't be printed is lost; it would be an error, wherever it is printed.
 

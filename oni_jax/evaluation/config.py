@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 from oni_jax.config import UserError, check_values, setting
+from oni_jax.files import check_output
 
 _COUNT = "[1, inf)"
 SAMPLE, GREEDY = "sample", "greedy"  # policies
@@ -64,7 +65,7 @@ def check_evaluate(program: Evaluate) -> None:
         raise UserError(f"--policy random --compare: write --experiment {config.compare} --compare random")
     for flag in ("json", "csv"):
         if path := getattr(config, flag):
-            _check_output(flag, path)
+            check_output(flag, path)
     if config.json and os.path.realpath(config.json) == os.path.realpath(config.csv):
         raise UserError(f"--csv {config.csv}: is the file of --json too; name another")
 
@@ -73,15 +74,3 @@ def check_checkpoint(flag: str, value: str, words: tuple[str, ...]) -> None:
     """Raises UserError: neither one of the words nor a number."""
     if value not in words and not (value.isascii() and value.isdecimal()):
         raise UserError(f"--{flag} {value}: must be {', '.join(words)}, or a checkpoint's number of environment steps")
-
-
-def _check_output(flag: str, path: str) -> None:
-    """Before hours of play: that there is a place for what comes of them."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise UserError(f"--{flag} {path}: there is no folder {folder}; make it, or name another file")
-    # A new file takes the place of what is there: of a link or a device, too.
-    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
-        raise UserError(f"--{flag} {path}: is no regular file; name another")
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--{flag} {path}: no file can be made in {folder}; name another")

@@ -15,7 +15,7 @@ from oni_jax.evaluation.players import Player, chosen_checkpoints, evaluated_tas
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.files import write_whole
+from oni_jax.files import write_output
 from oni_jax.runtime import StopRequest
 
 MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
@@ -124,14 +124,10 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
     )
 
 
-def _write(flag: str, path: str, make_text) -> None:
-    if not path:
-        return
-    try:
-        write_whole(path, make_text().encode())
-    except OSError as error:
-        raise UserError(f"--{flag} {path}: can't be written ({error.strerror}); name another file") from None
-    print(f"--{flag}: {path}", flush=True)
+def _write(flag: str, path: str, make_text: Callable[[], str]) -> None:
+    if path:
+        write_output(flag, path, make_text().encode())
+        print(f"--{flag}: {path}", flush=True)
 
 
 def _width() -> int:

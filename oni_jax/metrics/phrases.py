@@ -99,7 +99,7 @@ def _faults(known: Known) -> Iterator[Phrase]:
         "game_restarts": "games started anew",
         "bad_updates": "updates skipped",
     }
-    return ((f"{known[name]:,.0f} {text}", "yellow") for name, text in words.items() if known.get(name))
+    return _counts(_not_zero(known), words, "yellow")
 
 
 def _speed(known: Known) -> Iterator[Phrase]:
@@ -126,7 +126,7 @@ def _queues(known: Known) -> Iterator[Phrase]:
         "reward/pairs_waiting": "pairs without a label",
         "reward/gradient_steps_due": "gradient steps due",
     }
-    return ((f"{known[name]:,.0f} {text}", "") for name, text in words.items() if name in known)
+    return _counts(known, words)
 
 
 def _llm(known: Known, state: str) -> Iterator[Phrase]:
@@ -144,10 +144,9 @@ def _llm(known: Known, state: str) -> Iterator[Phrase]:
 
 
 def _labels(known: Known) -> Iterator[Phrase]:
-    words = {"labels_held": "held", "labels_asked": "asked"}
-    yield from ((f"{known[name]:,.0f} {text}", "") for name, text in words.items() if name in known)
+    yield from _counts(known, {"labels_held": "held", "labels_asked": "asked"})
     wrong = {"answers_unreadable": "unreadable", "requests_failed": "requests failed"}
-    yield from ((f"{known[name]:,.0f} {text}", "yellow") for name, text in wrong.items() if known.get(name))
+    yield from _counts(_not_zero(known), wrong, "yellow")
     if "reward/accuracy" in known:
         yield f"model right in {known['reward/accuracy']:.0%}", ""
 
@@ -159,6 +158,14 @@ def _memory(known: Known) -> Iterator[Phrase]:
         yield f"device {known['device_memory_bytes'] / GIB:.2f}{of_limit} GiB", ""
     if "device_memory_peak_bytes" in known:
         yield f"peak {known['device_memory_peak_bytes'] / GIB:.2f} GiB", ""
+
+
+def _counts(known: Known, words: Mapping[str, str], style: str = "") -> Iterator[Phrase]:
+    return ((f"{known[name]:,.0f} {text}", style) for name, text in words.items() if name in known)
+
+
+def _not_zero(known: Known) -> Known:
+    return {name: value for name, value in known.items() if value}
 
 
 def _short(value: float) -> str:

@@ -113,8 +113,9 @@ class PairDataset:
 
 def as_labels(path: str, values: np.ndarray) -> np.ndarray:
     """[P] int8 in {0, 1, 2, 3} from an array of any type. Raises UserError for other labels, naming `path`."""
+    values = np.array(values)  # a copy: another process may write to a mapped file between one look and the next
     with np.errstate(invalid="ignore"):
-        labels = np.asarray(values).astype(np.int8)
+        labels = values.astype(np.int8)
     wrong = np.flatnonzero((labels != values) | (labels < FIRST) | (labels > UNKNOWN))
     if len(wrong):
         raise UserError(f"{path}: pair {wrong[0]} has the label {values[wrong[0]]}; labels are 0, 1, 2 and 3")

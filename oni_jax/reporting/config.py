@@ -4,7 +4,8 @@ import dataclasses
 import os
 import shlex
 
-from oni_jax.config import UserError, check_values, setting
+from oni_jax.config import check_values, setting
+from oni_jax.files import check_output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,5 @@ class Report:
 def check_report(program: Report) -> None:
     """Raises UserError: what can be told from the values, and from where the file shall go."""
     check_values(program)
-    path = program.report.html
-    if path and not os.path.isdir(os.path.dirname(path) or "."):
-        raise UserError(f"--html {path}: there is no folder {os.path.dirname(path)}; make it, or name another file")
+    if program.report.html:
+        check_output("html", program.report.html)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oni_jax.config import UserError
-from oni_jax.preferences.dataset import PairDataset, create_dataset, open_array
+from oni_jax.preferences.dataset import PairDataset, as_labels, create_dataset, open_array
 from oni_jax.preferences.preference_file import PreferenceFile
 from tests.full_disk import full_disk
 from tests.preferences.pairs import padded, random_dataset, write_dataset
@@ -201,3 +202,23 @@ def test_whatever_the_files_hold_they_are_read_or_refused(tmp_path, data):
         assert str(tmp_path) in str(error) and "\n" not in str(error)
     for name in ("a.npy", "a.unreadable"):
         (tmp_path / "preference" / name).unlink(missing_ok=True)
+
+
+def test_labels_that_another_process_writes_meanwhile_are_read_as_they_were_at_some_time(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(1_000_000, np.int8))
+    mapped = open_array(str(tmp_path / "a.npy"), writable=True)
+    done = threading.Event()
+
+    def write():
+        while not done.is_set():
+            for label in range(4):
+                mapped[:] = label
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(50):
+            as_labels("a.npy", mapped)
+    finally:
+        done.set()
+        writer.join()

@@ -163,12 +163,14 @@ def test_the_run_s_own_recordings_come_before_others(tmp_path):
         (("--evaluation", "/nowhere.json"), "--evaluation /nowhere.json: can't be read"),
         (("--evaluation", "{folder}/run/config.json"), "is not what launch.evaluate --json writes"),
         (("--html", "/nowhere/x.html"), "--html /nowhere/x.html: there is no folder /nowhere"),
+        (("--html", "{folder}/link.html"), "link.html: is no regular file"),
         (("--dataset_dir", "/nowhere"), "/nowhere"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, words, told):
     write_experiment(tmp_path)
     write_experiment(tmp_path, "empty").joinpath("metrics.jsonl").write_text("")
+    tmp_path.joinpath("link.html").symlink_to("elsewhere")
     assert made(tmp_path, "run", *(word.format(folder=tmp_path) for word in words)) == 2
     error = capsys.readouterr().err
     assert told in error and error.count("\n") == 1
