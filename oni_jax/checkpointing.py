@@ -17,9 +17,12 @@ import orbax.checkpoint as ocp
 from oni_jax.config import UserError
 from oni_jax.types import PyTree
 
+ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
 PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
 MAX_FAILURES = 10  # of one save
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of what orbax writes before it is whole
+# Of several processes the first one alone saves and restores: what it has, all have.
+FIRST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
 
 class Saved(NamedTuple):
@@ -34,9 +37,8 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints in a folder, each named by its number of environment steps.
 
-    Of a run of several processes each calls all methods; the folder is one that all reach, and process 0 writes to it.
-
-    Saving goes on in the background; a checkpoint that was not finished is not seen by `restore`, and removed.
+    Of several processes the first one has them, and waits for no other. Saving goes on in the background; a checkpoint
+    that was not finished is not seen by `restore`, and removed.
 
     Raises:
         UserError: the folder can't be made or read.
@@ -59,12 +61,12 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self._keep,
                 keep_time_interval=timedelta(seconds=self._milestone_secs) if self._milestone_secs else None,
+                multiprocessing_options=FIRST,
+                create=False,
             ),
             item_handlers={
-                "state": ocp.StandardCheckpointHandler(),
-                "reward": ocp.StandardCheckpointHandler(),
-                "acting": ocp.StandardCheckpointHandler(),
-                "progress": ocp.JsonCheckpointHandler(),
+                **{name: ocp.StandardCheckpointHandler(multiprocessing_options=FIRST) for name in ARRAYS},
+                "progress": ocp.JsonCheckpointHandler(multiprocessing_options=FIRST),
             },
         )
 
@@ -118,9 +120,9 @@ class Checkpoints:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         self._check_shapes(step, abstract)
         items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
-        for name in ("reward", "acting"):
+        for name in ARRAYS[1:]:
             if os.path.isdir(os.path.join(self.path(step), name)):
-                items[name] = ocp.args.StandardRestore(self._as_stored(step, name))
+                items[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         progress = dict(restored["progress"])
         missing = set(progress.pop(PARTS, ())) - set(items)
@@ -128,11 +130,6 @@ class Checkpoints:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
         acting = _from_npz(restored["acting"]["npz"]) if "acting" in items else {}
         return Saved(restored["state"], restored.get("reward") or {}, progress, acting)
-
-    def _as_stored(self, step: int, name: str) -> PyTree:
-        """Host arrays to restore into: with nothing to restore into, other numbers of processes wait for ever."""
-        stored = self._manager.item_metadata(step)[name].tree
-        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), dict(stored))
 
     def _check_shapes(self, step: int, abstract: PyTree) -> None:
         """Tells a checkpoint of another network before any of it is read."""
@@ -146,8 +143,7 @@ class Checkpoints:
         aside = f"{self.path(step)}.unreadable"
         while os.path.exists(aside):  # from an earlier time
             aside += "~"
-        if jax.process_index() == 0:
-            os.rename(self.path(step), aside)
+        os.rename(self.path(step), aside)
         self._manager.reload()
         print(f"checkpoint {step} can't be read ({text}); moved to {aside}, going on from an older one", flush=True)
 
@@ -181,8 +177,6 @@ class Checkpoints:
             self._manager = self._open()
 
     def _remove_unfinished(self) -> None:
-        if jax.process_index() > 0:
-            return
         with contextlib.suppress(OSError):  # what is wrong with the folder, the next save tells
             for name in os.listdir(self._directory):
                 if UNFINISHED in name:

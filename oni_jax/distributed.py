@@ -3,35 +3,38 @@
 They compute one update, of one batch, over a mesh of all their accelerators (`parallel`). Everything else that has to
 be the same everywhere they make the same: once an update, each tells all others what it met (`Shared.share`). So every
 process draws the same pairs, has the same labels in the same order, and makes the same gradient steps of a reward
-model; only process 0 asks the LLM, keeps the labels, and writes anything but its games' files. What is told travels by
-JAX's own collectives, over the CPU's, so that it does not queue behind the accelerators' work.
+model; only process 0 asks the LLM, keeps the labels and the checkpoints, and writes anything but its games' files. What
+is told travels by JAX's own collectives, over the CPU's, so that it does not queue behind the accelerators' work.
 """
 
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.checkpointing import Saved
 from oni_jax.config import Config, DevicesConfig, UserError, changed, config_from_json, config_to_json
 from oni_jax.learner.loop import Annotator
 from oni_jax.learner.shares import merge_captions
 from oni_jax.rewards.base import Item
 from oni_jax.runtime import ChildError
-from oni_jax.types import Annotation, Answer, CaptionBatch, PyTree
+from oni_jax.types import Annotation, Answer, Array, CaptionBatch, PyTree
 
 HEARTBEAT_SECS = 30  # of silence, after which a process counts as dead, and the others are ended
 SMALLEST_BYTES = 1 << 12  # that travel: with powers of two from here on, few sizes are compiled
+BLOCK_BYTES = 1 << 20  # of what process 0 alone tells; their number fits an int32
 
 
 class PeerLost(Exception):
@@ -54,14 +57,14 @@ class Alone:
     def agree(self, wishes: Wishes) -> Wishes:
         return wishes
 
-    def same(self, tree: PyTree) -> PyTree:
-        return tree
+    def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
+        return (saved.state if saved else state), saved
 
     def check_settings(self, config: Config) -> None:
         pass
 
-    def acts_with_others(self, error: BaseException | None) -> bool:
-        return True
+
+ALONE = Alone()
 
 
 @contextlib.contextmanager
@@ -74,12 +77,14 @@ def joined(devices: DevicesConfig) -> Iterator["Alone | Peers"]:
     if not in_slurm and devices.num_processes <= 1:
         if devices.coordinator_address:
             raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
-        yield Alone()
+        yield ALONE
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
     own: dict[str, Any] = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
+    # Left to itself JAX would take one accelerator for each of Slurm's tasks: with no number given, all are ours.
+    own |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
     try:
-        jax.distributed.initialize(devices.coordinator_address or None, heartbeat_timeout_seconds=HEARTBEAT_SECS, **own)
+        jax.distributed.initialize(devices.coordinator_address or None, **own)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"--coordinator_address: the processes of this run did not meet ({_reason(error)})") from None
     try:
@@ -96,6 +101,7 @@ def _num_slurm_tasks() -> int:
 
 def _leave(error: BaseException) -> None:
     if isinstance(error, jax.errors.JaxRuntimeError):
+        traceback.print_exception(error)  # it may be this process's own
         error = lost(error)
     code = 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
     if isinstance(error, PeerLost | UserError | ChildError):
@@ -114,10 +120,14 @@ class Peers:
         self.num, self.index = jax.process_count(), jax.process_index()
         self.leads = self.index == 0
         self._wishes = self._agreed = Wishes()
-        firsts = {device.process_index: device for device in reversed(jax.devices("cpu"))}
+        try:
+            firsts = {device.process_index: device for device in reversed(jax.devices("cpu"))}
+        except RuntimeError:
+            raise UserError("$JAX_PLATFORMS: add cpu at its end, through which processes talk") from None
         mesh = Mesh(np.array([firsts[index] for index in range(self.num)]), ("processes",))
-        self._split = NamedSharding(mesh, PartitionSpec("processes"))
-        self._spread = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
+        self._split, whole = NamedSharding(mesh, PartitionSpec("processes")), NamedSharding(mesh, PartitionSpec())
+        self._spread = jax.jit(lambda x: x, out_shardings=whole)
+        self._sum = jax.jit(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), out_shardings=whole)
 
     def gather(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """What each process gives, which may be of any shape, in their order. All processes call it.
@@ -125,38 +135,55 @@ class Peers:
         Raises:
             PeerLost: one of them is gone.
         """
-        file = io.BytesIO()
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-        content = np.frombuffer(file.getvalue(), np.uint8)
-        sizes = self._gather(np.array([content.size], np.int32))[:, 0]
+        content = _to_npz(arrays)
+        sizes = self._compute(self._spread, np.array([content.size], np.int32))[:, 0]
         size = max(SMALLEST_BYTES, 1 << int(sizes.max() - 1).bit_length())
-        rows = self._gather(np.pad(content, (0, size - content.size)))
+        rows = self._compute(self._spread, np.pad(content, (0, size - content.size)))
         return [_from_npz(row[:size]) for row, size in zip(rows, sizes)]
 
-    def _gather(self, row: np.ndarray) -> np.ndarray:
-        """[N] -> [P, N], N the same everywhere."""
+    def _compute(self, fn: Callable[[Array], Array], row: np.ndarray) -> np.ndarray:
+        """fn of [P, N] where each process gives a row [N], N the same everywhere."""
         try:
             rows = jax.make_array_from_process_local_data(self._split, row[None])
-            return np.asarray(self._spread(rows).addressable_data(0))
+            return np.asarray(fn(rows).addressable_data(0))
         except jax.errors.JaxRuntimeError as error:
             raise lost(error) from None
 
-    def same(self, tree: PyTree) -> PyTree:
-        """Process 0's arrays. All processes call it."""
-        return multihost_utils.broadcast_one_to_all(jax.device_get(tree))
+    def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
+        """What process 0 begins with: the state, which is its checkpoint's if it has one, and that checkpoint.
+
+        All processes call it.
+        """
+        own: dict[str, np.ndarray] = {}
+        if self.leads:
+            leaves = jax.tree.leaves(saved.state if saved else state)
+            own |= {f"state {i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        if saved:
+            own |= {f"reward {name}": x for name, x in saved.reward.items()}
+            own["progress"] = np.array(json.dumps(saved.progress))
+        held = self._broadcast(own)
+        structure = jax.tree.structure(state)
+        state = jax.tree.unflatten(structure, [held[f"state {i}"] for i in range(structure.num_leaves)])
+        if "progress" not in held:
+            return state, None
+        reward = {name.removeprefix("reward "): x for name, x in held.items() if name.startswith("reward ")}
+        return state, Saved(state, reward, json.loads(str(held["progress"])))
+
+    def _broadcast(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Process 0's arrays; the others give none."""
+        content = _to_npz(arrays) if self.leads else np.zeros(0, np.uint8)
+        num_blocks = self._compute(self._sum, np.array([-(-content.size // BLOCK_BYTES)], np.int32))[0]
+        return _from_npz(self._compute(self._sum, np.pad(content, (0, num_blocks * BLOCK_BYTES - content.size))))
 
     def check_settings(self, config: Config) -> None:
         """Raises UserError in each process when not all have the same settings. All processes call it."""
-        alike = dataclasses.replace(config, devices=DevicesConfig())
+        own = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
+        alike = dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
         texts = [str(found["config"]) for found in self.gather({"config": np.array(config_to_json(alike))})]
         for index, text in enumerate(texts):
             if text != texts[0]:
                 differences = "; ".join(changed(config_from_json(texts[0]), config_from_json(text)))
                 raise UserError(f"process {index} was started with other settings than process 0: {differences}")
-
-    def acts_with_others(self, error: BaseException | None) -> bool:
-        """Whether the others still do what this process does, such as to save: what ended it may be its own alone."""
-        return error is None or isinstance(error, UserError)
 
     def agree(self, wishes: Wishes) -> Wishes:
         """After an update: what any process wished when it was shared; these wishes are told at the next."""
@@ -261,6 +288,12 @@ def _pack_texts(name: str, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
 def _unpack_texts(name: str, arrays: Mapping[str, np.ndarray]) -> list[bytes]:
     joined, ends = arrays[name].tobytes(), np.cumsum(arrays[f"{name} lengths"])
     return [joined[end - length : end] for end, length in zip(ends.tolist(), arrays[f"{name} lengths"].tolist())]
+
+
+def _to_npz(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 def _from_npz(content: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import platform
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import ActorConfig, Config, UserError
-from oni_jax.distributed import Alone, Peers, Shared, joined
+from oni_jax.distributed import ALONE, Alone, Peers, Shared, joined
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
@@ -93,9 +94,8 @@ def _processor_digest() -> str:
     return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
-def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone | Peers | None = None) -> Training:
+def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone | Peers = ALONE) -> Training:
     """Builds every part; what has to be closed is left to `stack`, the last built first."""
-    peers = peers or Alone()
     kind = reward_type(config)
     with_glyphs = reads_glyphs(config)
     spec = env_spec(config.env, with_glyphs=with_glyphs)
@@ -115,17 +115,19 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     key = initial_key(config.run.seed)
     params = init_params(policy, spec, key)
     state = TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
+    checkpoints, saved = None, None
+    if peers.leads:
+        checkpoints = Checkpoints(
+            os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
+        )
+        stack.callback(checkpoints.close)
+        saved = checkpoints.restore(jax.device_get(state))
+    state, saved = peers.same(state, saved)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
-    state = replicas.place(peers.same(state))
-    checkpoints = Checkpoints(
-        os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
-    )
-    stack.push(lambda _, error, __: checkpoints.close() if peers.acts_with_others(error) else None)
-    saved = checkpoints.restore(state)
+    state = replicas.place(state)
     progress = Progress(labels_of=annotator.labels_of)
     if saved:
-        state = saved.state
-        path = checkpoints.path(saved.progress["env_steps"])
+        path = os.path.join(folder, "checkpoints", str(saved.progress["env_steps"]))
         progress = restore_progress(saved, annotator.labels_of, path)
         reward.restore(saved.reward)
         if peers.leads:
@@ -155,7 +157,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
 
     lockstep = None
     if isinstance(pool, SerialPool) and peers.num == 1:
-        lockstep = Lockstep(f"{config.env} {ring.shape}", pool, exchange, server, assembler)
+        lockstep = Lockstep(f"{config.env} {ring.shape} {len(acting)}", pool, exchange, server, assembler)
         if saved and lockstep.restore(saved.acting):
             print("the games go on where they were", flush=True)
     share = annotator.share if isinstance(annotator, Shared) else None
@@ -173,6 +175,9 @@ def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
         UserError: there are fewer, or they can't share a batch evenly.
     """
     num_local, learner, rollout = jax.local_device_count(), config.learner, config.learner.rollout
+    counts = Counter(device.process_index for device in jax.devices())
+    if not config.devices.learner_devices and len({*counts.values()}) > 1:
+        raise UserError(f"--learner_devices: the processes have {sorted(counts.values())} devices; give a number")
     for name in ("learner_devices", "inference_devices"):
         if (number := getattr(config.devices, name)) > num_local:
             raise UserError(f"--{name} {number}: there are {num_local}")

@@ -59,15 +59,15 @@ class Training:
         annotator: Annotator,
         exchange: TrajectoryExchange,
         server: InferenceServer,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None,
         progress: Progress,
-        lockstep: Lockstep | None = None,
-        peers: Alone | Peers | None = None,
+        lockstep: Lockstep | None,
+        peers: Alone | Peers,
     ):
         self._config, self._folder = config, folder
         self._learner, self._reward, self._annotator = learner, reward, annotator
         self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
-        self._lockstep, self._peers = lockstep, peers or Alone()
+        self._lockstep, self._peers = lockstep, peers
         self._episodes = annotator.episodes if isinstance(annotator, Shared) else exchange.episodes
         self.progress = progress
         self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
@@ -112,8 +112,7 @@ class Training:
                     acting.join()
                 self._count_failures()
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
-                    if self._peers.acts_with_others(sys.exception()):
-                        self._save(at_rest)
+                    self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts
                 if leads:
                     write_json(os.path.join(self._folder, "summary.json"), self.summary())
@@ -135,8 +134,8 @@ class Training:
                 self._count(metrics)
                 self._bad_updates.check(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
-            wishes = Wishes(bool(stop) or self._time_is_up(), stop.save_due or (self._peers.leads and save_due()))
-            stop.save_due = False
+            save_asked, stop.save_due = stop.save_due, False
+            wishes = Wishes(bool(stop) or self._time_is_up(), save_asked or (self._peers.leads and save_due()))
             agreed = self._peers.agree(wishes)
             ended = agreed.end or self._steps_done()
             if metrics and (log_due() or ended):
@@ -181,6 +180,8 @@ class Training:
             progress.episodes += 1
 
     def _save(self, at_rest: bool = True) -> None:
+        if self._checkpoints is None:
+            return
         if problem := _problem(self._learner.state):
             print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
             return
@@ -188,8 +189,7 @@ class Training:
         acting = self._lockstep.save() if self._lockstep and at_rest else {}
         saved = Saved(self._learner.state, self._reward.save(), dataclasses.asdict(progress), acting)
         self._checkpoints.save(self.progress.env_steps, saved)
-        if self._peers.leads:
-            self._learner.message_counts.save(self._folder)
+        self._learner.message_counts.save(self._folder)
 
     def _row(self, metrics: Metrics) -> Row:
         progress, now = self.progress, time.monotonic()

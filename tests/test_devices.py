@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -49,7 +50,7 @@ def act() -> None:
 
 def compare(folder: pathlib.Path, *names: str) -> None:
     """Trains on one device, and on eight. One acts: which games are answered together decides what they draw."""
-    assert jax.device_count() == 8
+    assert [len(devices) for devices in system.choose_devices(config_of(folder, "none", DevicesConfig(8, 1)))] == [8, 1]
     act()
     write_files(folder)
     for name in names:
@@ -108,6 +109,13 @@ def test_captions_of_several_processes_and_of_shares():
 def test_devices_that_are_not_there(devices, text):
     with pytest.raises(UserError, match=text):
         system.choose_devices(Config(devices=devices))
+
+
+def test_processes_of_unequal_devices_need_a_number_of_them(monkeypatch):
+    devices = [types.SimpleNamespace(process_index=index) for index in (0, 0, 1)]
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    with pytest.raises(UserError, match=r"--learner_devices: the processes have \[1, 2\] devices"):
+        system.choose_devices(Config())
 
 
 def test_a_batch_that_can_not_be_shared(monkeypatch):

@@ -84,7 +84,7 @@ class TrajectoryExchange:
         for slot in full:
             self._full.put(slot)
         held = sorted(set(range(self.ring.shape.num_slots)).difference(self._free))
-        slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32)}
+        slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32), "device": self.device_of_slot}
         rows = {"records": self.ring.records[held], "policy_records": self.policy_records[held]}
         return {**slots, **rows, **self.captions.save()}
 
@@ -92,6 +92,7 @@ class TrajectoryExchange:
         """The inverse of `save`, before anything was taken or put."""
         held = saved["held"].tolist()
         self.ring.records[held], self.policy_records[held] = saved["records"], saved["policy_records"]
+        self.device_of_slot[:] = saved["device"]
         self._free = deque(slot for slot in self._free if slot not in held)
         for slot in saved["full"].tolist():
             self._full.put(slot)
