@@ -1,6 +1,6 @@
 """How fast given machines would train, from what each part costs here; and how far that is true here.
 
-    python -m benchmarks.scaling_model --repeats 2 --json costs.json      # measures the parts, and runs to check against
+    python -m benchmarks.scaling_model --repeats 2 --json costs.json   # measures parts, and runs to check against
     python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
         --batch_size 32768 --llm_tokens_per_sec 20000
 
