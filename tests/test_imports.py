@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "runtime": set(),
     "parallel": set(),
     "checkpointing": set(),
-    "distributed": {"buffers", "learner", "rewards.base", "runtime"},
+    "distributed": {"buffers", "checkpointing", "learner", "rewards.base", "runtime"},
     "experiment": {"envs.registry"},
     "lockstep": {"actors", "buffers", "inference", "learner"},
     "training": {
