@@ -10,6 +10,7 @@ apart are slower than one alone: that is measured too, and no fault of the colle
 
 import dataclasses
 import functools
+import time
 from collections import deque
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -42,9 +43,14 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames of each. (default
 _UPDATES = flags.DEFINE_integer("updates", None, "Timed updates of each. (default: 10; 2 with --smoke)", 1)
 _HIDDEN_SIZE = flags.DEFINE_integer("hidden_size", None, "Of the policy. (default: that of a run; 32 with --smoke)", 1)
 
+NUM_SHARES = 20
+
 
 def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates: int) -> Work:
-    """A process's work: updates of a run of its own, or of the one that `devices` tell of."""
+    """A process's work: updates of a run of its own, or of the one that `devices` tell of.
+
+    Its result: seconds in which all tell each other a batch's captions, with nothing else to do.
+    """
     with joined(devices) as peers:
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
@@ -62,10 +68,16 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         yield
         run(num_updates)
         yield
+        start = time.perf_counter()
+        for _ in range(NUM_SHARES if shared else 0):
+            shared.share(update.captions)
+        return (time.perf_counter() - start) / NUM_SHARES
 
 
-def measure(num_processes: int, together: bool, batch_size: int, hidden_size: int, num_updates: int) -> float:
-    """Frames a second of all of them."""
+def measure(
+    num_processes: int, together: bool, batch_size: int, hidden_size: int, num_updates: int
+) -> tuple[float, float]:
+    """Frames a second of all of them, and the seconds in which they tell each other."""
     sizes = (batch_size, hidden_size, num_updates)
     address = f"127.0.0.1:{free_port()}"
     of_each = [
@@ -75,7 +87,7 @@ def measure(num_processes: int, together: bool, batch_size: int, hidden_size: in
         for i in range(num_processes)
     ]
     timed = run_together(learn, [(devices, *sizes) for devices in of_each])
-    return total_rate(timed, num_processes * batch_size * num_updates)
+    return total_rate(timed, num_processes * batch_size * num_updates), max(own.result for own in timed)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -83,7 +95,7 @@ def main(argv: Sequence[str]) -> None:
     number, batch_size = _PROCESSES.value, _BATCH_SIZE.value or sized(1024, 64)
     hidden_size = _HIDDEN_SIZE.value or sized(config_of().network.hidden_size, 32)
     sizes = (batch_size, hidden_size, _UPDATES.value or sized(10, 2))
-    rates = alternate(
+    measured = alternate(
         {
             "together": functools.partial(measure, number, True, *sizes),
             "apart": functools.partial(measure, number, False, *sizes),
@@ -91,12 +103,14 @@ def main(argv: Sequence[str]) -> None:
         },
         num_repeats(3),
     )
+    rates = {name: [rate for rate, _ in runs] for name, runs in measured.items()}
     secs_lost = [number * batch_size * (1 / a - 1 / b) for a, b in zip(rates["together"], rates["apart"])]
     figures = {
         "frames_per_sec": {name: spread(values) for name, values in rates.items()},
         "together_of_apart": ratio(rates["together"], rates["apart"]),
         "apart_of_one_times_processes": ratio(rates["apart"], [number * rate for rate in rates["one"]]),
         "secs_an_update_for_being_together": spread(secs_lost),
+        "secs_to_tell_captions": spread([secs for _, secs in measured["together"]]),
         "processes": number,
         "batch_size_of_each": batch_size,
         "hidden_size": hidden_size,

@@ -79,7 +79,9 @@ class Checkpoints:
         self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
-        items: dict[str, Any] = {"state": ocp.args.StandardSave(saved.state)}
+        # Orbax would look for a part of each process in an array that lies on the devices of all.
+        state = saved.state if jax.process_count() == 1 else jax.device_get(saved.state)
+        items: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
         if saved.reward:
             items["reward"] = ocp.args.StandardSave(dict(saved.reward))
         if saved.acting:

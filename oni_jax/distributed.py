@@ -34,7 +34,7 @@ from oni_jax.types import Annotation, Answer, Array, CaptionBatch, PyTree
 
 HEARTBEAT_SECS = 30  # of silence, after which a process counts as dead, and the others are ended
 SMALLEST_BYTES = 1 << 12  # that travel: with powers of two from here on, few sizes are compiled
-BLOCK_BYTES = 1 << 20  # of what process 0 alone tells; their number fits an int32
+BLOCK_BYTES = 1 << 20  # what process 0 alone tells may be larger than an int32: that many of these, and the rest
 
 
 class PeerLost(Exception):
@@ -100,7 +100,7 @@ def _num_slurm_tasks() -> int:
 
 
 def _leave(error: BaseException) -> None:
-    if isinstance(error, jax.errors.JaxRuntimeError):
+    if isinstance(error, jax.errors.JaxRuntimeError) or (isinstance(error, ValueError) and "Gloo" in str(error)):
         traceback.print_exception(error)  # it may be this process's own
         error = lost(error)
     code = 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
@@ -146,7 +146,7 @@ class Peers:
         try:
             rows = jax.make_array_from_process_local_data(self._split, row[None])
             return np.asarray(fn(rows).addressable_data(0))
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter where it failed before it was waited for
             raise lost(error) from None
 
     def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
@@ -172,8 +172,9 @@ class Peers:
     def _broadcast(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Process 0's arrays; the others give none."""
         content = _to_npz(arrays) if self.leads else np.zeros(0, np.uint8)
-        num_blocks = self._compute(self._sum, np.array([-(-content.size // BLOCK_BYTES)], np.int32))[0]
-        return _from_npz(self._compute(self._sum, np.pad(content, (0, num_blocks * BLOCK_BYTES - content.size))))
+        blocks, rest = self._compute(self._sum, np.array(divmod(content.size, BLOCK_BYTES), np.int32)).tolist()
+        size = blocks * BLOCK_BYTES + rest
+        return _from_npz(self._compute(self._sum, np.pad(content, (0, size - content.size))))
 
     def check_settings(self, config: Config) -> None:
         """Raises UserError in each process when not all have the same settings. All processes call it."""

@@ -68,22 +68,10 @@ def wait_for_updates(folder: pathlib.Path, run: Launched, number: int) -> None:
     run.wait_for(lambda: rows(folder / "run") and rows(folder / "run")[-1]["updates"] >= number, 400)
 
 
-def stop_one(folder: pathlib.Path, number: int) -> int:
-    """A run in which the last process is told to end, after a hundred updates. Returns their number."""
-    runs = start(folder, number)
-    wait_for_updates(folder, runs[0], 100)
-    runs[-1].process.send_signal(signal.SIGTERM)
-    outputs = finish(runs)
-    assert "another process asks for it: saving and leaving" in outputs[0]
-    num_updates = summary(folder / "run")["updates"]
-    check(folder, number, num_updates)
-    return num_updates
-
-
-def kill_one(folder: pathlib.Path, number: int, killed: int, num_updates: int) -> None:
-    """A run that goes on from `num_updates`, in which one process is killed soon."""
-    runs = start(folder, number)
-    wait_for_updates(folder, runs[0], num_updates + 5)
+def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
+    """A new run in which one process is killed soon: the others end."""
+    runs = start(folder, number, f"--save_every_steps={2 * BATCH}")
+    wait_for_updates(folder, runs[0], 5)
     victim = runs.pop(killed)
     victim.process.send_signal(signal.SIGKILL)
     start_secs = time.monotonic()
@@ -96,25 +84,43 @@ def kill_one(folder: pathlib.Path, number: int, killed: int, num_updates: int) -
     assert victim.finish() and victim.leftovers() == []
 
 
+def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
+    """A run that goes on, in which the last process is told to end a hundred updates later: all end, and are alike."""
+    runs = start(folder, number)
+    wait_for_updates(folder, runs[0], num_updates + 100)
+    runs[-1].process.send_signal(signal.SIGTERM)
+    outputs = finish(runs)
+    assert f"resumed at {num_updates * BATCH:,} environment steps" in outputs[0]
+    assert "another process asks for it: saving and leaving" in outputs[0]
+    check(folder, number, updates_saved(folder))
+
+
+def updates_saved(folder: pathlib.Path) -> int:
+    saved = [int(path.name) for path in (folder / "run" / "checkpoints").iterdir() if path.name.isdecimal()]
+    return max(saved, default=0) // BATCH
+
+
 @pytest.mark.parametrize(
-    ("number", "killed", "then"),
+    ("number", "killed", "others"),
     [
-        (2, -1, (1,)),
-        pytest.param(2, 0, (2,), marks=pytest.mark.slow),
-        pytest.param(4, 1, (2, 4), marks=pytest.mark.slow),
+        (2, -1, ()),
+        pytest.param(2, 0, (1, 2), marks=pytest.mark.slow),
+        pytest.param(4, 1, (2, 1, 4), marks=pytest.mark.slow),
     ],
 )
-def test_processes_train_alike_end_together_and_are_resumed_by_any_number(number, killed, then, tmp_path, monkeypatch):
+def test_processes_train_alike_end_together_and_are_resumed_by_any_number(
+    number, killed, others, tmp_path, monkeypatch
+):
     for name, value in COMPILES_SOON.items():
         monkeypatch.setenv(name, value)
-    num_updates = stop_one(tmp_path, number)
-    kill_one(tmp_path, number, killed, num_updates)
-    num_updates = max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()) // BATCH
-    for again in then:
-        num_updates += 8
-        outputs = finish(start(tmp_path, again, f"--train_for_env_steps={num_updates * BATCH}"))
+    kill_one(tmp_path, number, killed)
+    num_updates = updates_saved(tmp_path)
+    stop_one(tmp_path, number, num_updates)
+    for other in others:
+        num_updates = updates_saved(tmp_path) + 8
+        outputs = finish(start(tmp_path, other, f"--train_for_env_steps={num_updates * BATCH}"))
         assert "resumed at" in outputs[0]
-        check(tmp_path, again, num_updates)
+        check(tmp_path, other, num_updates)
 
 
 def test_processes_with_other_settings_are_refused_by_name(tmp_path):
