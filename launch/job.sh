@@ -2,19 +2,25 @@
 # The environment may say otherwise:
 PYTHON=${PYTHON:-.venv/bin/python}
 id=${SLURM_JOB_ID:-}
-export MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct}
+export MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct} # that is served, and asked for whatever --llm_model says
 export PORT=${PORT:-$((id ? 10000 + id % 20000 : 9001))} # jobs that share a node do not share a port
-SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-prefix-caching'}
-SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
 NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training share out
+# Where training is on another node than the server, this must listen on all interfaces, as vLLM does.
+SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-prefix-caching'\
+" --tensor-parallel-size $((NUM_SERVER_GPUS > 1 ? NUM_SERVER_GPUS : 1))"}
+SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
 
-server= host= code=0
+# A task of an array by that name: one of them has the whole array's id.
+job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$id}
+server= host= started= code=0
 asked= # a signal that training is to get
 over= # whether the job is being ended
 
 # Ahead of the time limit comes USR1, to the script alone; srun hands it on. Training saves and ends.
 trap 'say "USR1: training saves and ends"; asked=USR1' USR1
-# TERM (scancel, preemption, the limit itself) comes to every process: training has had its own, to srun it means KILL.
+# TERM (scancel, the limit itself) comes to every process: training has had its own, to srun it means KILL. With a
+# preemption's grace time it comes to the steps that srun has started, and not to the script.
 trap 'say "TERM is passed over"; over=yes' TERM
 
 say() { echo "$(date +%H:%M:%S) $*"; }
@@ -24,8 +30,10 @@ alive() { kill -0 -- "$1" 2> /dev/null; }
 # Shares out this machine's GPUs: the first for the server, the others for training.
 split_gpus() {
     local all=${CUDA_VISIBLE_DEVICES-$(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | paste -sd,)}
-    server_gpus=$(cut -d, -f"-$NUM_SERVER_GPUS" <<< "$all")
-    train_gpus=$(cut -d, -s -f"$((NUM_SERVER_GPUS + 1))-" <<< "$all")
+    local IFS=, gpus
+    read -ra gpus <<< "$all"
+    server_gpus="${gpus[*]:0:NUM_SERVER_GPUS}"
+    train_gpus="${gpus[*]:NUM_SERVER_GPUS}"
     [ -z "$all" ] || [ -n "$train_gpus" ] || { say "no GPU is left for training: of $all the server takes all"; exit 2; }
 }
 
@@ -42,7 +50,7 @@ start_server() {
     trap end_server EXIT
     until answers; do
         [ -z "$asked$over" ] || return
-        alive "$server" || { explain_end "before it answered"; exit 1; }
+        lost_server "before it answered" && exit 1
         sleep 1
     done
     say "the LLM server answers"
@@ -54,13 +62,19 @@ answers() {
         "http://$host:$PORT/v1/models") == [234]?? ]]
 }
 
-# explain_end WHEN: why the server has ended.
-explain_end() {
+# Preempted with a grace time, in which what srun has started gets TERM.
+preempted() { [ -n "$job" ] && scontrol show job "$job" | grep --quiet ' PreemptTime=[0-9]'; }
+
+# lost_server WHEN: whether the server has ended by itself, and why. When it ends with the job, training does too.
+lost_server() {
+    alive "$server" && return 1
+    preempted && over=yes && return 1
     wait "$server"
-    local status=$?
-    ((status > 128)) && status="signal $(kill -l "$status")" || status="exit code $status"
-    say "the LLM server on $host ended $1 ($status); the end of $SERVER_LOG:"
+    local status=$? name=
+    ((status > 128)) && name=$(kill -l "$status" 2> /dev/null)
+    say "the LLM server on $host ended $1 (${name:+signal }${name:-exit code $status}); the end of $SERVER_LOG:"
     tail -n 20 "$SERVER_LOG"
+    return 0
 }
 
 # Ends the server and all that it has started: a process group of its own.
@@ -81,15 +95,17 @@ train() {
         words+=("$1")
         shift
     done
-    [ -z "$server" ] || flags=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
-    flags+=("${@:2}")
+    # What has to hold in a job comes last, and so wins; training that saved on USR1 and went on would end unsaved.
+    flags=("${@:2}" --on_sigusr1 stop)
     [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${SLURM_JOB_NAME}_seed$seed")
+    [ -z "$server" ] || flags+=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
     [ -z "$asked$over" ] || return
+    started=yes
     "${words[@]}" "$PYTHON" -m launch.train "${flags[@]}" &
     trainer=$!
     while alive "$trainer"; do
-        if [ -n "$server" ] && [ -z "$lost$asked$over" ] && ! alive "$server"; then
-            explain_end "before training, which now saves and ends"
+        if [ -n "$server" ] && [ -z "$lost$asked$over" ] &&
+            lost_server "before training, which now saves and ends"; then
             lost=yes asked=USR1
         fi
         if [ "$asked" != "$told" ]; then
@@ -103,16 +119,23 @@ train() {
     [ -z "$lost" ] || code=1
 }
 
-# Ends a job with training's exit code, or puts it back into the queue, which ends the script at once. 138: training was
-# ended by USR1 before it could listen. Preempted with a grace time it has had TERM, saved and ended as if it was done.
+# Ends a job with training's exit code, or puts it back into the queue, which ends the script at once. 138 and 143:
+# USR1 or TERM ended training before it could listen. Preempted it has had TERM, saved and ended as if it was done.
 finish() {
     local again=
-    [ "$asked" = USR1 ] && [[ $code == 0 || $code == 138 ]] && again=yes
-    [ "$code" = 0 ] && scontrol show job "$SLURM_JOB_ID" | grep --quiet ' PreemptTime=[0-9]' && again=yes
+    if [[ $code == 0 || $code == 143 ]] && preempted; then
+        again=yes
+    elif [[ $asked == USR1 && ($code == 0 || $code == 138) ]]; then
+        if [ -z "$started" ] && ((SLURM_RESTART_COUNT >= 3)); then
+            say "the time limit came before training started, after $SLURM_RESTART_COUNT restarts: this job ends here"
+            exit 1
+        fi
+        again=yes
+    fi
     if [ -n "$again" ]; then
         end_server
         say "back into the queue"
-        scontrol requeue "$SLURM_JOB_ID" || code=1
+        scontrol requeue "$job" || code=1
     fi
     exit "$code"
 }

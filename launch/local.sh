@@ -1,8 +1,8 @@
 #!/bin/bash
 # An LLM server on one GPU and training on the others of this machine.
-#   SERVER_COMMAND='vllm serve "$MODEL" --port "$PORT"' launch/local.sh --llm_reward_type online_cls ...
+#   MODEL=Qwen/Qwen2.5-7B-Instruct launch/local.sh --llm_reward_type online_cls ...
 # Of the GPUs (CUDA_VISIBLE_DEVICES, or all) the server's is the first. Ctrl-C, TERM and USR1 have training save; then
-# both end. The other settings, and what they are when left out: job.sh.
+# both end. MODEL names the model that is served and asked. The other settings: job.sh.
 source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 trap asked=TERM INT TERM HUP
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import shlex
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from launch import flags
 from launch.program import run_program
-from oni_jax.config import Config, UserError, check_values, setting
+from oni_jax.config import Config, UserError, check_shares, check_values, setting
 from oni_jax.runtime import StopRequest
 
 LAUNCH = pathlib.Path(__file__).resolve().parent
@@ -44,7 +45,11 @@ class ServerConfig:
         "none", "Where it runs: there is none, on a node of its own, or on a GPU of the node that trains.",
         choices=tuple(TEMPLATES),
     )  # fmt: skip
-    server_command: str = setting("", "How it is started; has $MODEL and $PORT. Empty: vllm serve.")
+    server_command: str = setting(
+        "",
+        "How it is started; has $MODEL, which --llm_model names, and $PORT. With --server node it must listen on all "
+        "interfaces. Empty: vllm serve.",
+    )
     server_gpus: int = setting(1, "GPUs that it takes.")
     server_cpus: int = setting(8, "CPU cores that it takes.", within="[1, inf)")
 
@@ -75,6 +80,8 @@ def _check(training: Sequence[str], program: Submission) -> None:
     flags.check(config)
     if not re.fullmatch(TIMES, job.time):
         raise UserError(f"--time {job.time}: must be in a form of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
+    if 0 < _secs(job.time) <= job.save_secs:
+        raise UserError(f"--save_secs {job.save_secs}: must be below --time {job.time}, or nothing is trained")
     if not re.fullmatch(f"({SEEDS})?", job.seeds):
         raise UserError(f"--seeds {job.seeds}: must be in a form of sbatch's --array, such as 1-5 or 1,4")
     if job.seeds and config.run.seed != Config().run.seed:
@@ -93,6 +100,17 @@ def _check(training: Sequence[str], program: Submission) -> None:
         raise UserError(f"--sbatch {job.sbatch}: {error}") from None
     if wrong:
         raise UserError(f"--sbatch: {wrong[0]!r} is no option; write --name=value")
+    num_devices = job.nodes * (config.devices.learner_devices or job.gpus_per_node)
+    if num_devices and os.environ.get("JAX_PLATFORMS") != "cpu":  # --device cpu has set it
+        check_shares(config.learner, num_devices)
+
+
+def _secs(time: str) -> int:
+    """A time in one of TIMES; 0: no limit."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    hours, minutes, secs, *_ = [*([0] if not dash and len(parts) < 3 else []), *parts, 0, 0]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
 
 
 def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int:
@@ -117,7 +135,7 @@ def job_script(program: Submission, training: Sequence[str]) -> str:
     header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
     header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
     parts = zip(header.split(HETJOB), _options(program, config.run.experiment), strict=True)
-    variables = _variables(program.server, config)
+    variables = _variables(program.server, training)
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
     filled = HETJOB.join(_with_options(part, options) for part, options in parts)
     return filled + "".join(lines) + body.replace('"$@"', shlex.join(training)).rstrip()
@@ -144,13 +162,14 @@ def _share(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
     return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
 
 
-def _variables(server: ServerConfig, config: Config) -> dict[str, str]:
+def _variables(server: ServerConfig, training: Sequence[str]) -> dict[str, str]:
     """Settings of launch/job.sh."""
+    model = flags.parse(training).annotation.llm_model
     values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable}
     if server.server != "none":
         values["NUM_SERVER_GPUS"] = str(server.server_gpus)
-        if config.annotation.llm_model != Config().annotation.llm_model:
-            values["MODEL"] = config.annotation.llm_model
+        if model != Config().annotation.llm_model or any(re.match("--?llm[_-]model(=|$)", word) for word in training):
+            values["MODEL"] = model
         if server.server_command:
             values["SERVER_COMMAND"] = server.server_command
     return values

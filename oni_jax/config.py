@@ -469,6 +469,17 @@ def _check_batches(learner: LearnerConfig) -> None:
         raise UserError("--with_vtrace false: GAE is not carried over; leave V-trace on")
 
 
+def check_shares(learner: LearnerConfig, num_devices: int) -> None:
+    """Raises UserError: the trajectories of a batch can't be shared by the devices that learn, of all processes."""
+    num_trajectories = learner.batch_size // learner.rollout
+    if num_trajectories % num_devices:
+        raise UserError(
+            f"--batch_size {learner.batch_size}: {num_trajectories} trajectories of --rollout {learner.rollout} can't "
+            f"be shared by {num_devices} devices evenly; a multiple of {num_devices * learner.rollout} can, or "
+            "--learner_devices"
+        )
+
+
 def _check_actors(actors: ActorConfig) -> None:
     if actors.num_envs_per_worker % actors.worker_num_splits:
         raise UserError(

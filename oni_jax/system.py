@@ -24,7 +24,7 @@ from oni_jax.annotation.service import AnnotationService
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import ActorConfig, Config, UserError
+from oni_jax.config import ActorConfig, Config, UserError, check_shares
 from oni_jax.distributed import ALONE, Alone, Peers, Shared, joined
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
@@ -174,7 +174,7 @@ def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
     Raises:
         UserError: there are fewer, or they can't share a batch evenly.
     """
-    num_local, learner, rollout = jax.local_device_count(), config.learner, config.learner.rollout
+    num_local = jax.local_device_count()
     counts = Counter(device.process_index for device in jax.devices())
     if not config.devices.learner_devices and len({*counts.values()}) > 1:
         raise UserError(f"--learner_devices: the processes have {sorted(counts.values())} devices; give a number")
@@ -183,12 +183,7 @@ def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
             raise UserError(f"--{name} {number}: there are {num_local}")
     num_learning = config.devices.learner_devices or num_local
     num_acting = config.devices.inference_devices or num_local
-    total = num_learning * jax.process_count()
-    if learner.batch_size // rollout % total:
-        raise UserError(
-            f"--batch_size {learner.batch_size}: {learner.batch_size // rollout} trajectories of --rollout {rollout} "
-            f"can't be shared by {total} devices evenly; a multiple of {total * rollout} can, or --learner_devices"
-        )
+    check_shares(config.learner, num_learning * jax.process_count())
     by_process = [
         sorted((d for d in jax.devices() if d.process_index == i), key=lambda d: d.id)
         for i in range(jax.process_count())

@@ -20,11 +20,12 @@ while kill -0 $step 2> /dev/null; do wait $step; done
 wait $step""",
     "scontrol": """case "$1 $2" in
 "show hostnames") echo node0; echo node1;;
-"show job") echo "JobId=$3 PreemptTime=${PREEMPTED:-None}";;
+"show job") [ "$3" = "$JOB" ] && echo "JobId=$3 PreemptTime=${PREEMPTED:-None}";;
 *) echo "$@" >> scontrol.log;;
 esac""",
     "curl": "[ -e serving ] && echo 200 || echo 000",
     "serve": 'echo $$ > serving; echo "$MODEL $CUDA_VISIBLE_DEVICES" > served; exec sleep 60',
+    "vllm": 'echo "$@" > vllm_words; exec serve',
     "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' own pauses
     # As training does: saves on USR1 and on TERM.
     "python": """echo "$CUDA_VISIBLE_DEVICES" > gpus
@@ -52,6 +53,8 @@ class Scripts:
         env |= {"BEHAVIOUR": behaviour, "SERVER_COMMAND": "serve", "MODEL": "m", "CUDA_VISIBLE_DEVICES": "4,5"}
         if script.endswith(".sbatch"):
             env |= {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "score", "SLURM_JOB_NODELIST_HET_GROUP_0": "node[0-1]"}
+            env |= {"SLURM_CPUS_PER_TASK": "3", "JOB": "7"}
+            env |= {"SLURM_CPUS_PER_TASK_HET_GROUP_0": "1", "SLURM_CPUS_PER_TASK_HET_GROUP_1": "2"}
         with open(self.folder / "output", "ab") as output:
             process = subprocess.Popen(
                 ["bash", str(LAUNCH / script), *(words or ("--seed", "3"))],

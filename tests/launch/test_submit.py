@@ -6,8 +6,15 @@ import shlex
 import pytest
 
 from launch import submit
+from oni_jax.config import Config
 
 TRAINING = ["--llm_reward_type", "online_cls", "--llm_reward_coeff", "0.4", "--goal", "be good", "--experiment", "x"]
+
+
+@pytest.fixture(autouse=True)
+def no_platform(monkeypatch):
+    """As in a shell: what --device cpu sets in one test is not there in the next."""
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
 
 
 @pytest.fixture
@@ -56,9 +63,32 @@ def test_server_on_a_node_of_its_own(capsys):
 
 
 def test_server_beside_training(capsys):
-    lines = shown(capsys, "--server=beside", "--gpus_per_node=3")
-    assert {"#SBATCH --gres=gpu:4", "#SBATCH --cpus-per-task=40", "NUM_SERVER_GPUS=1"} < set(lines)
+    lines = shown(capsys, "--server=beside", "--gpus_per_node=4")
+    assert {"#SBATCH --gres=gpu:5", "#SBATCH --cpus-per-task=40", "NUM_SERVER_GPUS=1"} < set(lines)
     assert not [line for line in lines if line.startswith(("MODEL=", "SERVER_COMMAND="))]
+
+
+@pytest.mark.parametrize("words", [["--llm_model", "{}"], ["--llm-model={}"]])
+def test_serves_the_model_that_training_names(capsys, words):
+    name = Config().annotation.llm_model
+    lines = shown(capsys, "--server=node", training=[*TRAINING, *(word.format(name) for word in words)])
+    assert f"MODEL={name}" in lines
+
+
+def test_devices_share_a_batch(capsys, monkeypatch):
+    """32 trajectories."""
+    assert shown(capsys, "--nodes=2", "--gpus_per_node=16") and shown(capsys, "--nodes=3", "--gpus_per_node=0")
+    assert shown(capsys, "--gpus_per_node=3", training=[*TRAINING, "--learner_devices=2"])
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert shown(capsys, "--nodes=3", training=[*TRAINING, "--device=cpu"])
+
+
+@pytest.mark.parametrize(
+    "time, secs",
+    [("5", 300), ("5:06", 306), ("1:02:03", 3723), ("2-03", 183600), ("2-03:04", 183840), ("2-03:04:05", 183845)],
+)
+def test_times(time, secs):
+    assert submit._secs(time) == secs
 
 
 def test_without_gpus(capsys):
@@ -86,6 +116,9 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         (["--node", "2"], TRAINING, "did you mean --nodes?"),
         (["--nodes", "0"], TRAINING, "--nodes 0: must be in [1, inf)"),
         (["--time", "24h"], TRAINING, "--time 24h: must be in a form of Slurm's"),
+        (["--time=2", "--save_secs=120"], TRAINING, "--save_secs 120: must be below --time 2"),
+        (["--nodes=3"], TRAINING, "32 trajectories of --rollout 32 can't be shared by 3 devices evenly; a multiple of"),
+        (["--nodes=2", "--gpus_per_node=3"], [*TRAINING, "--learner_devices=3"], "shared by 6 devices"),
         (["--seeds", "1-"], TRAINING, "--seeds 1-: must be in a form of sbatch's --array"),
         (["--seeds", "1-3"], [*TRAINING, "--seed=2"], "--seeds and --seed: give the one or the other"),
         (["--seeds", "1-3", "--server=node"], TRAINING, "Slurm has no arrays of heterogeneous jobs"),

@@ -64,8 +64,6 @@ def jobs(cluster, tmp_path):
 
 @pytest.mark.parametrize("num_nodes", [1, 2])
 def test_server_on_another_node_requeue_and_resume(cluster, jobs, num_nodes):
-    if num_nodes > 1:
-        pytest.importorskip("oni_jax.distributed")
     server = f"{JUDGE} --host $SLURMD_NODENAME"
     training = [*NETHACK, "--experiment=score", "--train_for_env_steps=3000"]
     job = jobs.submit(f"--nodes={num_nodes} --server=node --server_command={shlex.quote(server)}", *training)
@@ -101,6 +99,25 @@ def test_a_run_a_seed(cluster, jobs):
         assert json.loads((folder / "config.json").read_text())["run"]["seed"] == seed
         assert summary(folder)["env_steps"] >= 2000
     assert len(os.listdir(jobs.folder / "train_dir")) == 2
+
+
+def test_a_run_of_an_array_goes_back_into_the_queue_alone(cluster, jobs):
+    python = stand_in(jobs, "trap 'exit 0' USR1; echo ready; while true; do sleep 0.1; done")
+    options = ["--parsable", "--array=3,5", "--cpus-per-task=1", "--gres=none"]
+    array = jobs.run("sbatch", *options, str(ROOT / "launch/slurm/train.sbatch"), PYTHON=python)
+    tasks = {number: f"{array}_{number}" for number in (3, 5)}
+    for task in tasks.values():
+        job = cluster.state(task)["JobId"]
+        jobs.wait_for_output(job, "ready")
+    (same,) = [task for task in tasks.values() if cluster.state(task)["JobId"] == array]
+    (other,) = set(tasks.values()) - {same}
+    cluster.run("scancel", "--batch", "--signal=USR1", same)
+    cluster.wait("its second start", lambda: jobs.output(array).count("ready") == 2)
+    assert (cluster.state(same)["Restarts"], cluster.state(other)["Restarts"]) == ("1", "0")
+    assert cluster.state(other)["JobState"] == "RUNNING"
+    cluster.run("scancel", array)
+    for task in tasks.values():
+        cluster.wait_for_end(task)
 
 
 def test_a_server_that_never_answers(cluster, jobs):
@@ -152,15 +169,33 @@ def test_a_process_a_node(cluster, jobs):
     ], jobs.output(job)
 
 
+URGENT = ["--parsable", "--nodes=3", "--ntasks-per-node=1", "--cpus-per-task=4", "--partition=urgent"]
+
+
+def test_a_preempted_heterogeneous_job_saves_and_goes_on(cluster, jobs):
+    """The server, which gets TERM too, ends before training has saved."""
+    server = f"{JUDGE} --host $SLURMD_NODENAME"
+    training = [*CATCH, "--experiment=taken"]
+    job = jobs.submit(f"--server=node --server_command={shlex.quote(server)}", *training)
+    jobs.wait_for_rows(job, "taken", 1)
+    assert cluster.wait_for_end(jobs.run("sbatch", *URGENT, "--wrap=sleep 1"))["JobState"] == "COMPLETED"
+    jobs.wait_for_output(job, "resumed at ")
+    state, output = cluster.state(job), jobs.output(job)
+    assert (state["Restarts"], state["PreemptTime"]) == ("1", "None"), output
+    assert output.count("the LLM server answers") == 2 and "back into the queue" in output
+    cluster.run("scancel", job)
+    cluster.wait_for_end(job)
+
+
 def test_a_preempted_job_saves_and_goes_on(cluster, jobs):
     behaviour = "trap 'echo saved; exit 0' TERM; echo ready; while true; do sleep 0.1; done"
     options = ["--parsable", "--nodes=3", "--cpus-per-task=4", "--gres=none"]
     script = str(ROOT / "launch/slurm/train.sbatch")
     job = jobs.run("sbatch", *options, script, "--seed=1", PYTHON=stand_in(jobs, behaviour))
     cluster.wait("three processes", lambda: jobs.output(job).count("ready") == 3)
-    urgent = jobs.run("sbatch", *options, "--partition=urgent", "--ntasks-per-node=1", "--wrap=sleep 1")
-    assert cluster.wait_for_end(urgent)["JobState"] == "COMPLETED"
+    assert cluster.wait_for_end(jobs.run("sbatch", *URGENT, "--wrap=sleep 1"))["JobState"] == "COMPLETED"
     cluster.wait("three more", lambda: jobs.output(job).count("ready") == 6)
-    assert cluster.state(job)["Restarts"] == "1" and jobs.output(job).count("saved") == 3
+    state = cluster.state(job)
+    assert (state["Restarts"], state["PreemptTime"]) == ("1", "None") and jobs.output(job).count("saved") == 3
     cluster.run("scancel", job)
     cluster.wait_for_end(job)
