@@ -19,7 +19,7 @@ from oni_jax.parallel import local
 from tests.processes import Launched, rows, summary
 from tests.test_resume import COMPILES_SOON
 
-BATCH = 320
+BATCH = 160
 WORDS = (
     f"--root_env=Catch-v0 --num_workers=1 --num_envs_per_worker=8 --batch_size={BATCH} --rollout=5 --recurrence=5 "
     "--encoder_custom=mlp_encoder --hidden_size=16 --policy_initialization=xavier_uniform "
