@@ -84,10 +84,7 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        subprocess.run(["scancel", "--user", str(os.getuid())], env=self.environment, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self.run("squeue", "--noheader", may_fail=True):
-            time.sleep(0.2)
+        self.cancel_jobs()
         for daemon in reversed(self._daemons):
             daemon.terminate()
             try:
@@ -100,6 +97,13 @@ class Cluster:
     @property
     def nodes(self) -> list[str]:
         return [f"127.0.0.{number}" for number in range(1, NUM_NODES + 1)]
+
+    def cancel_jobs(self) -> None:
+        """And waits until they have ended, though not for long."""
+        subprocess.run(["scancel", "--user", str(os.getuid())], env=self.environment, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self.run("squeue", "--noheader", may_fail=True):
+            time.sleep(0.2)
 
     def run(self, *words: str, may_fail: bool = False) -> str:
         """What a command prints. Raises CalledProcessError unless it `may_fail`."""
