@@ -69,8 +69,9 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         run(num_updates)
         yield
         start = time.perf_counter()
-        for _ in range(NUM_SHARES if shared else 0):
-            shared.share(update.captions)
+        for _ in range(NUM_SHARES):
+            if shared:
+                shared.share(update.captions)
         return (time.perf_counter() - start) / NUM_SHARES
 
 
