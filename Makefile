@@ -2,6 +2,7 @@
 # make test    sets up, then runs the tests; make test-slow those that take minutes each
 # make test-servers   builds llama.cpp's server and installs FastChat, once, into ~/.cache/oni_jax (18 minutes of one
 #              core and 1.2 GB; needs CMake and a C++ compiler), then tests against both for minutes
+# make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
 # Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 TRAIN_FLAGS := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
 	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1 --train_for_seconds 300
 
-.PHONY: train test test-slow test-servers setup clean
+.PHONY: train test test-slow test-servers test-slurm setup clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
@@ -26,6 +27,9 @@ test-slow: $(INSTALLED)
 
 test-servers: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m servers -s -rs $(ARGS)
+
+test-slurm: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m slurm -rs $(ARGS)
 
 setup: $(INSTALLED)
 

@@ -16,7 +16,7 @@ setup(
     package_data={
         "oni_jax.annotation": ["prompts/*.json"],
         "oni_jax.envs": ["*.npy", "*.LICENSE"],  # the font, and its licence
-        "launch": ["slurm/*", "configs/*"],
+        "launch": ["*.sh", "slurm/*", "configs/*"],
     },
     python_requires=">=3.11",
     install_requires=[

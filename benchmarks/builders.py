@@ -19,14 +19,16 @@ from oni_jax.envs.base import record_dtype
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec
 from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
-from oni_jax.learner.batches import make_unpack_fn, pack
+from oni_jax.learner.batches import make_unpack_fn
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, loss_inputs, make_loss_fn
+from oni_jax.learner.shares import pack_shares, split_policy, split_reward
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.ops import shaping
 from oni_jax.ops.records import as_bytes
+from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import make_reward
 from oni_jax.types import Array, PyTree, Trajectory
 
@@ -41,21 +43,28 @@ def config_of(batch_size: int = 1024, precision: str = "float32", reward_type: s
 
 
 class Update:
-    """Our update as a run builds it, on a sampled batch."""
+    """Our update as a run builds it, on a sampled batch.
 
-    def __init__(self, config: Config):
+    Args:
+        config: of the run; the batch size is this process's own.
+        replicas: the devices that compute it together; one when left out.
+    """
+
+    def __init__(self, config: Config, replicas: Replicas | None = None):
+        replicas = replicas or Replicas(jax.local_devices()[:1])
         spec = env_spec(config.env)
         policy = make_policy(config.network, spec, glyph_table())
         batch = sample_batch(config, spec, policy)
-        reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+        reward = make_reward(config, spec, functools.partial(goal_text, config.annotation), replicas)
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
-        self.packed = pack(batch, reward.prepare(batch.captions), 0)
+        self.packed = pack_shares(batch, reward, 0, replicas)
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
-        self.state = TrainState(params, optimizer.init(params), reward.init(key), key)
-        loss_fn = make_loss_fn(policy.apply, config.learner, config.reward)
-        self._update = jit_update(make_update_fn(loss_fn, reward, optimizer, self.unpack))
+        self.state = replicas.place(TrainState(params, optimizer.init(params), reward.init(key), key))
+        loss_fn = make_loss_fn(split_policy(policy.apply, replicas), config.learner, config.reward)
+        update = make_update_fn(loss_fn, split_reward(reward, replicas), optimizer, self.unpack)
+        self._update = jit_update(update, replicas.sharding())
         self.policy, self.reward, self.captions, self.config = policy, reward, batch.captions, config
 
     def run(self, num_updates: int) -> float:

@@ -17,9 +17,12 @@ import orbax.checkpoint as ocp
 from oni_jax.config import UserError
 from oni_jax.types import PyTree
 
+ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
 PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
 MAX_FAILURES = 10  # of one save
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of what orbax writes before it is whole
+# Of several processes the first one alone saves and restores: what it has, all have.
+FIRST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
 
 class Saved(NamedTuple):
@@ -34,7 +37,8 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints in a folder, each named by its number of environment steps.
 
-    Saving goes on in the background; a checkpoint that was not finished is not seen by `restore`, and removed.
+    Of several processes the first one has them, and waits for no other. Saving goes on in the background; a checkpoint
+    that was not finished is not seen by `restore`, and removed.
 
     Raises:
         UserError: the folder can't be made or read.
@@ -57,12 +61,12 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self._keep,
                 keep_time_interval=timedelta(seconds=self._milestone_secs) if self._milestone_secs else None,
+                multiprocessing_options=FIRST,
+                create=False,
             ),
             item_handlers={
-                "state": ocp.StandardCheckpointHandler(),
-                "reward": ocp.StandardCheckpointHandler(),
-                "acting": ocp.StandardCheckpointHandler(),
-                "progress": ocp.JsonCheckpointHandler(),
+                **{name: ocp.StandardCheckpointHandler(multiprocessing_options=FIRST) for name in ARRAYS},
+                "progress": ocp.JsonCheckpointHandler(multiprocessing_options=FIRST),
             },
         )
 
@@ -75,7 +79,9 @@ class Checkpoints:
         self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
-        items: dict[str, Any] = {"state": ocp.args.StandardSave(saved.state)}
+        # Orbax would look for a part of each process in an array that lies on the devices of all.
+        state = saved.state if jax.process_count() == 1 else jax.device_get(saved.state)
+        items: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
         if saved.reward:
             items["reward"] = ocp.args.StandardSave(dict(saved.reward))
         if saved.acting:
@@ -116,7 +122,7 @@ class Checkpoints:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         self._check_shapes(step, abstract)
         items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
-        for name in ("reward", "acting"):
+        for name in ARRAYS[1:]:
             if os.path.isdir(os.path.join(self.path(step), name)):
                 items[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**items))

@@ -88,6 +88,23 @@ class ActorConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DevicesConfig:
+    """Accelerators, and the processes of a run."""
+
+    learner_devices: int = setting(
+        0, "Accelerators of each process that learn, from the first on; 0 means all. They share a batch evenly."
+    )
+    inference_devices: int = setting(
+        0, "Accelerators of each process that act, from the last back; 0 means all, beside learning."
+    )
+    coordinator_address: str = setting("", "host:port of process 0, which all can reach; empty: found out under Slurm.")
+    num_processes: int = setting(
+        0, "Processes of this run; 0 means as many as Slurm's step has tasks, 1 elsewhere.", within="[0, 65536]"
+    )
+    process_id: int = setting(-1, "Which of them this is, from 0; -1 means as Slurm says.", within="[-1, 65536)")
+
+
+@dataclasses.dataclass(frozen=True)
 class NetworkConfig:
     """The policy network."""
 
@@ -147,7 +164,9 @@ class NetworkConfig:
 class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
-    batch_size: int = setting(1024, "Environment steps in an update; a multiple of rollout.", within=_COUNT)
+    batch_size: int = setting(
+        1024, "Environment steps in an update, of all processes together; a multiple of rollout.", within=_COUNT
+    )
     rollout: int = setting(32, "Steps of a trajectory (T).", within=_COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is offered.", within=_COUNT)
@@ -325,6 +344,7 @@ class Config:
 
     env: EnvConfig = EnvConfig()
     actors: ActorConfig = ActorConfig()
+    devices: DevicesConfig = DevicesConfig()
     network: NetworkConfig = NetworkConfig()
     learner: LearnerConfig = LearnerConfig()
     reward: RewardConfig = RewardConfig()
@@ -427,6 +447,7 @@ def check_config(config: Config) -> None:
     check_values(config)
     _check_batches(config.learner)
     _check_actors(config.actors)
+    _check_processes(config)
     check_network(config.network)
     check_annotation(config.annotation)
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
@@ -448,12 +469,34 @@ def _check_batches(learner: LearnerConfig) -> None:
         raise UserError("--with_vtrace false: GAE is not carried over; leave V-trace on")
 
 
+def check_shares(learner: LearnerConfig, num_devices: int) -> None:
+    """Raises UserError: the trajectories of a batch can't be shared by the devices that learn, of all processes."""
+    num_trajectories = learner.batch_size // learner.rollout
+    if num_trajectories % num_devices:
+        raise UserError(
+            f"--batch_size {learner.batch_size}: {num_trajectories} trajectories of --rollout {learner.rollout} can't "
+            f"be shared by {num_devices} devices evenly; a multiple of {num_devices * learner.rollout} can, or "
+            "--learner_devices"
+        )
+
+
 def _check_actors(actors: ActorConfig) -> None:
     if actors.num_envs_per_worker % actors.worker_num_splits:
         raise UserError(
             f"--num_envs_per_worker {actors.num_envs_per_worker}: must be a multiple of "
             f"--worker_num_splits {actors.worker_num_splits}"
         )
+
+
+def _check_processes(config: Config) -> None:
+    devices = config.devices
+    several = devices.num_processes > 1
+    if (devices.process_id >= 0) != several or (several and not devices.coordinator_address):
+        raise UserError("--coordinator_address, --num_processes (2 or more), --process_id: give all three, or none")
+    if several and devices.process_id >= devices.num_processes:
+        raise UserError(f"--process_id {devices.process_id}: must be below --num_processes {devices.num_processes}")
+    if ":" not in (devices.coordinator_address or ":"):
+        raise UserError(f"--coordinator_address {devices.coordinator_address}: must be host:port")
 
 
 def check_network(network: NetworkConfig) -> None:

@@ -10,6 +10,11 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.files import write_whole
 
 
+def experiment_folder(config: Config) -> str:
+    """The path of <train_dir>/<experiment>."""
+    return os.path.abspath(os.path.join(config.run.train_dir, config.run.experiment))
+
+
 @contextmanager
 def open_experiment(config: Config) -> Iterator[str]:
     """Makes <train_dir>/<experiment>, holds it for this process, and yields its path.
@@ -17,7 +22,7 @@ def open_experiment(config: Config) -> Iterator[str]:
     Raises:
         UserError: it can't be written, another run holds it, or a setting changed that can't change.
     """
-    folder = os.path.abspath(os.path.join(config.run.train_dir, config.run.experiment))
+    folder = experiment_folder(config)
     try:
         os.makedirs(folder, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)

@@ -15,6 +15,7 @@ from oni_jax.actors.pool import num_workers
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
+from oni_jax.distributed import Alone, Peers, Shared, Wishes
 from oni_jax.gauges import Gauges
 from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.bad_updates import BadUpdates
@@ -22,7 +23,7 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Metrics
 from oni_jax.learner.update import TrainState
 from oni_jax.lockstep import Lockstep
-from oni_jax.metrics import RollingStats, Row, build_progress, build_sinks, write_json
+from oni_jax.metrics import MultiSink, NullProgress, RollingStats, Row, build_progress, build_sinks, write_json
 from oni_jax.rewards.base import Reward
 from oni_jax.runtime import Every, StopRequest, Worker, return_memory
 
@@ -58,14 +59,16 @@ class Training:
         annotator: Annotator,
         exchange: TrajectoryExchange,
         server: InferenceServer,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None,
         progress: Progress,
-        lockstep: Lockstep | None = None,
+        lockstep: Lockstep | None,
+        peers: Alone | Peers,
     ):
         self._config, self._folder = config, folder
         self._learner, self._reward, self._annotator = learner, reward, annotator
         self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
-        self._lockstep = lockstep
+        self._lockstep, self._peers = lockstep, peers
+        self._episodes = annotator.episodes if isinstance(annotator, Shared) else exchange.episodes
         self.progress = progress
         self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
@@ -83,21 +86,26 @@ class Training:
         """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
         shape = self._exchange.ring.shape
         games = f"{shape.num_units * shape.num_envs_per_unit} games in {shape.num_units} groups"
-        print(f"{games}, learning on {jax.default_backend()}; compiling takes a while at the first start", flush=True)
+        of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
+        where = f"{games}{of_all}, learning on {jax.default_backend()}"
+        print(f"{where}; compiling takes a while at the first start", flush=True)
         self._server.warm_up()
         acting = Worker("inference", self._server.run)
-        sinks = build_sinks(self._config.run, self._folder, self.progress.env_steps)  # before the clock: W&B takes long
+        run, leads = self._config.run, self._peers.leads
+        # Before the clock: W&B takes long.
+        sinks = build_sinks(run, self._folder, self.progress.env_steps) if leads else MultiSink([])
         self._started = time.monotonic()
         self._gauges.start(self.progress.env_steps, self.progress.updates)
         at_rest = False  # what fails may leave acting in the middle of a step
-        with closing(self.compilations), closing(sinks), closing(build_progress(self._config.run)) as view:
+        view = build_progress(run) if leads else NullProgress()
+        with closing(self.compilations), closing(sinks), closing(view):
             try:
                 if not self._lockstep:
                     acting.start()
                 self._loop(stop, acting, sinks, view)
                 at_rest = True
-                if stop:
-                    print(f"{stop.reason}: saving and leaving", flush=True)
+                if stop or not (self._steps_done() or self._time_is_up()):
+                    print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
             finally:
                 self._server.stop()
                 if acting.is_alive():
@@ -106,14 +114,15 @@ class Training:
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
                     self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts
-                write_json(os.path.join(self._folder, "summary.json"), self.summary())
+                if leads:
+                    write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
         run, progress = self._config.run, self.progress
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
         metrics: Metrics | None = None
-        ended = bool(stop) or self._at_limit()
+        ended = self._steps_done() or (bool(stop) and self._peers.num == 1)
         if ended and not stop:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
         while not ended:
@@ -125,15 +134,17 @@ class Training:
                 self._count(metrics)
                 self._bad_updates.check(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
-            ended = bool(stop) or self._at_limit()
+            save_asked, stop.save_due = stop.save_due, False
+            wishes = Wishes(bool(stop) or self._time_is_up(), save_asked or (self._peers.leads and save_due()))
+            agreed = self._peers.agree(wishes)
+            ended = agreed.end or self._steps_done()
             if metrics and (log_due() or ended):
                 self._print_notes()
                 row = self._row(metrics)
                 sinks.write(progress.env_steps, row)
                 view.update(row)
             steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
-            if not ended and (steps_due or stop.save_due or save_due()):
-                stop.save_due = False
+            if not ended and (steps_due or agreed.save):
                 steps_saved = progress.env_steps
                 self._save()
                 return_memory()
@@ -151,10 +162,11 @@ class Training:
             print(f"warning: {self._exchange.failures.popleft()}", flush=True)
         self.progress.game_restarts = self._game_restarts_before + int(np.sum(self._exchange.ring.game_restarts))
 
-    def _at_limit(self) -> bool:
-        run = self._config.run
-        secs = self.progress.train_secs - self._secs_before
-        return self.progress.env_steps >= run.train_for_env_steps or secs >= run.train_for_seconds
+    def _steps_done(self) -> bool:
+        return self.progress.env_steps >= self._config.run.train_for_env_steps
+
+    def _time_is_up(self) -> bool:
+        return self.progress.train_secs - self._secs_before >= self._config.run.train_for_seconds
 
     def _count(self, metrics: Metrics) -> None:
         progress = self.progress
@@ -163,11 +175,13 @@ class Training:
         progress.bad_updates += int(metrics["loss/bad_update"])
         progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
-        while self._exchange.episodes:
-            self._stats.add(self._exchange.episodes.popleft())
+        while self._episodes:
+            self._stats.add(self._episodes.popleft())
             progress.episodes += 1
 
     def _save(self, at_rest: bool = True) -> None:
+        if self._checkpoints is None:
+            return
         if problem := _problem(self._learner.state):
             print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
             return

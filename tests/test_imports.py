@@ -41,12 +41,14 @@ MAY_IMPORT = {
     "runtime": set(),
     "parallel": set(),
     "checkpointing": set(),
+    "distributed": {"buffers", "checkpointing", "learner", "rewards.base", "runtime"},
     "experiment": {"envs.registry"},
     "lockstep": {"actors", "buffers", "inference", "learner"},
     "training": {
         "actors",
         "buffers",
         "checkpointing",
+        "distributed",
         "gauges",
         "inference",
         "learner",
@@ -165,17 +167,18 @@ def test_flags_stay_in_the_launchers(path):
     assert not [name for name in imported(path) if name.split(".")[0] in ("absl", "argparse")]
 
 
-def mentions_pmap(path: pathlib.Path) -> bool:
+def mentions_meshes(path: pathlib.Path) -> bool:
+    names = {"pmap", "shard_map", "Mesh"}
     nodes = ast.walk(ast.parse(path.read_text()))
     return any(
-        (isinstance(node, ast.Attribute) and node.attr == "pmap")
-        or (isinstance(node, ast.alias) and node.name == "pmap")
+        (isinstance(node, ast.Attribute) and node.attr in names) or (isinstance(node, ast.alias) and node.name in names)
         for node in nodes
     )
 
 
-def test_only_parallel_knows_pmap():
-    assert {path.name for path in sources("oni_jax", "launch") if mentions_pmap(path)} <= {"parallel.py"}
+def test_only_parallel_knows_meshes_of_accelerators():
+    found = {path.name for path in sources("oni_jax", "launch") if mentions_meshes(path)}
+    assert found == {"parallel.py", "distributed.py"}  # that one's is of the hosts' CPUs
 
 
 def compared_words(path: pathlib.Path) -> set[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from launch import __main__ as listing
 from launch import refused_flags
+from launch.submit import Submission
 from oni_jax.config import Config, settings
 from oni_jax.evaluation.config import Evaluate
 from oni_jax.metrics.names import markdown_table
@@ -64,12 +65,13 @@ def test_what_it_names_exists():
         assert (ROOT / path).exists(), path
     for program in re.findall(r"-m launch\.(\w+)", text):
         assert program in listing.programs(), program
-    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward(), Evaluate(), Play(), Report())
+    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward(), Evaluate(), Play(), Report(), Submission())
     offered = {field.name for program in programs for field, _ in settings(program)}
     forms = {"flag-name", "flag_name", "nox"}
     accepted = {"algo", "env", "device", "help", "config"}
     of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
     of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "reward"}
+    of_other_programs |= {"project-directory", "build", "abort-on-container-exit"}  # docker's
     of_other_programs |= {"resumes", "longest_secs", "seed", "hypothesis-profile"}
     for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
         assert name in offered or refused_flags.find_refusal(name), name

@@ -37,7 +37,9 @@ class TrajectoryExchange:
         self.policy_records = np.zeros(  # [S, T, N]
             (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
         )
-        self.initial_core_states: PyTree = ()  # leaves [S*N, ...] on the device; before row 0 of each slot
+        # Of each device that acts, leaves [S*N, ...] on it: before row 0 of each slot, of those that it fills.
+        self.initial_core_states: list[PyTree] = []
+        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # a place in that list
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
         self.failures: deque[str] = deque()  # of actors that were replaced, one line each
@@ -82,7 +84,7 @@ class TrajectoryExchange:
         for slot in full:
             self._full.put(slot)
         held = sorted(set(range(self.ring.shape.num_slots)).difference(self._free))
-        slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32)}
+        slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32), "device": self.device_of_slot}
         rows = {"records": self.ring.records[held], "policy_records": self.policy_records[held]}
         return {**slots, **rows, **self.captions.save()}
 
@@ -90,6 +92,7 @@ class TrajectoryExchange:
         """The inverse of `save`, before anything was taken or put."""
         held = saved["held"].tolist()
         self.ring.records[held], self.policy_records[held] = saved["records"], saved["policy_records"]
+        self.device_of_slot[:] = saved["device"]
         self._free = deque(slot for slot in self._free if slot not in held)
         for slot in saved["full"].tolist():
             self._full.put(slot)

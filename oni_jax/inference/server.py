@@ -33,7 +33,10 @@ WAIT_SECS = 0.2
 
 
 class InferenceServer:
-    """One thread may call anything here but `stop`: that whose body is `run`, or, in lockstep, the learner's."""
+    """One thread may call anything here but `stop`: that whose body is `run`, or, in lockstep, the learner's.
+
+    Unit u is served by device u mod L of the L that have the parameters; its memory stays there.
+    """
 
     def __init__(
         self,
@@ -45,19 +48,22 @@ class InferenceServer:
     ):
         ring, shape = exchange.ring, exchange.ring.shape
         self._exchange, self._ring, self._pool, self._parameters = exchange, ring, pool, parameters
-        self._states = CoreStates(
+        self._devices = parameters.devices
+        states = CoreStates(
             policy.initial_state(shape.num_units * shape.num_envs_per_unit),
             policy.initial_state(shape.num_slots * shape.num_envs_per_unit),
         )
+        self._states = [jax.device_put(states, device) for device in self._devices]  # each with the rows of all units
+        exchange.initial_core_states = [own.initial for own in self._states]
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the games
         self.slot_wait = WaitClock()  # every unit paused: waiting for the learner
         self._position = [(-1, 0)] * shape.num_units  # (slot, row that lies there or is being written)
         self._last_rows = np.zeros_like(ring.finals)  # [U, N]; of paused units
-        self._runnable: deque[int] = deque()
+        self._runnable: list[deque[int]] = [deque() for _ in self._devices]
         self._paused = deque(range(shape.num_units))
         self._unstarted = set(self._paused)  # paused units that have no games yet, or no longer
-        self._buckets = bucket_sizes(shape.num_units)
-        self._key, self.num_calls = key, 0
+        self._buckets = bucket_sizes(-(-shape.num_units // len(self._devices)))
+        self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
         step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
         self._policy_step = jit_policy_step(make_policy_step_fn(*step_args))
@@ -71,9 +77,11 @@ class InferenceServer:
         for size in self._buckets:
             padding = np.full(size, shape.num_units, np.int32), np.full(size, shape.num_slots, np.int32)
             packed = np.zeros((size * shape.num_envs_per_unit, self._ring.records.dtype.itemsize), np.uint8)
-            jax.block_until_ready(self._infer(packed, Calls(*padding))[0])
+            for place in range(len(self._devices)):
+                jax.block_until_ready(self._infer(place, packed, Calls(*padding))[0])
         finals = np.zeros_like(self._ring.finals[0])
-        self._value_step(self._parameters.newest.params, self._states, as_bytes(finals), np.int32(0))
+        for unit in range(min(len(self._devices), shape.num_units)):
+            self._value(unit, finals)
 
     def run(self) -> None:
         """Serves until `stop`. Raises ChildError when the games can't be kept running."""
@@ -84,7 +92,7 @@ class InferenceServer:
         """Answers the units that can go on, waits a while, and takes in what came of the games' steps."""
         while self._paused and (slot := self._exchange.take_free()) is not None:
             self._resume(self._paused.popleft(), slot)
-        while self._runnable:
+        while any(self._runnable):
             self._act()
         everyone_paused = len(self._paused) == self._ring.shape.num_units
         with (self.slot_wait if everyone_paused else self.actor_wait).waiting():
@@ -104,6 +112,10 @@ class InferenceServer:
         self._stopping.set()
         self._pool.wake()
 
+    def _place(self, unit: int) -> int:
+        """Which of the devices serves it."""
+        return unit % len(self._devices)
+
     def _receive(self, unit: int) -> None:
         ring, (slot, t) = self._ring, self._position[unit]
         num_new = int(ring.num_new[unit])
@@ -118,7 +130,7 @@ class InferenceServer:
             if truncated.any():
                 self._value_final_observations(unit, slot, t, truncated)
         if t < ring.shape.rollout:
-            self._runnable.append(unit)
+            self._runnable[self._place(unit)].append(unit)
             return
         self._last_rows[unit] = row  # the slot may be another unit's when this one resumes
         self._exchange.put_full(slot)
@@ -129,31 +141,44 @@ class InferenceServer:
         if unit in self._paused:
             self._unstarted.add(unit)
             return
-        if unit in self._runnable:
-            self._runnable.remove(unit)
+        runnable = self._runnable[self._place(unit)]
+        if unit in runnable:
+            runnable.remove(unit)
         self._position[unit] = (self._position[unit][0], 0)
         self._pool.dispatch(unit, *self._position[unit])
 
     def _value_final_observations(self, unit: int, slot: int, t: int, truncated: np.ndarray) -> None:
         """A step that was cut off bootstraps from its final observation, seen with the memory that led to it."""
-        finals = as_bytes(self._ring.finals[unit].copy())
-        values = self._value_step(self._parameters.newest.params, self._states, finals, np.int32(unit))
-        self._exchange.policy_records[slot, t - 1]["truncation_value"] = np.where(truncated, np.asarray(values), 0.0)
+        values = np.asarray(self._value(unit, self._ring.finals[unit].copy()))
+        self._exchange.policy_records[slot, t - 1]["truncation_value"] = np.where(truncated, values, 0.0)
+
+    def _value(self, unit: int, finals: np.ndarray) -> Array:
+        place = self._place(unit)
+        params, states = self._parameters.newest.params[place], self._states[place]
+        return self._value_step(params, states, as_bytes(finals), np.int32(unit))
 
     def _resume(self, unit: int, slot: int) -> None:
         """Goes on in a new slot, whose row 0 is the last row of the old one, or the first of new games."""
         self._position[unit] = (slot, 0)
+        self._exchange.device_of_slot[slot] = self._place(unit)
         if unit in self._unstarted:
             self._unstarted.remove(unit)
             self._pool.dispatch(unit, *self._position[unit])
             return
         self._ring.records[slot, 0] = self._last_rows[unit]
-        self._runnable.append(unit)
+        self._runnable[self._place(unit)].append(unit)
 
     def _act(self) -> None:
-        """Infers for as many runnable units as there are, padded to a compiled size, and dispatches them."""
+        """Infers for as many runnable units as there are, on all devices at a time, and dispatches them."""
+        runnable = [(place, units) for place, units in enumerate(self._runnable) if units]
+        started = [self._start(place, units) for place, units in runnable]
+        for units, output, version in started:
+            self._answer(units, np.asarray(output), version)
+
+    def _start(self, place: int, runnable: deque[int]) -> tuple[list[int], Array, int]:
+        """Begins inference on a device, padded to a compiled size."""
         ring, shape = self._ring, self._ring.shape
-        units = [self._runnable.popleft() for _ in range(min(len(self._runnable), self._buckets[-1]))]
+        units = [runnable.popleft() for _ in range(min(len(runnable), self._buckets[-1]))]
         size = next(bucket for bucket in self._buckets if bucket >= len(units))
         num_envs = shape.num_envs_per_unit
         records = np.zeros((size, num_envs), ring.records.dtype)
@@ -166,36 +191,43 @@ class InferenceServer:
                 calls.starting_slots[i] = slot
         self.num_calls += 1
         self.num_acted_steps += len(units) * num_envs
-        output, version = self._infer(as_bytes(records).reshape(size * num_envs, -1), calls)
-        output = np.asarray(output).reshape(size, num_envs, -1)
+        return units, *self._infer(place, as_bytes(records).reshape(size * num_envs, -1), calls)
+
+    def _answer(self, units: list[int], output: np.ndarray, version: int) -> None:
+        """Notes down what the policy says of the units, and has them stepped."""
+        output = output.reshape(-1, self._ring.shape.num_envs_per_unit, output.shape[1])
         for i, unit in enumerate(units):
             slot, t = self._position[unit]
             row = self._exchange.policy_records[slot, t]
             actions = output[i, :, 0].view(np.int32)
             row["action"], row["value"], row["logits"] = actions, output[i, :, 1], output[i, :, 2:]
             row["truncation_value"], row["version"] = 0.0, version
-            ring.actions[unit] = actions
+            self._ring.actions[unit] = actions
             self._position[unit] = (slot, t + 1)
             self._pool.dispatch(unit, slot, t + 1)
 
-    def _infer(self, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
+    def _infer(self, place: int, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
         version, params = self._parameters.newest
-        call = np.uint32(self.num_calls % 2**32)
-        output, self._states = self._policy_step(params, self._key, call, self._states, jnp.asarray(packed), calls)
-        self._exchange.initial_core_states = self._states.initial
+        call, arguments = np.uint32(self.num_calls % 2**32), (self._states[place], self._put(packed, place), calls)
+        output, self._states[place] = self._policy_step(params[place], self._keys[place], call, *arguments)
+        self._exchange.initial_core_states[place] = self._states[place].initial
         return output, version
+
+    def _put(self, array: Array, place: int) -> Array:
+        return jax.device_put(array, self._devices[place])
 
     def save(self) -> dict[str, np.ndarray]:
         """While every unit is paused: what the next answers depend on beside the games and the parameters."""
         core = {f"core_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._states))}
-        counter = {"key": np.asarray(self._key), "num_calls": np.array(self.num_calls)}
+        counter = {"key": np.asarray(self._keys[0]), "num_calls": np.array(self.num_calls)}
         return {**core, **counter, "paused": np.array(self._paused), "last_rows": self._last_rows}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, before anything was served."""
         leaves, structure = jax.tree.flatten(self._states)
-        restored = [jnp.array(saved[f"core_{i}"]) for i in range(len(leaves))]
+        restored = [jax.device_put(jnp.array(saved[f"core_{i}"]), leaf.sharding) for i, leaf in enumerate(leaves)]
         self._states = jax.tree.unflatten(structure, restored)
-        self._key, self.num_calls = jnp.array(saved["key"]), int(saved["num_calls"])
+        self._keys = [jax.device_put(saved["key"], device) for device in self._devices]
+        self.num_calls = int(saved["num_calls"])
         self._paused, self._unstarted = deque(saved["paused"].tolist()), set()
         self._last_rows[:] = saved["last_rows"]

@@ -19,7 +19,7 @@ class PackedBatch(NamedTuple):
     policy_records: Array  # [T, B, P] uint8
     captions: Array  # [T, B] int32
     features: Mapping[str, Array]  # the reward's look-ups
-    initial_core_state: PyTree  # leaves [B, ...]; on the device already
+    initial_core_state: PyTree  # leaves [B, ...]
     version: Array  # [] int32; number of updates so far
 
 
@@ -29,7 +29,7 @@ class HostBatch(NamedTuple):
     records: np.ndarray  # [T+1, B] record_dtype
     policy_records: np.ndarray  # [T, B] policy_record_dtype
     captions: CaptionBatch
-    initial_core_state: PyTree  # leaves [B, ...], on the device
+    initial_core_state: PyTree  # leaves [B, ...], on the device that acted, or on the host where several did
 
 
 class BatchAssembler:
@@ -51,7 +51,7 @@ class BatchAssembler:
         # New memory each time: the device may still be reading, or sharing, that of the last batch.
         self._records = np.empty((steps + 1, size), self._ring.records.dtype)
         self._policy_records = np.empty((steps, size), self._exchange.policy_records.dtype)
-        self._start_rows = np.zeros(size, np.int32)
+        self._start_rows, self._acted_on = np.zeros((2, size), np.int32)  # in which device's table
         self._copied_slots: list[int] = []
         self._filled = 0
 
@@ -63,8 +63,7 @@ class BatchAssembler:
                 return None
             if self._column < self._num_envs:
                 self._copy_trajectories()
-        initial = self._gather(self._exchange.initial_core_states, self._start_rows)
-        batch = HostBatch(self._records, self._policy_records, self._captions(), initial)
+        batch = HostBatch(self._records, self._policy_records, self._captions(), self._initial_core_state())
         for slot in self._copied_slots:
             self._exchange.release(slot)
         self._start_batch()
@@ -97,10 +96,18 @@ class BatchAssembler:
         self._records[:, here] = self._ring.records[self._slot, :, there]
         self._policy_records[:, here] = self._exchange.policy_records[self._slot, :, there]
         self._start_rows[here] = self._slot * self._num_envs + np.arange(there.start, there.stop)
+        self._acted_on[here] = self._exchange.device_of_slot[self._slot]
         self._filled += count
         self._column += count
         if self._column == self._num_envs:
             self._copied_slots.append(self._slot)
+
+    def _initial_core_state(self) -> PyTree:
+        found = [self._gather(states, self._start_rows) for states in self._exchange.initial_core_states]
+        if len(found) == 1:
+            return found[0]
+        places = self._acted_on, np.arange(len(self._acted_on))
+        return jax.tree.map(lambda *tables: np.stack(tables)[places], *jax.device_get(found))
 
     def _captions(self) -> CaptionBatch:
         if self._intrinsic_at == "obs":
@@ -109,28 +116,31 @@ class BatchAssembler:
         else:  # where an episode ended, the caption is the final observation's, and the observation the new episode's
             records = self._records[1:]
             ids = records["outcome_caption_id"]
-        distinct, first, index = np.unique(ids, return_index=True, return_inverse=True)
-        order = np.argsort(first)  # time-major, so that later captions come later
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        messages = [self._exchange.captions[caption_id] for caption_id in distinct[order].tolist()]
+        distinct, index = number_in_order(ids)
+        messages = [self._exchange.captions[caption_id] for caption_id in distinct.tolist()]
         observations = {name: records[name] for name in self._ring.spec.observations}
-        return CaptionBatch(messages, rank[index].reshape(ids.shape).astype(np.int32), observations)
+        return CaptionBatch(messages, index, observations)
+
+
+def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ones of the ids [T, B], those that come later in time behind; and which of them each is, int32."""
+    distinct, first, index = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return distinct[order], rank[index].reshape(ids.shape).astype(np.int32)
 
 
 def pack(batch: HostBatch, features: Mapping[str, np.ndarray], version: int) -> PackedBatch:
-    """Puts a batch on the default device."""
-    packed = jax.device_put(
-        (
-            as_bytes(batch.records),
-            as_bytes(batch.policy_records),
-            batch.captions.index,
-            dict(features),
-            np.int32(version),
-        )
+    """A batch in the form in which it crosses to the devices."""
+    return PackedBatch(
+        as_bytes(batch.records),
+        as_bytes(batch.policy_records),
+        batch.captions.index,
+        dict(features),
+        batch.initial_core_state,
+        np.int32(version),
     )
-    records, policy_records, captions, features, version_array = packed
-    return PackedBatch(records, policy_records, captions, features, batch.initial_core_state, version_array)
 
 
 def make_unpack_fn(

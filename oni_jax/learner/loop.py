@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.learner.batches import BatchAssembler, PackedBatch, pack
+from oni_jax.learner.batches import BatchAssembler, PackedBatch
 from oni_jax.learner.message_counts import MessageCounts
+from oni_jax.learner.shares import pack_shares
 from oni_jax.learner.update import TrainState, Update, jit_update
+from oni_jax.parallel import Replicas, local
 from oni_jax.rewards.base import Item, Reward
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Annotation, Answer, Array
+from oni_jax.types import Annotation, Answer, Array, CaptionBatch
 
 BATCH_WAIT_SECS = 0.2
 
@@ -72,16 +74,25 @@ class Learner:
         state: TrainState,
         version: int = 0,
         prefetch: bool = True,
+        replicas: Replicas | None = None,
+        share: Callable[[CaptionBatch], CaptionBatch] | None = None,
     ):
-        """`prefetch`: the next batch is taken while the device computes; without it none waits between updates."""
-        self._update = jit_update(update)
+        """Args:
+        prefetch: the next batch is taken while the device computes; without it none waits between updates.
+        replicas: the devices that learn, on which the state is; all there are when left out.
+        share: gives the captions of all processes for this one's; called once a batch, by each of them.
+        """
+        self._replicas = replicas or Replicas()
+        self._update = jit_update(update, self._replicas.sharding())
         self._reward, self._assembler, self._annotator = reward, assembler, annotator
         self._publish = publish
         self.state, self.version = state, version
         # A CPU never idles: what the learner leaves of it, the games take.
-        self._device_idles = jax.default_backend() != "cpu"
+        # Several processes make the same steps, whoever waits for games.
+        self._device_idles = jax.default_backend() != "cpu" and share is None
+        self._share = share or (lambda captions: captions)
         self.message_counts = MessageCounts()
-        self.distributions: Mapping[str, Array] = {}  # of the last update, on the device
+        self.distributions: Mapping[str, Array] = {}  # of the last update, on the first device
         self.trajectory_wait = WaitClock()
         self._prefetch = prefetch
         self._next: PackedBatch | None = None
@@ -100,7 +111,7 @@ class Learner:
         if trained is not None:
             self.state = self.state._replace(reward_state=self._reward.merge(self.state.reward_state, trained))
         self._next = self._take_batch(0.0) if self._prefetch else None  # while the device computes
-        self.distributions = {name: x for name, x in metrics.items() if np.ndim(x)}
+        self.distributions = {name: local(x) for name, x in metrics.items() if np.ndim(x)}
         metrics = {name: x for name, x in metrics.items() if name not in self.distributions}
         # Waited for before it is published: inference on parameters still being computed would wait as long.
         self.state = jax.block_until_ready(self.state)
@@ -125,10 +136,11 @@ class Learner:
         batch = self._assembler.next(self.version, timeout_secs)
         if batch is None:
             return None
-        self.message_counts.add(batch.captions)
+        captions = self._share(batch.captions)
+        self.message_counts.add(captions)
         self._reward.ingest(self._annotator.poll())
-        self._annotator.submit(self._reward.requests(batch.captions))
-        return pack(batch, self._reward.prepare(batch.captions), self.version)
+        self._annotator.submit(self._reward.requests(captions))
+        return pack_shares(batch, self._reward, self.version, self._replicas)
 
 
 def initial_key(seed: int) -> Array:

@@ -95,12 +95,15 @@ def _first_not_finite(trees: Sequence[PyTree]) -> Array:
 Changes = Mapping[int, Array]  # leaves of a tree, by their places
 
 
-def jit_update(update: Update) -> Update:
+def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Update:
     """`update`, compiled. It overwrites the state that it is given, which can't be used again, but for the parameters
     and the reward's state: the published ones are acting, and the reward learns, while the next are computed.
+
+    Args:
+        whole: where the state lies, the whole of it on every device; where it comes from when left out.
     """
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(whole, whole, whole, None))
     def donating(
         rest: TrainState, params: PyTree, reward_state: PyTree, batch: PackedBatch
     ) -> tuple[TrainState, PyTree, Changes, Metrics]:

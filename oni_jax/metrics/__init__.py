@@ -5,7 +5,7 @@ the same row under the same step, `env_steps`, and takes what it can hold.
 """
 
 from oni_jax.metrics.names import METRICS, Metric, undocumented
-from oni_jax.metrics.progress import Progress, build_progress
+from oni_jax.metrics.progress import NullProgress, Progress, build_progress
 from oni_jax.metrics.rows import Histogram, Row, histogram, printable
 from oni_jax.metrics.sinks import JsonlSink, MultiSink, Sink, build_sinks, write_json
 from oni_jax.metrics.statistics import RateMeter, RateMeters, RollingStats
@@ -18,6 +18,7 @@ __all__ = [
     "JsonlSink",
     "Metric",
     "MultiSink",
+    "NullProgress",
     "Progress",
     "RateMeter",
     "RateMeters",

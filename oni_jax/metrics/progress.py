@@ -27,6 +27,16 @@ class Progress:
         pass
 
 
+class NullProgress(Progress):
+    """Shows nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def update(self, row: Row) -> None:
+        pass
+
+
 def build_progress(run: RunConfig, stream: IO[str] | None = None) -> Progress:
     """The live view where `stream` (stdout when None) is a terminal that can draw one, else plain lines."""
     out = sys.stdout if stream is None else stream

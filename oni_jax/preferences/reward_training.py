@@ -124,9 +124,9 @@ def make_step(
     """step(state, (), (batch [B, 2, L, ...], labels [B]), device) -> (state, metrics): device's share of a batch."""
 
     def step(
-        state: FitState, copy: PyTree, argument: tuple[PyTree, Array], device: Array
+        state: FitState, data: PyTree, argument: tuple[PyTree, Array], device: Array
     ) -> tuple[FitState, Mapping[str, Array]]:
-        del copy
+        del data
         share = argument[1].shape[0] // num_devices
         batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), argument)
 
@@ -161,7 +161,6 @@ class Fit:
         params = _init_params(network, pairs, training.seed)
         self._state = FitState(params, optimizer.init(params))
         self._step = self._replicas.stepper(make_step(pairs.score, optimizer, len(self._replicas)))
-        self._no_copies = np.zeros(len(self._replicas))  # a step reads nothing that is kept on the devices
         self._due = Every(PROGRESS_SECS)
 
     def run_epoch(self, epoch: int, stop: StopRequest) -> bool:
@@ -176,7 +175,7 @@ class Fit:
             labels = np.full(size, UNKNOWN, np.int32)
             labels[: len(rows)] = self._labels[rows]
             batch = self._pairs.batch(np.resize(rows, size))  # filled up with pairs that count for nothing
-            self._state, metrics = self._step(self._state, self._no_copies, (batch, labels))
+            self._state, metrics = self._step(self._state, (), (batch, labels))
             count = np.array([len(rows), np.sum(labels < TIE)])  # pairs that the loss and the accuracy are of
             sums, counts = sums + count * [float(metrics["loss"]), float(metrics["accuracy"])], counts + count
             done = start + len(rows)

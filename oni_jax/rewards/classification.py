@@ -25,7 +25,7 @@ class ClassificationReward(Reward):
 
     Args:
         seed: of the gradient steps' batches.
-        replicas: the devices that share a gradient step; all local ones when left out.
+        replicas: the devices that share a gradient step; all there are when left out.
     """
 
     def __init__(self, config: RewardConfig, model: str, seed: int, replicas: Replicas | None = None):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.parallel import Replicas
@@ -45,12 +44,10 @@ class DataSet:
         self.num_appended += count
 
     def on_devices(self) -> PyTree:
-        """The columns [L, C, ...] on the devices, all rows appended so far among them."""
+        """The columns [C, ...], the same on each of the devices, all rows appended so far among them."""
         if self._device is None:
-            columns, capacity = self._columns, self._capacity
-            self._device = self._replicas.fill(
-                lambda: {name: jnp.zeros((capacity, *spec.shape), spec.dtype) for name, spec in columns.items()}
-            )
+            columns = self._columns.items()
+            self._device = {name: self._replicas.zeros((self._capacity, *x.shape), x.dtype) for name, x in columns}
         start = max(self._num_uploaded, self.num_appended - self._capacity)
         for first in range(start, self.num_appended, BLOCK_SIZE):
             numbers = np.arange(first, first + BLOCK_SIZE)

@@ -34,7 +34,7 @@ class RankingReward(Reward):
     Args:
         network: with its encoder.
         threshold: of the normalised reward.
-        replicas: the devices that share a gradient step; all local ones when left out.
+        replicas: the devices that share a gradient step; all there are when left out.
 
     Raises:
         UserError: the environment lacks an observation that the encoder reads.

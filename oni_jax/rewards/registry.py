@@ -9,6 +9,7 @@ from oni_jax.rewards.base import Reward
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:  # it brings JAX
+    from oni_jax.parallel import Replicas
     from oni_jax.preferences.reward_model import RewardModel
 
 GoalText = Callable[[], str]
@@ -17,7 +18,7 @@ GoalText = Callable[[], str]
 class RewardType(NamedTuple):
     """What can be told of a type before anything is built."""
 
-    make: Callable[[Config, EnvSpec, GoalText], Reward]
+    make: Callable[[Config, EnvSpec, GoalText, "Replicas | None"], Reward]
     prompt_kind: str = ""  # what the LLM is asked: classification, ranking, or nothing
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # whether llm_reward_value=probability is offered
@@ -28,32 +29,32 @@ class RewardType(NamedTuple):
 
 
 # What a type is made of is imported when it is made: some bring JAX, which takes seconds.
-def _none(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
+def _none(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
     return Reward()
 
 
-def _retrieval(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
+def _retrieval(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
     from oni_jax.rewards.retrieval import RetrievalReward
 
     return RetrievalReward(config.reward)
 
 
-def _classification(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
+def _classification(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
     from oni_jax.rewards.classification import ClassificationReward
 
     if config.network.encoder_msg_model == "none":
         raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")
-    return ClassificationReward(config.reward, config.network.encoder_msg_model, config.run.seed)
+    return ClassificationReward(config.reward, config.network.encoder_msg_model, config.run.seed, replicas)
 
 
-def _ranking(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
+def _ranking(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
     from oni_jax.networks.glyphs import make_ranking_network
     from oni_jax.rewards.ranking import RankingReward
 
-    return RankingReward(config, spec, make_ranking_network(config.network), threshold(config))
+    return RankingReward(config, spec, make_ranking_network(config.network), threshold(config), replicas)
 
 
-def _motif(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
+def _motif(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
     from oni_jax.rewards.motif import MotifReward
 
     return MotifReward(config.reward, spec, _reward_model(config.reward.reward_dir), threshold(config))
@@ -70,7 +71,7 @@ def _motif_network(config: Config) -> NetworkConfig:
     return _reward_model(config.reward.reward_dir).network
 
 
-def _cosine(config: Config, spec: EnvSpec, goal: GoalText) -> Reward:
+def _cosine(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
     from oni_jax.rewards.cosine import CosineReward
 
     return CosineReward(config.reward.word_vectors, goal(), config.reward.eps_threshold_quantile)
@@ -107,17 +108,20 @@ def reward_type(config: Config) -> RewardType:
     return _TYPES[name]
 
 
-def make_reward(config: Config, spec: EnvSpec, goal: GoalText = lambda: "") -> Reward:
+def make_reward(
+    config: Config, spec: EnvSpec, goal: GoalText = lambda: "", replicas: "Replicas | None" = None
+) -> Reward:
     """The reward that `llm_reward_type` names.
 
     Args:
         spec: of the environment that it rewards.
         goal: tells the goal's sentences, as they stand in a prompt.
+        replicas: the devices that share a reward model's gradient steps; all there are when left out.
 
     Raises:
         UserError: an unknown type, or settings or files that it can't work with.
     """
-    return reward_type(config).make(config, spec, goal)
+    return reward_type(config).make(config, spec, goal, replicas)
 
 
 def reads_glyphs(config: Config) -> bool:

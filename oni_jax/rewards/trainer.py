@@ -52,7 +52,7 @@ class Schedule:
 
 
 class RewardTrainer:
-    """A data set, a schedule and one compiled gradient step, data-parallel over the local devices.
+    """A data set, a schedule and one compiled gradient step, data-parallel over the learner's devices.
 
     Args:
         columns: of the data set.
@@ -60,6 +60,7 @@ class RewardTrainer:
         make_noise: (key, B) -> what `loss_fn` gets beside the rows.
         max_grad_norm: 0 turns clipping off.
         seed: of the batches and the noise; equal seeds and data give equal steps, on any number of devices.
+        replicas: the devices; all there are when left out.
     """
 
     def __init__(
@@ -81,7 +82,10 @@ class RewardTrainer:
         self._seed = seed
         self._num_steps = 0
         self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
-        self._metrics: Mapping[str, Array] = {"bad_steps": np.int32(0), "bad_steps_in_row": np.int32(0)}
+        # On the devices from the start: what comes from elsewhere would compile anew.
+        self._metrics: Mapping[str, Array] = replicas.place(
+            dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0))
+        )
 
         def step(
             before: tuple[ModelState, Mapping[str, Array]], columns: PyTree, position: Array, device: Array
@@ -108,10 +112,10 @@ class RewardTrainer:
             state = jax.tree.map(lambda new, old: jnp.where(bad, old, new), stepped, state)
             return state, {**metrics, "grad_norm": grad_norm, **counts}
 
-        self._step = replicas.stepper(step)
+        self._replicas, self._step = replicas, replicas.stepper(step)
 
     def init(self, params: PyTree) -> ModelState:
-        return ModelState(params, self._optimizer.init(params))
+        return self._replicas.place(ModelState(params, self._optimizer.init(params)))
 
     def append(self, rows: Rows) -> None:
         """Labelled rows that came; gradient steps fall due."""

@@ -27,7 +27,9 @@ NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
 class Played:
     """Consecutive batches, each of one trajectory of every game, and the policy that played them."""
 
-    def __init__(self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs", make_pool=SerialPool):
+    def __init__(
+        self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs", make_pool=SerialPool, devices=(None,)
+    ):
         spec = env_spec(env)
         self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec, None)
         self.params = init_params(self.policy, spec, jax.random.key(0))
@@ -35,7 +37,8 @@ class Played:
         self.exchange = exchange = TrajectoryExchange(ring)
         pool = make_pool(functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
-        server = InferenceServer(self.policy, exchange, pool, ParameterStore(3, self.params), jax.random.key(1))
+        parameters = ParameterStore(3, self.params, devices)
+        server = InferenceServer(self.policy, exchange, pool, parameters, jax.random.key(1))
         server.warm_up()
         assembler = BatchAssembler(exchange, NUM_UNITS * NUM_ENVS * ROLLOUT, 1000, intrinsic_at)
         acting = Worker("inference", server.run)
@@ -163,7 +166,7 @@ def test_a_trajectory_too_old_is_dropped():
     spec_env = EnvConfig(root_env="Catch-v0")
     ring = TrajectoryRing(env_spec(spec_env), RingShape(1, 2, 3, ROLLOUT))
     exchange = TrajectoryExchange(ring)
-    exchange.initial_core_states = np.zeros((6, 1))
+    exchange.initial_core_states = [np.zeros((6, 1))]
     exchange.captions._captions[0] = b""
     assembler = BatchAssembler(exchange, 2 * ROLLOUT, 10, "obs")
     for slot, version in ((0, 5), (1, 6)):

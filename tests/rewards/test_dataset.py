@@ -18,7 +18,7 @@ def rows(numbers) -> dict[str, np.ndarray]:
 
 
 def on_device(data: DataSet) -> np.ndarray:
-    return np.asarray(jax.device_get(data.on_devices())["x"][0, :, 0])
+    return np.asarray(jax.device_get(data.on_devices())["x"][:, 0])
 
 
 @pytest.fixture

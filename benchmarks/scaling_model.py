@@ -1,0 +1,188 @@
+"""How fast given machines would train, from what each part costs here; and how far that is true here.
+
+    python -m benchmarks.scaling_model --repeats 2 --json costs.json   # measures parts, and runs to check against
+    python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
+        --batch_size 32768 --llm_tokens_per_sec 20000
+
+A run is as fast as its slowest part allows: the cores that play, the one thread of each process that answers them, the
+link to the accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything
+one after the other. After each update processes wait for the sum of their gradients. The LLM never limits a run: it
+limits which share of the new messages gets a label soon.
+
+Costs are measured on cores. `--gpu_speedup`, how much faster an accelerator computes than one core here, is the
+caller's guess until measured (`benchmarks.update` on both).
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import app, flags
+
+from benchmarks import harness
+from benchmarks.acting import measure_acting
+from benchmarks.builders import PolicyStep, Update, config_of
+from benchmarks.training import SMALL_FLAGS, train
+from oni_jax.config import Config, with_values
+from oni_jax.envs.base import record_dtype
+from oni_jax.envs.registry import env_spec
+
+_COSTS = flags.DEFINE_string("costs", "", "What an earlier --json holds; measured here when left out.")
+_HOSTS = flags.DEFINE_integer("hosts", 1, "Processes, a host each.", 1)
+_CORES = flags.DEFINE_integer("cores", os.cpu_count() or 1, "Of each host.", 1)
+_GPUS = flags.DEFINE_integer("gpus", 0, "Of each host; 0: the cores compute.", 0)
+_GPU_SPEEDUP = flags.DEFINE_float("gpu_speedup", 300.0, "Of one over a core of the machine that was measured.", 1e-9)
+_LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "From a host's memory to its GPUs, all together.", 1e-9)
+_SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.02, "Of the sum of all processes' gradients, when several.", 0.0)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Of the whole run.", 32)
+_TOKENS = flags.DEFINE_float("llm_tokens_per_sec", 20_000.0, "Of the LLM server.", 0.0)
+_TOKENS_PER_LABEL = flags.DEFINE_float("llm_tokens_per_label", 200.0, "Written by it for an answer with reasons.", 1.0)
+_NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-4, "Of an environment step: messages not met before.", 0.0)
+
+NUM_STEPS = 2e9  # of a run, for what it costs
+GAMES_AND_BATCHES = ((40, 1024), (40, 4096), (128, 1024))  # of the runs to check against
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """Of one environment step, each measured with nothing beside it."""
+
+    acting_core_secs: float  # the game, its observations, the ring, and what answers it but the network
+    inference_core_secs: float
+    update_core_secs: float
+    thread_secs: float  # of the thread that answers games: no more than this
+    link_bytes: float  # to the accelerator, once to act and once to learn
+
+
+@dataclasses.dataclass(frozen=True)
+class Machines:
+    """What a run has; figures of one host."""
+
+    hosts: int = 1
+    cores: int = 1
+    gpus: int = 0
+    gpu_speedup: float = 1.0
+    link_bytes_per_sec: float = math.inf
+    gradient_sum_secs: float = 0.0
+
+
+def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]:
+    """Environment steps a second of the whole run, what limits it, and what each part alone would allow."""
+    network = costs.inference_core_secs + costs.update_core_secs
+    if machines.gpus:
+        parts = {
+            "cores": machines.cores / costs.acting_core_secs,
+            "gpus": machines.gpus * machines.gpu_speedup / network,
+            "link": machines.link_bytes_per_sec / costs.link_bytes,
+        }
+    else:
+        parts = {"cores": machines.cores / (costs.acting_core_secs + network)}
+    parts["thread"] = 1 / costs.thread_secs
+    limit = min(parts, key=lambda name: parts[name])
+    own_batch = batch_size / machines.hosts
+    update_secs = own_batch / parts[limit] + (machines.gradient_sum_secs if machines.hosts > 1 else 0.0)
+    rate = batch_size / update_secs
+    return {
+        "env_steps_per_sec": rate,
+        "limited_by": limit,
+        "waiting_for_gradients_share": 1 - own_batch / parts[limit] / update_secs,
+        "of_each_part_alone": {name: machines.hosts * value for name, value in parts.items()},
+        "hours": NUM_STEPS / rate / 3600,
+        "gpu_hours": NUM_STEPS / rate / 3600 * machines.hosts * machines.gpus,
+        "core_hours": NUM_STEPS / rate / 3600 * machines.hosts * machines.cores,
+        "cores_that_feed_a_gpu": costs.acting_core_secs * machines.gpu_speedup / network,
+    }
+
+
+def labels(env_steps_per_sec: float, new_messages: float, tokens_per_sec: float, tokens_per_label: float) -> dict:
+    """Whether an LLM keeps up: labels that come, labels that would be asked for, and the speed at which they meet."""
+    can = tokens_per_sec / tokens_per_label
+    return {
+        "labels_per_sec_possible": can,
+        "labels_per_sec_wanted": env_steps_per_sec * new_messages,
+        "share_labelled_soon": min(1.0, can / max(1e-12, env_steps_per_sec * new_messages)),
+        "keeps_up_until_env_steps_per_sec": can / max(1e-12, new_messages),
+    }
+
+
+def config_with(num_games: int, batch_size: int) -> Config:
+    cores = len(os.sched_getaffinity(0))
+    values = {"num_workers": cores, "num_envs_per_worker": num_games // cores, "batch_size": batch_size}
+    return with_values(Config(), {"root_env": harness.ROOT_ENV, **values})
+
+
+def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
+    """With all cores, which nothing else uses."""
+    cores, config = len(os.sched_getaffinity(0)), config_with(num_games, batch_size)
+    acting = measure_acting(config, False, secs / 2, secs)["env_steps_per_sec"]
+    empty = measure_acting(config, True, secs / 2, secs)["env_steps_per_sec"]
+    step = PolicyStep(num_games // 2)  # one half is answered while the other plays
+    np.asarray(step.start())
+    inferred = harness.measure_rate(lambda: np.asarray(step.start()), num_games // 2, secs)
+    update = Update(config_of(batch_size))
+    update.run(2)
+    updated = harness.measure_rate(functools.partial(update.run, 1), batch_size, secs)
+    jax.clear_caches()
+    record_bytes = record_dtype(env_spec(config.env)).itemsize
+    return Costs(cores / acting, cores / inferred, cores / updated, 1 / empty, 2 * record_bytes)
+
+
+def measure_training(num_games: int, batch_size: int, num_steps: int) -> float:
+    """Environment steps a second of a run."""
+    cores = len(os.sched_getaffinity(0))
+    words = f"--num_workers {cores} --num_envs_per_worker {num_games // cores} --batch_size {batch_size}".split()
+    if harness.SMOKE.value:
+        words = [*SMALL_FLAGS.split(), "--max_episode_steps=20", "--log_every_sec=0.01"]
+    return train("none", [*words, f"--train_for_env_steps={num_steps}"]).env_steps_per_sec()
+
+
+def check(repeats: int) -> dict[str, Any]:
+    """The model beside runs of this machine, parts and run in turn."""
+    rows, cores = {}, len(os.sched_getaffinity(0))
+    for num_games, batch_size in harness.sized(GAMES_AND_BATCHES, ((4, 64),)):
+        secs, num_steps = harness.sized(5.0, 0.1), harness.sized(60_000, 1_280)
+        sides = {
+            "costs": functools.partial(measure_costs, num_games, batch_size, secs),
+            "run": functools.partial(measure_training, num_games, batch_size, num_steps),
+        }
+        measured: Mapping[str, list] = harness.alternate(sides, repeats)
+        predicted = [predict(c, Machines(cores=cores), batch_size)["env_steps_per_sec"] for c in measured["costs"]]
+        middle = {
+            field.name: float(np.median([getattr(costs, field.name) for costs in measured["costs"]]))
+            for field in dataclasses.fields(Costs)
+        }
+        rows[f"{num_games}_games_batch_{batch_size}"] = {
+            "costs": middle,
+            "predicted_env_steps_per_sec": harness.spread(predicted),
+            "measured_env_steps_per_sec": harness.spread(measured["run"]),
+            "measured_of_predicted": harness.ratio(measured["run"], predicted),
+        }
+    return rows
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    if _COSTS.value:
+        with open(_COSTS.value) as file:
+            rows = json.load(file)["figures"]["rows"]
+    else:
+        rows = check(harness.num_repeats(2))
+    costs = Costs(**list(rows.values())[-1]["costs"])  # of the most games
+    machines = Machines(_HOSTS.value, _CORES.value, _GPUS.value, _GPU_SPEEDUP.value, _LINK.value * 1e9, _SUM_SECS.value)
+    prediction = predict(costs, machines, _BATCH_SIZE.value)
+    llm = labels(prediction["env_steps_per_sec"], _NEW_MESSAGES.value, _TOKENS.value, _TOKENS_PER_LABEL.value)
+    print(f"limited by: {prediction['limited_by']}")
+    harness.write_report(
+        harness.JSON.value,
+        {"rows": rows, "machines": dataclasses.asdict(machines), "prediction": prediction, "llm": llm},
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,189 @@
+"""Submits a training job to Slurm; what is behind `--` are the flags of launch.train."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from launch import flags
+from launch.program import run_program
+from oni_jax.config import Config, UserError, check_shares, check_values, setting
+from oni_jax.runtime import StopRequest
+
+LAUNCH = pathlib.Path(__file__).resolve().parent
+TEMPLATES = {"none": "train.sbatch", "node": "train_with_server.sbatch", "beside": "train_beside_server.sbatch"}
+HETJOB = "#SBATCH hetjob\n"
+TIMES = r"\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+){0,2}"  # minutes, m:s, h:m:s, days-h, ...
+SEEDS = r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?"  # sbatch's --array
+
+
+@dataclasses.dataclass(frozen=True)
+class JobConfig:
+    """What Slurm is asked for."""
+
+    nodes: int = setting(1, "Nodes that train, with a learner process and games on each.", within="[1, inf)")
+    gpus_per_node: int = setting(1, "GPUs of each of them.")
+    cpus_per_node: int = setting(32, "CPU cores of each of them, for the games.", within="[1, inf)")
+    time: str = setting("24:00:00", "Time limit (h:m:s), after which the job goes on from the queue.")
+    save_secs: int = setting(120, "Seconds before the limit at which training saves.", within="[10, 65535]")
+    seeds: str = setting("", "A run a seed, such as 1-5 or 1,4; 1-5%2: two at a time. Folders: EXPERIMENT_seed1, ...")
+    sbatch: str = setting("", "Other options of sbatch's, such as '--partition=gpu --account=mine --mem=64G'.")
+    dry_run: bool = setting(False, "Show the job, and leave it at that.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerConfig:
+    """The LLM server that the job brings along."""
+
+    server: str = setting(
+        "none", "Where it runs: there is none, on a node of its own, or on a GPU of the node that trains.",
+        choices=tuple(TEMPLATES),
+    )  # fmt: skip
+    server_command: str = setting(
+        "",
+        "How it is started; has $MODEL, which --llm_model names, and $PORT. With --server node it must listen on all "
+        "interfaces. Empty: vllm serve.",
+    )
+    server_gpus: int = setting(1, "GPUs that it takes.")
+    server_cpus: int = setting(8, "CPU cores that it takes.", within="[1, inf)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+    """The program launch.submit."""
+
+    job: JobConfig = JobConfig()
+    server: ServerConfig = ServerConfig()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    training = words[end + 1 :]
+    check, run = functools.partial(_check, training), functools.partial(_run, training)
+    return run_program("submit", words[:end], Submission(), check, run)
+
+
+def _check(training: Sequence[str], program: Submission) -> None:
+    check_values(program)
+    job, server = program.job, program.server
+    if not training:
+        raise UserError("add the flags of launch.train: python -m launch.submit --time 12:00:00 -- --config NAME ...")
+    config = flags.parse(training)
+    flags.check(config)
+    if not re.fullmatch(TIMES, job.time):
+        raise UserError(f"--time {job.time}: must be in a form of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
+    if 0 < _secs(job.time) <= job.save_secs:
+        raise UserError(f"--save_secs {job.save_secs}: must be below --time {job.time}, or nothing is trained")
+    if not re.fullmatch(f"({SEEDS})?", job.seeds):
+        raise UserError(f"--seeds {job.seeds}: must be in a form of sbatch's --array, such as 1-5 or 1,4")
+    if job.seeds and config.run.seed != Config().run.seed:
+        raise UserError("--seeds and --seed: give the one or the other")
+    if job.seeds and server.server == "node":
+        raise UserError("--seeds: Slurm has no arrays of heterogeneous jobs; take --server beside, or submit each seed")
+    if job.nodes > 1 and server.server == "beside":
+        raise UserError(f"--nodes {job.nodes} --server beside: is for one node; take --server node")
+    if server.server != "none" and config.annotation.llm_server_addr:
+        raise UserError(f"--server {server.server}: starts a server, and --llm_server_addr names one; leave one out")
+    if server.server == "none" and server.server_command:
+        raise UserError("--server_command: say where it runs, --server node or beside")
+    try:
+        wrong = [word for word in shlex.split(job.sbatch) if not word.startswith("--")]
+    except ValueError as error:
+        raise UserError(f"--sbatch {job.sbatch}: {error}") from None
+    if wrong:
+        raise UserError(f"--sbatch: {wrong[0]!r} is no option; write --name=value")
+    num_devices = job.nodes * (config.devices.learner_devices or job.gpus_per_node)
+    if num_devices and os.environ.get("JAX_PLATFORMS") != "cpu":  # --device cpu has set it
+        check_shares(config.learner, num_devices)
+
+
+def _secs(time: str) -> int:
+    """A time in one of TIMES; 0: no limit."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    hours, minutes, secs, *_ = [*([0] if not dash and len(parts) < 3 else []), *parts, 0, 0]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
+
+
+def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int:
+    del stop
+    text = job_script(program, training)
+    if not program.job.dry_run and not shutil.which("sbatch"):
+        raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
+    print(text, flush=True)
+    if program.job.dry_run:
+        return 0
+    done = subprocess.run(["sbatch"], input=text, text=True, capture_output=True)
+    if done.returncode:
+        raise UserError(f"sbatch refused the job: {done.stderr}")
+    print(done.stdout.strip())
+    return 0
+
+
+def job_script(program: Submission, training: Sequence[str]) -> str:
+    """The template of launch/slurm, filled in: what sbatch gets."""
+    config = flags.parse(training)
+    template = (LAUNCH / "slurm" / TEMPLATES[program.server.server]).read_text()
+    header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
+    header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
+    parts = zip(header.split(HETJOB), _options(program, config.run.experiment), strict=True)
+    variables = _variables(program.server, training)
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    filled = HETJOB.join(_with_options(part, options) for part, options in parts)
+    return filled + "".join(lines) + body.replace('"$@"', shlex.join(training)).rstrip()
+
+
+def _options(program: Submission, name: str) -> list[list[str]]:
+    """sbatch's, for each component of the job."""
+    job, server = program.job, program.server
+    whole = [f"--job-name={name}", f"--signal=B:USR1@{job.save_secs}"]
+    whole += [f"--array={job.seeds}"] if job.seeds else []
+    cpus, gpus = job.cpus_per_node, job.gpus_per_node
+    if server.server == "node":
+        parts = [_share(1, server.server_cpus, server.server_gpus), _share(job.nodes, cpus, gpus)]
+    elif server.server == "beside":
+        parts = [_share(1, cpus + server.server_cpus, gpus + server.server_gpus)]
+    else:
+        parts = [_share(job.nodes, cpus, gpus)]
+    parts[0] = whole + parts[0]
+    return [[*part, f"--time={job.time}", *shlex.split(job.sbatch)] for part in parts]
+
+
+def _share(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
+    gpus = f"gpu:{num_gpus}" if num_gpus else "none"
+    return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
+
+
+def _variables(server: ServerConfig, training: Sequence[str]) -> dict[str, str]:
+    """Settings of launch/job.sh."""
+    model = flags.parse(training).annotation.llm_model
+    values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable}
+    if server.server != "none":
+        values["NUM_SERVER_GPUS"] = str(server.server_gpus)
+        if model != Config().annotation.llm_model or any(re.match("--?llm[_-]model(=|$)", word) for word in training):
+            values["MODEL"] = model
+        if server.server_command:
+            values["SERVER_COMMAND"] = server.server_command
+    return values
+
+
+def _with_options(header: str, options: Sequence[str]) -> str:
+    """A component's #SBATCH lines, with options in the place of those of the same name, or behind them."""
+    lines = {_name(line.removeprefix("#SBATCH ")): line for line in header.splitlines(True)}
+    return "".join({**lines, **{_name(option): f"#SBATCH {shlex.quote(option)}\n" for option in options}}.values())
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0].strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The model of throughput: what limits is what it says, and a run is no faster than that."""
+
+import dataclasses
+
+import pytest
+
+from benchmarks.scaling_model import Costs, Machines, labels, predict
+
+COSTS = Costs(100e-6, 300e-6, 600e-6, 8e-6, 1400.0)
+GPU = Machines(cores=16, gpus=1, gpu_speedup=100.0, link_bytes_per_sec=1e10)
+
+
+def test_without_a_gpu_the_cores_do_everything_one_after_the_other():
+    found = predict(COSTS, Machines(cores=2), 1024)
+    assert found["env_steps_per_sec"] == pytest.approx(2 / 1e-3) and found["limited_by"] == "cores"
+    assert found["core_hours"] == pytest.approx(2e9 * 1e-3 / 3600)
+
+
+@pytest.mark.parametrize(
+    ("machines", "limit", "rate"),
+    [
+        (GPU, "gpus", 100 / 900e-6),
+        (dataclasses.replace(GPU, cores=8), "cores", 8 / 100e-6),
+        (dataclasses.replace(GPU, cores=160, gpus=8), "thread", 1 / 8e-6),
+        (dataclasses.replace(GPU, link_bytes_per_sec=1.4e6), "link", 1000.0),
+    ],
+)
+def test_the_slowest_part_limits(machines, limit, rate):
+    found = predict(COSTS, machines, 4096)
+    assert found["limited_by"] == limit and found["env_steps_per_sec"] == pytest.approx(rate)
+    assert min(found["of_each_part_alone"].values()) == found["of_each_part_alone"][limit]
+    assert found["cores_that_feed_a_gpu"] == pytest.approx(100 * 100 / 900)
+
+
+def test_hosts_wait_for_each_other_once_an_update():
+    one = predict(COSTS, GPU, 4096)["env_steps_per_sec"]
+    machines = dataclasses.replace(GPU, hosts=64, gradient_sum_secs=0.02)
+    found = predict(COSTS, machines, 64 * 4096)
+    assert found["env_steps_per_sec"] == pytest.approx(64 * 4096 / (4096 / one + 0.02))
+    assert found["waiting_for_gradients_share"] == pytest.approx(0.02 / (4096 / one + 0.02))
+    # Of the same batch in smaller parts, more is waiting.
+    assert predict(COSTS, machines, 4096)["waiting_for_gradients_share"] > found["waiting_for_gradients_share"]
+
+
+def test_the_llm_limits_labels_alone():
+    found = labels(100_000, 4e-4, 2_000, 200)
+    assert found["share_labelled_soon"] == pytest.approx(10 / 40)
+    assert found["keeps_up_until_env_steps_per_sec"] == pytest.approx(25_000)
+    assert labels(100, 4e-4, 2_000, 200)["share_labelled_soon"] == 1.0

@@ -1,0 +1,128 @@
+"""A run on eight simulated devices learns what it learns on one; in a process of its own."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from oni_jax import system
+from oni_jax.config import Config, DevicesConfig, EnvConfig, LearnerConfig, UserError
+from oni_jax.learner.shares import merge_captions, split_captions
+from oni_jax.types import CaptionBatch
+from tests import test_resume
+from tests.inference.test_server import Played, check_actions, unroll
+from tests.test_resume import COMPILES_SOON, ROOT, Answers, train, write_files
+
+ROLLOUT, NUM_GAMES = 5, 16
+
+
+def config_of(folder: pathlib.Path, name: str, devices: DevicesConfig) -> Config:
+    """Three updates of sixteen trajectories."""
+    config = test_resume.config_of(folder, name, 0)
+    batch_size = NUM_GAMES * ROLLOUT
+    return dataclasses.replace(
+        config,
+        devices=devices,
+        actors=dataclasses.replace(config.actors, num_envs_per_worker=NUM_GAMES, worker_num_splits=4),
+        # Adam makes whole steps of gradients that are all rounding; not so with a large epsilon.
+        learner=dataclasses.replace(config.learner, batch_size=batch_size, adam_eps=1e-3),
+        run=dataclasses.replace(config.run, train_for_env_steps=3 * batch_size, save_every_steps=0),
+    )
+
+
+def act() -> None:
+    """Two devices act: what is learnt from is what the policy says, from the memory that each of them kept."""
+    played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=4, devices=jax.devices()[3:5])
+    assert {*played.exchange.device_of_slot.tolist()} == {0, 1}
+    held = [{*x.devices()} for states in played.exchange.initial_core_states for x in jax.tree.leaves(states)]
+    assert held == [{device} for device in jax.devices()[3:5]]
+    for trajectory in played.trajectories:
+        unroll(played, trajectory)
+        check_actions(trajectory)
+    assert any(np.any(x) for x in jax.tree.leaves(played.trajectories[-1].initial_core_state))
+
+
+def compare(folder: pathlib.Path, *names: str) -> None:
+    """Trains on one device, and on eight. One acts: which games are answered together decides what they draw."""
+    assert [len(devices) for devices in system.choose_devices(config_of(folder, "none", DevicesConfig(8, 1)))] == [8, 1]
+    act()
+    write_files(folder)
+    for name in names:
+        one, eight = (
+            train(config_of(folder, name, DevicesConfig(count, 1)), folder / f"{name}-{count}", Answers())
+            for count in (1, 8)
+        )
+        assert one["counted"][-1] > 0 or name == "none"  # steps with an intrinsic reward
+        assert one.keys() == eight.keys()
+        for key, expected in one.items():
+            np.testing.assert_allclose(eight[key], expected, rtol=1e-4, atol=1e-5, err_msg=f"{name} {key}")
+    print("equal")
+
+
+QUICK, SLOW = ("online_motif",), ("none", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"])
+def test_the_number_of_devices_changes_nothing(names, tmp_path):
+    flags = f"{COMPILES_SOON['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, **COMPILES_SOON, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.test_devices", str(tmp_path), *names]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+
+
+def captions_of(seed: int) -> CaptionBatch:
+    rng = np.random.default_rng(seed)
+    messages = [bytes([97 + i]) for i in rng.permutation(8)]
+    return CaptionBatch(messages, rng.integers(0, 8, (3, 4)).astype(np.int32), {"x": rng.random((3, 4, 2))})
+
+
+def said(captions: CaptionBatch) -> list[list[bytes]]:
+    return [[captions.messages[i] for i in row] for row in captions.index]
+
+
+def test_captions_of_several_processes_and_of_shares():
+    parts = [captions_of(0), captions_of(1)]
+    merged = merge_captions(parts)
+    assert said(merged) == [a + b for a, b in zip(*map(said, parts))]
+    np.testing.assert_array_equal(merged.observations["x"], np.concatenate([p.observations["x"] for p in parts], 1))
+    firsts = [said(merged)[t][i] for t in range(3) for i in range(8)]
+    assert list(merged.messages) == list(dict.fromkeys(firsts))  # each once, later ones behind
+    shares = split_captions(merged, 4)
+    assert [len(share.messages) for share in shares] == [len(set(sum(said(share), []))) for share in shares]
+    assert [sum(rows, []) for rows in zip(*map(said, shares))] == said(merged)
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        (DevicesConfig(learner_devices=2), "--learner_devices 2: there are 1"),
+        (DevicesConfig(inference_devices=3), "--inference_devices 3: there are 1"),
+    ],
+)
+def test_devices_that_are_not_there(devices, text):
+    with pytest.raises(UserError, match=text):
+        system.choose_devices(Config(devices=devices))
+
+
+def test_processes_of_unequal_devices_need_a_number_of_them(monkeypatch):
+    devices = [types.SimpleNamespace(process_index=index) for index in (0, 0, 1)]
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    with pytest.raises(UserError, match=r"--learner_devices: the processes have \[1, 2\] devices"):
+        system.choose_devices(Config())
+
+
+def test_a_batch_that_can_not_be_shared(monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: 3)
+    with pytest.raises(UserError, match="--batch_size 1024: 32 trajectories .* 3 devices evenly; a multiple of 96 can"):
+        system.choose_devices(Config(learner=LearnerConfig()))
+
+
+if __name__ == "__main__":
+    compare(pathlib.Path(sys.argv[1]), *sys.argv[2:])

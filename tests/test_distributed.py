@@ -1,0 +1,180 @@
+"""Runs of several processes on this machine: one run, whatever dies; each is started as a user starts it."""
+
+import pathlib
+import signal
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.faults import free_port
+from launch import train
+from oni_jax import distributed, system
+from oni_jax.config import DevicesConfig, UserError
+from oni_jax.learner.loop import Learner
+from oni_jax.networks import ragged
+from oni_jax.parallel import local
+from tests.processes import Launched, rows, summary
+from tests.test_resume import COMPILES_SOON
+
+BATCH = 160
+WORDS = (
+    f"--root_env=Catch-v0 --num_workers=1 --num_envs_per_worker=8 --batch_size={BATCH} --rollout=5 --recurrence=5 "
+    "--encoder_custom=mlp_encoder --hidden_size=16 --policy_initialization=xavier_uniform "
+    "--encoder_msg_model=lt_cnn_small --encoder_hidden_dim=16 --llm_reward_type=online_motif --llm_reward_coeff=0.3 "
+    "--reward_model_batch_size=16 --reward_dataset_size=256 --online_dataset_subsample=1 --log_every_sec=1"
+).split()
+
+
+def start(folder: pathlib.Path, number: int, *words: str) -> list[Launched]:
+    """The processes of a run; each leaves its training state in <folder>/<index>.npz at an orderly end."""
+    where = f"--coordinator_address=127.0.0.1:{free_port()}", f"--num_processes={number}"
+    of_each = [(*where, f"--process_id={index}") if number > 1 else () for index in range(number)]
+    common = (*WORDS, f"--train_dir={folder}", "--experiment=run", *words)
+    return [
+        Launched("tests.test_distributed", f"{folder / str(index)}.npz", *common, *own)
+        for index, own in enumerate(of_each)
+    ]
+
+
+def finish(runs: list[Launched], code: int = 0, timeout_secs: float = 400) -> list[str]:
+    outputs = [run.finish(timeout_secs) for run in runs]
+    assert [run.process.returncode for run in runs] == [code] * len(runs), "\n".join(outputs)
+    assert [run.leftovers() for run in runs] == [[]] * len(runs)
+    return outputs
+
+
+def states(folder: pathlib.Path, number: int) -> list[dict[str, np.ndarray]]:
+    return [dict(np.load(folder / f"{index}.npz", allow_pickle=False)) for index in range(number)]
+
+
+def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
+    """After an orderly end: all processes have the same, and counted the same."""
+    first, *others = states(folder, number)
+    assert any(name.startswith(".reward_state.model") for name in first)
+    for other in others:
+        assert first.keys() == other.keys()
+        for name in first:
+            np.testing.assert_array_equal(other[name], first[name], err_msg=name)
+    done = summary(folder / "run")
+    assert done["env_steps"] == num_updates * BATCH and done["updates"] == num_updates
+    assert done["labels_held"] > 0 and done["rewarded_steps"] > 0
+    assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
+
+
+def wait_for_updates(folder: pathlib.Path, run: Launched, number: int) -> None:
+    run.wait_for(lambda: rows(folder / "run") and rows(folder / "run")[-1]["updates"] >= number, 400)
+
+
+def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
+    """A new run in which one process is killed soon: the others end."""
+    runs = start(folder, number, f"--save_every_steps={2 * BATCH}")
+    wait_for_updates(folder, runs[0], 5)
+    victim = runs.pop(killed)
+    victim.process.send_signal(signal.SIGKILL)
+    start_secs = time.monotonic()
+    outputs = [run.finish(60) for run in runs]
+    assert time.monotonic() < start_secs + 60
+    for run, output in zip(runs, outputs):
+        assert run.leftovers() == [] and run.process.returncode != 0
+        gone = output.splitlines()[-1].startswith("error: another process of this run is gone")
+        assert gone or (killed == 0 and "another task died" in output), output  # what JAX says, which ends it there
+    assert victim.finish() and victim.leftovers() == []
+
+
+def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
+    """A run that goes on, in which the last process is told to end a hundred updates later: all end, and are alike."""
+    runs = start(folder, number)
+    wait_for_updates(folder, runs[0], num_updates + 100)
+    runs[-1].process.send_signal(signal.SIGTERM)
+    outputs = finish(runs)
+    assert f"resumed at {num_updates * BATCH:,} environment steps" in outputs[0]
+    assert "another process asks for it: saving and leaving" in outputs[0]
+    check(folder, number, updates_saved(folder))
+
+
+def updates_saved(folder: pathlib.Path) -> int:
+    saved = [int(path.name) for path in (folder / "run" / "checkpoints").iterdir() if path.name.isdecimal()]
+    return max(saved, default=0) // BATCH
+
+
+@pytest.mark.parametrize(
+    ("number", "killed", "others"),
+    [
+        (2, -1, ()),
+        pytest.param(2, 0, (1, 2), marks=pytest.mark.slow),
+        pytest.param(4, 1, (2, 1, 4), marks=pytest.mark.slow),
+    ],
+)
+def test_processes_train_alike_end_together_and_are_resumed_by_any_number(
+    number, killed, others, tmp_path, monkeypatch
+):
+    for name, value in COMPILES_SOON.items():
+        monkeypatch.setenv(name, value)
+    kill_one(tmp_path, number, killed)
+    num_updates = updates_saved(tmp_path)
+    stop_one(tmp_path, number, num_updates)
+    for other in others:
+        num_updates = updates_saved(tmp_path) + 8
+        outputs = finish(start(tmp_path, other, f"--train_for_env_steps={num_updates * BATCH}"))
+        assert "resumed at" in outputs[0]
+        check(tmp_path, other, num_updates)
+
+
+def test_processes_with_other_settings_are_refused_by_name(tmp_path):
+    where = f"--coordinator_address=127.0.0.1:{free_port()}", "--num_processes=2", f"--train_dir={tmp_path}"
+    own = [(f"--process_id={index}", f"--seed={index}", f"--learner_devices={index}") for index in range(2)]
+    for output in finish([Launched("launch.train", *WORDS, *where, *words) for words in own], 2, 120):
+        assert "error: process 1 was started with other settings than process 0: " in output
+        assert "seed: 0 -> 1" in output and "learner_devices: 0 -> 1" in output
+
+
+def test_who_else_there_is(monkeypatch):
+    """Nobody, or as Slurm's step says, or as the flags say."""
+    asked: list[tuple] = []
+    monkeypatch.setattr(distributed, "Peers", lambda: "peers")
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: asked.append((words, given)))
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: asked.append(()))
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    for variable in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def found(devices: DevicesConfig) -> object:
+        with distributed.joined(devices) as peers:
+            return peers
+
+    assert isinstance(found(DevicesConfig()), distributed.Alone)
+    with pytest.raises(UserError, match="outside of Slurm"):
+        found(DevicesConfig(coordinator_address="a:1"))
+    # No number of accelerators means all: Slurm's tasks would have one each.
+    always = {"heartbeat_timeout_seconds": distributed.HEARTBEAT_SECS, "local_device_ids": []}
+    given = {"num_processes": 3, "process_id": 2}
+    assert found(DevicesConfig(coordinator_address="a:1", **given)) == "peers"
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # of a job whose script runs us once
+    assert isinstance(found(DevicesConfig()), distributed.Alone)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert isinstance(found(DevicesConfig(num_processes=1)), distributed.Alone)
+    assert found(DevicesConfig()) == "peers" and found(DevicesConfig(coordinator_address="a:1")) == "peers"
+    assert asked == [(("a:1",), {**always, **given}), (), ((None,), always), (), (("a:1",), always), ()]
+
+
+def main(path: str, *words: str) -> int:
+    """launch.train, which then writes the training state to `path`."""
+    ragged.LENGTHS = ()  # less to compile
+    built: list[Learner] = []
+
+    def build(*args: object) -> Learner:
+        built.append(Learner(*args))  # type: ignore
+        return built[-1]
+
+    system.Learner = build  # type: ignore
+    code = train.main(words)
+    leaves = jax.tree_util.tree_leaves_with_path(local(built[-1].state))
+    np.savez(path, **{jax.tree_util.keystr(place): np.asarray(x) for place, x in leaves})  # type: ignore
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
