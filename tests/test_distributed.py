@@ -77,10 +77,14 @@ def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
     start_secs = time.monotonic()
     outputs = [run.finish(60) for run in runs]
     assert time.monotonic() < start_secs + 60
+    told = []
     for run, output in zip(runs, outputs):
         assert run.leftovers() == [] and run.process.returncode != 0
-        gone = output.splitlines()[-1].startswith("error: another process of this run is gone")
-        assert gone or (killed == 0 and "another task died" in output), output  # what JAX says, which ends it there
+        told.append(output.splitlines()[-1].startswith("error: another process of this run is gone"))
+        # What ends a process from within JAX or gloo: the first one has died, or several leave at the same moment.
+        assert told[-1] or "another task died" in output or "gloo::" in output, output
+    assert any(told) or killed == 0
+    assert told == [True] or number > 2 or killed == 0
     assert victim.finish() and victim.leftovers() == []
 
 
