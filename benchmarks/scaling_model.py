@@ -32,6 +32,7 @@ from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
+from oni_jax.runtime import tune_memory
 
 _COSTS = flags.DEFINE_string("costs", "", "What an earlier --json holds; measured here when left out.")
 _HOSTS = flags.DEFINE_integer("hosts", 1, "Processes, a host each.", 1)
@@ -168,6 +169,7 @@ def check(repeats: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
     del argv
+    tune_memory()  # as a run does
     if _COSTS.value:
         with open(_COSTS.value) as file:
             rows = json.load(file)["figures"]["rows"]

@@ -37,6 +37,7 @@ from oni_jax.config import DevicesConfig
 from oni_jax.distributed import Peers, Shared, joined
 from oni_jax.learner.loop import NoAnnotator
 from oni_jax.parallel import Replicas
+from oni_jax.runtime import tune_memory
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames of each. (default: 1024; 64 with --smoke)", 32)
@@ -93,6 +94,7 @@ def measure(
 
 def main(argv: Sequence[str]) -> None:
     del argv
+    tune_memory()  # as a run does
     number, batch_size = _PROCESSES.value, _BATCH_SIZE.value or sized(1024, 64)
     hidden_size = _HIDDEN_SIZE.value or sized(config_of().network.hidden_size, 32)
     sizes = (batch_size, hidden_size, _UPDATES.value or sized(10, 2))
