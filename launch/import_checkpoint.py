@@ -67,7 +67,8 @@ class ImportCheckpoint:
 
     def training(self) -> Config:
         """The run's own settings."""
-        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return Config(**{field.name: own[field.name] for field in dataclasses.fields(Config) if field.name in own})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
