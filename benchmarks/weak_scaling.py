@@ -34,10 +34,12 @@ from benchmarks.harness import (
     write_report,
 )
 from oni_jax.config import DevicesConfig
-from oni_jax.distributed import Peers, Shared, joined
+from oni_jax.distributed.meeting import joined
+from oni_jax.distributed.peers import Peers
+from oni_jax.distributed.sharing import Shared
 from oni_jax.learner.loop import NoAnnotator
 from oni_jax.parallel import Replicas
-from oni_jax.runtime import tune_memory
+from oni_jax.runtime import StopRequest, tune_memory
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames of each. (default: 1024; 64 with --smoke)", 32)
@@ -52,11 +54,11 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
 
     Its result: seconds in which all tell each other a batch's captions, with nothing else to do.
     """
-    with joined(devices) as peers:
+    with joined(devices, StopRequest()) as peers:
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
         update = Update(config, Replicas(jax.devices()))
-        exchange: Any = SimpleNamespace(episodes=deque())
+        exchange: Any = SimpleNamespace(episodes=deque(), failures=deque(), num_game_restarts=0)
         shared = Shared(peers, NoAnnotator(), exchange, ()) if isinstance(peers, Peers) else None
 
         def run(count: int) -> None:

@@ -1,7 +1,6 @@
 """Checkpoints of a run: orbax writes arrays and JSON, nothing that could execute."""
 
 import contextlib
-import io
 import logging
 import os
 import shutil
@@ -15,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from oni_jax.config import UserError
+from oni_jax.npz import from_npz, to_npz
 from oni_jax.types import PyTree
 
 ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
@@ -85,7 +85,7 @@ class Checkpoints:
         if saved.reward:
             items["reward"] = ocp.args.StandardSave(dict(saved.reward))
         if saved.acting:
-            items["acting"] = ocp.args.StandardSave({"npz": _npz(saved.acting)})
+            items["acting"] = ocp.args.StandardSave({"npz": to_npz(saved.acting)})
         items["progress"] = ocp.args.JsonSave({**saved.progress, PARTS: sorted(items)})
         try:
             self._manager.save(step, args=ocp.args.Composite(**items))
@@ -130,7 +130,7 @@ class Checkpoints:
         missing = set(progress.pop(PARTS, ())) - set(items)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
-        acting = _from_npz(restored["acting"]["npz"]) if "acting" in items else {}
+        acting = from_npz(restored["acting"]["npz"]) if "acting" in items else {}
         return Saved(restored["state"], restored.get("reward") or {}, progress, acting)
 
     def _check_shapes(self, step: int, abstract: PyTree) -> None:
@@ -279,18 +279,6 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
         if stored.get(leaf) != shape:
             raise ValueError(f"{leaf} is {stored.get(leaf, 'absent')} there, {shape} here")
     return part
-
-
-def _npz(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Arrays of records, texts, and of no elements too, which orbax does not write, as one [n] uint8."""
-    file = io.BytesIO()
-    np.savez(file, **arrays)  # type: ignore[arg-type]
-    return np.frombuffer(file.getvalue(), np.uint8)
-
-
-def _from_npz(content: np.ndarray) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(np.asarray(content).tobytes()), allow_pickle=False) as arrays:
-        return dict(arrays)
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:

@@ -469,6 +469,12 @@ def _check_batches(learner: LearnerConfig) -> None:
         raise UserError("--with_vtrace false: GAE is not carried over; leave V-trace on")
 
 
+def of_all_processes(config: Config) -> Config:
+    """Without what tells one process of a run from the others, and where they met."""
+    own = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
+    return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
+
+
 def check_shares(learner: LearnerConfig, num_devices: int) -> None:
     """Raises UserError: the trajectories of a batch can't be shared by the devices that learn, of all processes."""
     num_trajectories = learner.batch_size // learner.rollout
@@ -495,8 +501,9 @@ def _check_processes(config: Config) -> None:
         raise UserError("--coordinator_address, --num_processes (2 or more), --process_id: give all three, or none")
     if several and devices.process_id >= devices.num_processes:
         raise UserError(f"--process_id {devices.process_id}: must be below --num_processes {devices.num_processes}")
-    if ":" not in (devices.coordinator_address or ":"):
-        raise UserError(f"--coordinator_address {devices.coordinator_address}: must be host:port")
+    port = re.fullmatch(r".+:(\d{1,5})", devices.coordinator_address)
+    if devices.coordinator_address and not (port and 1 <= int(port[1]) <= 65535):
+        raise UserError(f"--coordinator_address {devices.coordinator_address}: must be host:port, such as node1:12345")
 
 
 def check_network(network: NetworkConfig) -> None:

@@ -5,7 +5,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oni_jax.config import Config, UserError, changed, check_resume, check_values, config_from_json, config_to_json
+from oni_jax.config import (
+    Config,
+    UserError,
+    changed,
+    check_resume,
+    check_values,
+    config_from_json,
+    config_to_json,
+    of_all_processes,
+)
 from oni_jax.envs.registry import env_spec
 from oni_jax.files import write_whole
 
@@ -39,7 +48,7 @@ def open_experiment(config: Config) -> Iterator[str]:
 def write_settings(config: Config, folder: str) -> None:
     """Writes config.json, whole or not at all. Raises UserError when it can't be written."""
     try:
-        write_whole(_settings_path(folder), config_to_json(config).encode())
+        write_whole(_settings_path(folder), config_to_json(of_all_processes(config)).encode())
     except OSError as error:
         path = _settings_path(folder)
         raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None
@@ -88,6 +97,6 @@ def _check_settings(config: Config, folder: str) -> None:
             f"--root_env {config.env.root_env} has other actions than this run's {old.env.root_env}; "
             "choose another --experiment"
         )
-    differences = changed(old, config)
+    differences = changed(*map(of_all_processes, (old, config)))
     if differences:
         print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)

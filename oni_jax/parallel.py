@@ -1,7 +1,7 @@
 """Data parallelism: several devices, of one process or of several, compute one program, each on its share of a batch.
 
-The only file that knows meshes, and `jax.pmap`, which makes a reward model's gradient steps. A mesh of one device costs
-nothing: nothing is split then.
+The only file that knows meshes of accelerators, and `jax.pmap`, which makes a reward model's gradient steps. A mesh of
+one device costs nothing: nothing is split then.
 """
 
 import functools

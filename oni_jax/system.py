@@ -25,7 +25,9 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import ActorConfig, Config, UserError, check_shares
-from oni_jax.distributed import ALONE, Alone, Peers, Shared, joined
+from oni_jax.distributed.meeting import joined
+from oni_jax.distributed.peers import ALONE, Alone, Peers
+from oni_jax.distributed.sharing import Shared
 from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
@@ -55,7 +57,7 @@ def run(config: Config, stop: StopRequest) -> int:
         ChildError: an actor process or the annotation service died; what was learnt is saved.
     """
     keep_compiled_code()
-    with joined(config.devices) as peers:
+    with joined(config.devices, stop) as peers:
         try:
             _train(config, stop, peers)
         except jax.errors.JaxRuntimeError as error:

@@ -15,7 +15,8 @@ from oni_jax.actors.pool import num_workers
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
-from oni_jax.distributed import Alone, Peers, Shared, Wishes
+from oni_jax.distributed.peers import Alone, Peers, Wishes
+from oni_jax.distributed.sharing import Shared
 from oni_jax.gauges import Gauges
 from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.bad_updates import BadUpdates
@@ -68,7 +69,7 @@ class Training:
         self._learner, self._reward, self._annotator = learner, reward, annotator
         self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
         self._lockstep, self._peers = lockstep, peers
-        self._episodes = annotator.episodes if isinstance(annotator, Shared) else exchange.episodes
+        self._told = annotator if isinstance(annotator, Shared) else exchange  # of episodes and failures
         self.progress = progress
         self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
@@ -111,6 +112,8 @@ class Training:
                 if acting.is_alive():
                     acting.join()
                 self._count_failures()
+                for failure in self._exchange.failures:  # that the other processes were not told of any more
+                    print(f"warning: {failure}", flush=True)
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
                     self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts
@@ -157,10 +160,12 @@ class Training:
                 print(note, flush=True)
 
     def _count_failures(self) -> None:
-        while self._exchange.failures:
+        while self._told.failures:
             self.progress.actor_restarts += 1
-            print(f"warning: {self._exchange.failures.popleft()}", flush=True)
-        self.progress.game_restarts = self._game_restarts_before + int(np.sum(self._exchange.ring.game_restarts))
+            failure = self._told.failures.popleft()
+            if self._peers.leads:
+                print(f"warning: {failure}", flush=True)
+        self.progress.game_restarts = self._game_restarts_before + self._told.num_game_restarts
 
     def _steps_done(self) -> bool:
         return self.progress.env_steps >= self._config.run.train_for_env_steps
@@ -175,8 +180,8 @@ class Training:
         progress.bad_updates += int(metrics["loss/bad_update"])
         progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
-        while self._episodes:
-            self._stats.add(self._episodes.popleft())
+        while self._told.episodes:
+            self._stats.add(self._told.episodes.popleft())
             progress.episodes += 1
 
     def _save(self, at_rest: bool = True) -> None:

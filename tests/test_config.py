@@ -114,7 +114,13 @@ def test_defaults_pass_the_checks():
         ({"coordinator_address": "a:1", "num_processes": 2}, ["--process_id", "all three"]),
         ({"process_id": 0}, ["--num_processes", "all three"]),
         ({"coordinator_address": "a:1", "num_processes": 2, "process_id": 2}, ["--process_id 2"]),
-        ({"coordinator_address": "a", "num_processes": 2, "process_id": 1}, ["--coordinator_address a", "host:port"]),
+        *[
+            (
+                {"coordinator_address": text, "num_processes": 2, "process_id": 1},
+                [f"--coordinator_address {text}", "host:port"],
+            )
+            for text in ("a", "a:", ":1", "a:b", "a:0", "a:65536")
+        ],
         ({"num_batches_per_iteration": 3}, ["--num_batches_per_iteration 3"]),
         ({"with_vtrace": False}, ["--with_vtrace", "GAE"]),
         ({"llm_reward_coeff": -0.1}, ["--llm_reward_coeff -0.1"]),

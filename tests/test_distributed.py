@@ -4,6 +4,10 @@ import pathlib
 import signal
 import sys
 import time
+from collections import deque
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,11 +15,17 @@ import pytest
 
 from benchmarks.faults import free_port
 from launch import train
-from oni_jax import distributed, system
+from oni_jax import system
 from oni_jax.config import DevicesConfig, UserError
-from oni_jax.learner.loop import Learner
+from oni_jax.distributed import meeting
+from oni_jax.distributed.peers import Alone
+from oni_jax.distributed.sharing import Shared
+from oni_jax.experiment import read_settings
+from oni_jax.learner.loop import Learner, NoAnnotator
 from oni_jax.networks import ragged
 from oni_jax.parallel import local
+from oni_jax.runtime import StopRequest
+from oni_jax.types import CaptionBatch
 from tests.processes import Launched, rows, summary
 from tests.test_resume import COMPILES_SOON
 
@@ -61,6 +71,7 @@ def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
     done = summary(folder / "run")
     assert done["env_steps"] == num_updates * BATCH and done["updates"] == num_updates
     assert done["labels_held"] > 0 and done["rewarded_steps"] > 0
+    assert read_settings(str(folder / "run")).devices == DevicesConfig()  # they are no single process's
     assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
 
 
@@ -91,11 +102,14 @@ def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
 def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
     """A run that goes on, in which the last process is told to end a hundred updates later: all end, and are alike."""
     runs = start(folder, number)
+    wait_for_updates(folder, runs[0], num_updates + 10)
+    next(process for process in runs[-1].descendants() if process.name().startswith("actor-")).kill()
     wait_for_updates(folder, runs[0], num_updates + 100)
     runs[-1].process.send_signal(signal.SIGTERM)
     outputs = finish(runs)
     assert f"resumed at {num_updates * BATCH:,} environment steps" in outputs[0]
     assert "another process asks for it: saving and leaving" in outputs[0]
+    assert f"warning: process {number - 1}: actor-0" in outputs[0] and summary(folder / "run")["actor_restarts"] == 1
     check(folder, number, updates_saved(folder))
 
 
@@ -135,10 +149,67 @@ def test_processes_with_other_settings_are_refused_by_name(tmp_path):
         assert "seed: 0 -> 1" in output and "learner_devices: 0 -> 1" in output
 
 
+def test_a_process_that_waits_for_others_can_be_stopped():
+    where = f"--coordinator_address=127.0.0.1:{free_port()}", "--num_processes=2", "--process_id=1"
+    run = Launched("launch.train", *WORDS, *where)
+    run.wait_for(lambda: f"waiting for the other processes of this run at {where[0].partition('=')[2]}" in run.output())
+    run.process.send_signal(signal.SIGTERM)
+    [output] = finish([run], 0, 10)
+    assert output.endswith("SIGTERM: leaving\n")
+
+
+def test_processes_that_do_not_come(monkeypatch, capsys):
+    monkeypatch.setattr(meeting, "MEETING_SECS", 0.1)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: time.sleep(30))
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(meeting.os, "_exit", sys.exit)
+    devices = DevicesConfig(coordinator_address="127.0.0.1:9", num_processes=2, process_id=1)
+    with pytest.raises(SystemExit, match="2"), meeting.joined(devices, StopRequest()):
+        pass
+    error = capsys.readouterr().err
+    assert "did not meet at 127.0.0.1:9 in 0.1 s" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "here, there, refused",
+    [
+        ("127.0.1.1", "10.0.0.7", True),
+        ("127.0.1.1", "me", True),
+        ("127.0.1.1", "127.0.0.1", False),
+        ("127.0.1.1", "localhost", False),
+        ("10.0.0.8", "10.0.0.7", False),
+    ],
+)
+def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, refused):
+    """By flags, and under Slurm."""
+    monkeypatch.setattr(meeting.socket, "gethostname", lambda: "me")
+    monkeypatch.setattr(meeting.socket, "gethostbyname", {"me": here}.get)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: None)
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setenv("SLURM_SRUN_COMM_HOST", there)
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
+    for devices in (DevicesConfig(coordinator_address=f"{there}:1", num_processes=2, process_id=1), DevicesConfig()):
+        with pytest.raises(UserError, match="own name, me, stands for 127.0.1.1") if refused else nullcontext():
+            meeting._meet(devices, False, StopRequest())
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
+    meeting._meet(DevicesConfig(), True, StopRequest())
+
+
+def test_what_became_of_the_games_is_told_to_all():
+    captions = CaptionBatch([b"a"], np.zeros((2, 1), np.int32), {})
+    exchange: Any = SimpleNamespace(episodes=deque([np.ones(3)]), failures=deque(["one died"]), num_game_restarts=2)
+    peers: Any = SimpleNamespace(gather=lambda arrays: [arrays], tell=lambda arrays: [arrays, arrays])
+    shared = Shared(peers, NoAnnotator(), exchange, ())
+    for _ in range(2):
+        assert shared.share(captions).index.shape == (2, 2)
+    assert [*shared.failures] == ["process 0: one died", "process 1: one died"] and not exchange.failures
+    assert shared.num_game_restarts == 4 and len(shared.episodes) == 2
+
+
 def test_who_else_there_is(monkeypatch):
     """Nobody, or as Slurm's step says, or as the flags say."""
     asked: list[tuple] = []
-    monkeypatch.setattr(distributed, "Peers", lambda: "peers")
+    monkeypatch.setattr(meeting, "Peers", lambda: "peers")
     monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: asked.append((words, given)))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: asked.append(()))
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
@@ -146,20 +217,21 @@ def test_who_else_there_is(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
 
     def found(devices: DevicesConfig) -> object:
-        with distributed.joined(devices) as peers:
+        with meeting.joined(devices, StopRequest()) as peers:
             return peers
 
-    assert isinstance(found(DevicesConfig()), distributed.Alone)
+    assert isinstance(found(DevicesConfig()), Alone)
     with pytest.raises(UserError, match="outside of Slurm"):
         found(DevicesConfig(coordinator_address="a:1"))
     # No number of accelerators means all: Slurm's tasks would have one each.
-    always = {"heartbeat_timeout_seconds": distributed.HEARTBEAT_SECS, "local_device_ids": []}
+    always = {"heartbeat_timeout_seconds": meeting.HEARTBEAT_SECS, "local_device_ids": []}
+    always |= {"initialization_timeout": 2 * meeting.MEETING_SECS}
     given = {"num_processes": 3, "process_id": 2}
     assert found(DevicesConfig(coordinator_address="a:1", **given)) == "peers"
     monkeypatch.setenv("SLURM_NTASKS", "4")  # of a job whose script runs us once
-    assert isinstance(found(DevicesConfig()), distributed.Alone)
+    assert isinstance(found(DevicesConfig()), Alone)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    assert isinstance(found(DevicesConfig(num_processes=1)), distributed.Alone)
+    assert isinstance(found(DevicesConfig(num_processes=1)), Alone)
     assert found(DevicesConfig()) == "peers" and found(DevicesConfig(coordinator_address="a:1")) == "peers"
     assert asked == [(("a:1",), {**always, **given}), (), ((None,), always), (), (("a:1",), always), ()]
 

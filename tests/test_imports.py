@@ -11,12 +11,13 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "oni_jax"
 
-EVERYWHERE = {"config", "files", "types"}
+EVERYWHERE = {"config", "files", "npz", "types"}
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
     "config": set(),
     "types": set(),
     "files": set(),
+    "npz": set(),
     "ops": set(),
     "networks": {"ops"},
     "envs": set(),
@@ -101,7 +102,7 @@ MAY_IMPORT = {
         "runtime",
     },
 }
-WITHOUT_JAX = ("types", "config", "files", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
+WITHOUT_JAX = ("types", "config", "files", "npz", "envs", "buffers", "actors", "annotation", "runtime", "metrics")
 ABOVE_SYSTEM = ("launch", "benchmarks", "tests")
 
 
@@ -178,7 +179,7 @@ def mentions_meshes(path: pathlib.Path) -> bool:
 
 def test_only_parallel_knows_meshes_of_accelerators():
     found = {path.name for path in sources("oni_jax", "launch") if mentions_meshes(path)}
-    assert found == {"parallel.py", "distributed.py"}  # that one's is of the hosts' CPUs
+    assert found == {"parallel.py", "peers.py"}  # that one's is of the hosts' CPUs
 
 
 def compared_words(path: pathlib.Path) -> set[str]:

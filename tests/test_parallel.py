@@ -40,6 +40,33 @@ jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
 print("equal")
 """
 
+METRICS = """
+from types import SimpleNamespace
+import jax, numpy as np
+from oni_jax import parallel
+from oni_jax.rewards.ranking import RankingReward
+from oni_jax.types import TIE
+
+rng = np.random.default_rng(0)
+data = {"x": rng.normal(size=(32, 2, 1)).astype(np.float32), "label": rng.integers(0, 8, 32).clip(0, TIE)}
+shown = SimpleNamespace(observations=("x",), reads_messages_alone=False)
+reward = SimpleNamespace(_scorer=shown, _network=SimpleNamespace(apply=lambda params, flat: flat["x"][:, 0]))
+
+def told(replicas):
+    def step(state, data, argument, device):
+        share = 32 // len(replicas)
+        rows = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), data)
+        return parallel.mean(RankingReward._loss(reward, state, rows, argument)[1])
+    return replicas.stepper(step)((), data, ())
+
+one, eight = (told(parallel.Replicas(jax.devices()[:count])) for count in (1, 8))
+rights = ((data["x"][:, 1] > data["x"][:, 0])[:, 0] == data["label"])[data["label"] != TIE]
+assert 0 < rights.mean() < 1 and any((data["label"][i : i + 4] == TIE).all() for i in range(0, 32, 4))
+np.testing.assert_allclose(one["accuracy"], rights.mean(), rtol=1e-6)
+jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-6), one, eight)
+print("equal")
+"""
+
 TRAIN = """
 import sys
 import jax, numpy as np
@@ -96,9 +123,14 @@ print("equal")
 
 
 @pytest.mark.parametrize(
-    "program", [pytest.param(STEPS, id="steps"), pytest.param(TRAIN, id="rewards", marks=pytest.mark.slow)]
+    "program",
+    [
+        pytest.param(STEPS, id="steps"),
+        pytest.param(METRICS, id="metrics"),
+        pytest.param(TRAIN, id="rewards", marks=pytest.mark.slow),
+    ],
 )
-def test_parameters_do_not_depend_on_the_number_of_devices(program):
+def test_what_is_learnt_and_told_does_not_depend_on_the_number_of_devices(program):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     result = subprocess.run(

@@ -49,6 +49,11 @@ class TrajectoryExchange:
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     @property
+    def num_game_restarts(self) -> int:
+        """Single games that failed and were started anew."""
+        return int(np.sum(self.ring.game_restarts))
+
+    @property
     def num_free(self) -> int:
         """Slots that could be filled."""
         return len(self._free)

@@ -23,7 +23,7 @@ METRICS: Mapping[str, Metric] = {
     "episode/<name>": Metric("", "mean of each statistic that the environment reports, over the same episodes"),
     "env_steps_per_sec": Metric("1/s", "learnt from; as all rates, over the last 10 s"),
     "env_steps_per_sec_overall": Metric("1/s", "the same, since this process started training"),
-    "acted_steps_per_sec": Metric("1/s", "steps that the policy chose an action for"),
+    "acted_steps_per_sec": Metric("1/s", "steps that the policy of this process chose an action for"),
     "inference_calls_per_sec": Metric("1/s", "batches of observations answered"),
     "updates_per_sec": Metric("1/s", "updates of the policy"),
     "reward_gradient_steps_per_sec": Metric("1/s", "gradient steps of a reward model"),
@@ -41,7 +41,9 @@ METRICS: Mapping[str, Metric] = {
     "policy_lag_mean": Metric("versions", "between the policy that acted and the newest, of the last batch"),
     "policy_lag_max": Metric("versions", "the largest of them"),
     "rewarded_steps": Metric("", "steps learnt from whose intrinsic reward was not 0"),
-    "extrinsic_rewards": Metric("", "histogram: the environment's rewards of the last batch that are not 0"),
+    "extrinsic_rewards": Metric(
+        "", "histogram: the environment's rewards of the last batch that are not 0, on its first device"
+    ),
     "intrinsic_rewards": Metric("", "histogram: the same of the intrinsic rewards, divided by the messages' counts"),
     "bad_updates": Metric("", "updates skipped, because loss or gradients were not finite"),
     "actor_restarts": Metric("", "actor processes replaced"),

@@ -6,6 +6,7 @@ from typing import NamedTuple, cast
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax import parallel
 from oni_jax.config import Config
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_distinct_messages
@@ -127,5 +128,7 @@ class RankingReward(Reward):
             rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)
         loss = losses.ranking_loss(rewards, rows["label"])
-        accuracy = losses.ranking_accuracy(rewards, rows["label"])
-        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": jnp.mean(rows["label"] == TIE)}
+        told_share = jnp.mean(rows["label"] != TIE)  # of what this device has of the batch
+        weight = told_share / jnp.maximum(1e-9, parallel.mean(told_share))
+        accuracy = weight * losses.ranking_accuracy(rewards, rows["label"])
+        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": 1 - told_share}

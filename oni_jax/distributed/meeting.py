@@ -1,0 +1,122 @@
+"""How the processes of a run find each other at its start, and how one of them ends."""
+
+import contextlib
+import functools
+import os
+import re
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from oni_jax.config import DevicesConfig, UserError
+from oni_jax.distributed.peers import ALONE, Alone, PeerLost, Peers, lost, one_line
+from oni_jax.runtime import LEFT_AT_ONCE, ChildError, StopRequest, Worker
+
+MEETING_SECS = 300  # that processes wait for each other at the start
+HEARTBEAT_SECS = 30  # of silence, after which a process counts as dead, and the others are ended
+
+
+@contextlib.contextmanager
+def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["Alone | Peers"]:
+    """Finds the other processes, if there are any, and yields them; ends this process with the body.
+
+    With others, it ends here after an error, or a request to stop before they were found: JAX would wait for them, and
+    they for this one.
+    """
+    in_slurm = devices.num_processes == 0 and _num_slurm_tasks() > 1
+    if not in_slurm and devices.num_processes <= 1:
+        if devices.coordinator_address:
+            raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
+        yield ALONE
+        return
+    try:
+        _meet(devices, in_slurm, stop)
+        yield Peers()
+    except BaseException as error:
+        _leave(error)
+    jax.distributed.shutdown()
+
+
+def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
+    """Waits until all processes are there. Raises UserError when they don't come, or would not hear each other."""
+    _check_own_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
+    own: dict[str, Any] = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
+    # Left to itself JAX would take one accelerator for each of Slurm's tasks: with no number given, all are ours.
+    own |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
+    # In a thread, which knows no signals; and JAX's own end of waiting is an abort.
+    own["initialization_timeout"] = 2 * MEETING_SECS
+    initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **own)
+    meeting, start, told = Worker("meeting", initialize), time.monotonic(), False
+    meeting.start()
+    where = f" at {devices.coordinator_address}" if devices.coordinator_address else ""
+    while meeting.is_alive():
+        meeting.join(0.2)
+        if stop and meeting.is_alive():
+            print(f"{stop.reason}: leaving", flush=True)
+            os._exit(0)
+        waited_secs = time.monotonic() - start
+        if waited_secs > MEETING_SECS:
+            raise UserError(
+                f"--coordinator_address: the processes of this run did not meet{where} in {MEETING_SECS} s: has each "
+                "been started, with the same address, which all of them reach, and the same --num_processes?"
+            )
+        if waited_secs > 3 and not told:
+            told = True
+            print(f"waiting for the other processes of this run{where}", flush=True)
+    try:
+        meeting.check()
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"--coordinator_address: the processes of this run did not meet ({one_line(error)})") from None
+
+
+def _check_own_name(coordinator: str) -> None:
+    """Raises UserError: this host's own name leads to itself alone, where processes of other hosts would look for it.
+
+    Debian's /etc/hosts has it so, for 127.0.1.1. JAX has others told of that name's address.
+    """
+    name = socket.gethostname()
+    try:
+        address = socket.gethostbyname(name)
+    except (OSError, UnicodeError):  # JAX will say so
+        return
+    on_one_host = not coordinator or re.fullmatch(r"localhost|127\..+|\[?::1\]?", coordinator)
+    if address.startswith("127.") and not on_one_host:
+        raise UserError(
+            f"this host's own name, {name}, stands for {address}, at which processes of other hosts can't reach it: "
+            "give it its network's address in /etc/hosts (those of one host can meet at 127.0.0.1)"
+        )
+
+
+def _slurm_host() -> str:
+    """Where the job's step was started, if it has several nodes."""
+    several = int(os.environ.get("SLURM_STEP_NUM_NODES", 1)) > 1
+    return os.environ.get("SLURM_SRUN_COMM_HOST", "") if several else ""
+
+
+def _num_slurm_tasks() -> int:
+    """Tasks of the job step that this process was started in by srun; 1 elsewhere, a batch script itself included."""
+    return int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+
+
+def _leave(error: BaseException) -> None:
+    if isinstance(error, jax.errors.JaxRuntimeError) or (isinstance(error, ValueError) and "Gloo" in str(error)):
+        traceback.print_exception(error)  # it may be this process's own
+        error = lost(error)
+    code = 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
+    if isinstance(error, KeyboardInterrupt):
+        print(LEFT_AT_ONCE, file=sys.stderr)
+    elif isinstance(error, UserError):
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+    elif isinstance(error, PeerLost | ChildError):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
