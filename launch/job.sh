@@ -9,6 +9,7 @@ NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training sh
 SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-prefix-caching'\
 " --tensor-parallel-size $((NUM_SERVER_GPUS > 1 ? NUM_SERVER_GPUS : 1))"}
 SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
+export SLURM_EXPORT_ENV=ALL # or a step would have of this only what sbatch's --export named
 
 # A task of an array by that name: one of them has the whole array's id.
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
@@ -37,9 +38,13 @@ split_gpus() {
     [ -z "$all" ] || [ -n "$train_gpus" ] || { say "no GPU is left for training: of $all the server takes all"; exit 2; }
 }
 
+# check_flags FLAGS...: ends here, rather than when a server has been loaded, if training would refuse them.
+check_flags() { "$PYTHON" -m launch.submit --dry_run --gpus_per_node 0 --server beside -- "$@" --llm_server_addr= > /dev/null || exit; }
+
 # start_server HOST WORDS...: runs $SERVER_COMMAND behind WORDS, and waits as long as it lives until it answers at HOST.
 start_server() {
     host=$1
+    command -v curl > /dev/null || { say "curl is missing, which asks whether the server answers; install it"; exit 2; }
     if answers; then
         say "something else answers at $host:$PORT; choose another PORT"
         exit 1
@@ -123,10 +128,10 @@ train() {
 # USR1 or TERM ended training before it could listen. Preempted it has had TERM, saved and ended as if it was done.
 finish() {
     local again=
-    if [[ $code == 0 || $code == 143 ]] && preempted; then
+    if [[ $code =~ ^(0|138|143)$ ]] && preempted; then
         again=yes
     elif [[ $asked == USR1 && ($code == 0 || $code == 138) ]]; then
-        if [ -z "$started" ] && ((SLURM_RESTART_COUNT >= 3)); then
+        if [[ (-z $started || $code == 138) && SLURM_RESTART_COUNT -ge 3 ]]; then
             say "the time limit came before training started, after $SLURM_RESTART_COUNT restarts: this job ends here"
             exit 1
         fi

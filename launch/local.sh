@@ -6,6 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 trap asked=TERM INT TERM HUP
 
+check_flags "$@"
 split_gpus
 start_server 127.0.0.1 env CUDA_VISIBLE_DEVICES="$server_gpus"
 train env CUDA_VISIBLE_DEVICES="$train_gpus" -- "$@"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from launch import flags
 from launch.program import run_program
 from oni_jax.config import Config, UserError, check_shares, check_values, setting
+from oni_jax.rewards.registry import reward_type
 from oni_jax.runtime import StopRequest
 
 LAUNCH = pathlib.Path(__file__).resolve().parent
@@ -33,7 +34,7 @@ class JobConfig:
     time: str = setting("24:00:00", "Time limit (h:m:s), after which the job goes on from the queue.")
     save_secs: int = setting(120, "Seconds before the limit at which training saves.", within="[10, 65535]")
     seeds: str = setting("", "A run a seed, such as 1-5 or 1,4; 1-5%2: two at a time. Folders: EXPERIMENT_seed1, ...")
-    sbatch: str = setting("", "Other options of sbatch's, such as '--partition=gpu --account=mine --mem=64G'.")
+    sbatch: str = setting("", "All other options of sbatch's, such as '--partition=gpu --account=mine --mem=64G'.")
     dry_run: bool = setting(False, "Show the job, and leave it at that.")
 
 
@@ -67,12 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     end = words.index("--") if "--" in words else len(words)
     training = words[end + 1 :]
-    check, run = functools.partial(_check, training), functools.partial(_run, training)
+    check, run = functools.partial(_check, words[:end], training), functools.partial(_run, training)
     return run_program("submit", words[:end], Submission(), check, run)
 
 
-def _check(training: Sequence[str], program: Submission) -> None:
+def _check(own: Sequence[str], training: Sequence[str], program: Submission) -> None:
     check_values(program)
+    if sum(re.match("--?sbatch(=|$)", word) is not None for word in own) > 1:
+        raise UserError("--sbatch: give it once, with all options in it: the last one alone would count")
     job, server = program.job, program.server
     if not training:
         raise UserError("add the flags of launch.train: python -m launch.submit --time 12:00:00 -- --config NAME ...")
@@ -100,9 +103,9 @@ def _check(training: Sequence[str], program: Submission) -> None:
         raise UserError(f"--sbatch {job.sbatch}: {error}") from None
     if wrong:
         raise UserError(f"--sbatch: {wrong[0]!r} is no option; write --name=value")
-    num_devices = job.nodes * (config.devices.learner_devices or job.gpus_per_node)
-    if num_devices and os.environ.get("JAX_PLATFORMS") != "cpu":  # --device cpu has set it
-        check_shares(config.learner, num_devices)
+    # --device cpu has set the variable.
+    of_each = 1 if os.environ.get("JAX_PLATFORMS") == "cpu" else max(1, job.gpus_per_node)
+    check_shares(config.learner, job.nodes * (config.devices.learner_devices or of_each))
 
 
 def _secs(time: str) -> int:
@@ -119,9 +122,18 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
     if not program.job.dry_run and not shutil.which("sbatch"):
         raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
     print(text, flush=True)
+    config = flags.parse(training)
+    asks = reward_type(config).prompt_kind and not config.annotation.llm_server_addr
+    if asks and program.server.server == "none":
+        print("warning: labels will come from a rule-based stand-in, not from an LLM: add --server", file=sys.stderr)
     if program.job.dry_run:
         return 0
-    done = subprocess.run(["sbatch"], input=text, text=True, capture_output=True)
+    # Of a job that this is called in, a new one would inherit its number, its task of an array, its restarts. What is
+    # left is sbatch's own.
+    environment = {
+        name: value for name, value in os.environ.items() if not re.match("SLURM_(?!(CONF|CLUSTERS|JWT)$)", name)
+    }
+    done = subprocess.run(["sbatch"], input=text, text=True, capture_output=True, env=environment)
     if done.returncode:
         raise UserError(f"sbatch refused the job: {done.stderr}")
     print(done.stdout.strip())

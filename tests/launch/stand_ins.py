@@ -28,7 +28,10 @@ esac""",
     "vllm": 'echo "$@" > vllm_words; exec serve',
     "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' own pauses
     # As training does: saves on USR1 and on TERM.
-    "python": """echo "$CUDA_VISIBLE_DEVICES" > gpus
+    "python": """if [ "$2" = launch.submit ]; then
+    echo "$@" > checked; [ -z "$REAL" ] || exec "$REAL" "$@"; echo shown; exit ${REFUSED:-0}
+fi
+echo "$CUDA_VISIBLE_DEVICES" > gpus
 trap "echo saved >> trained; exit 0" USR1 TERM
 echo "$@" > trained; eval "$BEHAVIOUR" """,
 }

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import sys
 
 import psutil
 import pytest
@@ -88,9 +90,10 @@ def test_failing_training_does_not_go_back_into_the_queue(scripts):
     assert not scripts.read("scontrol.log")
 
 
-@pytest.mark.parametrize("code", [0, 1, 143])  # the last: it was ended before it could listen
+@pytest.mark.parametrize("code", [0, 1, 138, 143])  # the last two: it was ended before it could listen
 def test_a_preempted_job_goes_back_into_the_queue_when_training_has_saved(scripts, code):
-    assert scripts.start(ALONE, f"exit {code}", PREEMPTED=PREEMPTED).wait(30) == code
+    words = dict(PREEMPTED=PREEMPTED, SLURM_RESTART_COUNT="9")
+    assert scripts.start(ALONE, f"exit {code}", **words).wait(30) == code
     assert scripts.read("scontrol.log") == ("" if code == 1 else "requeue 7\n")
 
 
@@ -111,6 +114,15 @@ def test_a_preempted_job_whose_server_ends_first_goes_back_into_the_queue(script
     assert scripts.read("trained").splitlines()[-1] == "saved"
     assert scripts.read("scontrol.log") == "requeue 7\n"
     assert "the LLM server on node0 ended" not in scripts.read("output")
+
+
+@pytest.mark.parametrize("restarts, code", [("2", 138), ("3", 1)])
+def test_a_job_whose_training_is_ended_before_it_listens_ends_after_three_restarts(scripts, restarts, code):
+    process = scripts.start(ALONE, f"trap - USR1; echo > ready; {GOES_ON}", SLURM_RESTART_COUNT=restarts)
+    scripts.wait_for("ready")
+    os.kill(process.pid, signal.SIGUSR1)
+    assert process.wait(30) == code
+    assert scripts.read("scontrol.log") == ("requeue 7\n" if code == 138 else "")
 
 
 @pytest.mark.parametrize("restarts, code", [("2", 0), ("3", 1)])
@@ -173,6 +185,31 @@ def test_a_port_in_use(scripts):
     (scripts.folder / "serving").write_text(f"{scripts.start(ALONE).pid}")
     assert scripts.start(LOCAL).wait(30) == 1
     assert "something else answers at 127.0.0.1:9001; choose another PORT" in scripts.read("output")
+
+
+@pytest.mark.parametrize("script", WITH_SERVER)
+def test_flags_are_read_before_a_server_is_started(scripts, script):
+    assert scripts.start(script, "exit 0", "--lr", "x", REFUSED="2").wait(30) == 2
+    assert scripts.read("checked").endswith("-- --lr x --llm_server_addr=\n") and not scripts.read("output")
+    assert not scripts.read("served") and not scripts.read("trained")
+
+
+@pytest.mark.parametrize("rate, code", [("0.1", 0), ("x", 2)])
+def test_flags_are_read_as_training_will(scripts, rate, code):
+    """Those of a run that had a server, too."""
+    words = "--llm_server_addr=old:1 --llm_reward_type=online_cls --llm_reward_coeff=0.4 --learning_rate".split()
+    words.append(rate)
+    environment = dict(REAL=sys.executable, PYTHONPATH=str(LAUNCH.parent))
+    assert scripts.start(LOCAL, "exit 0", *words, **environment).wait(60) == code
+    assert ("learning_rate" in scripts.read("output").splitlines()[-1]) == bool(code)
+
+
+def test_without_curl(scripts):
+    for name in ("dirname", "bash", "env", "date", "setsid"):
+        (scripts.folder / "bin" / name).symlink_to(shutil.which(name))
+    (scripts.folder / "bin" / "curl").unlink()
+    assert scripts.start(LOCAL, PATH=str(scripts.folder / "bin")).wait(30) == 2
+    assert scripts.read("output").count("\n") == 1 and "curl is missing" in scripts.read("output")
 
 
 def test_one_gpu_is_too_few(scripts):

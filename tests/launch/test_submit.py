@@ -21,7 +21,8 @@ def no_platform(monkeypatch):
 def sbatch(tmp_path, monkeypatch):
     """Puts a stand-in alone on the PATH; gives the file into which it writes the script that it gets."""
     path = tmp_path / "sbatch"
-    path.write_text('#!/bin/sh\n/bin/cat > script\necho "Submitted batch job 7"\n')
+    told = "/usr/bin/env | /bin/grep ^SLURM_ > of_slurm"
+    path.write_text(f'#!/bin/sh\n/bin/cat > script\n{told}\necho "Submitted batch job 7"\n')
     path.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -77,10 +78,10 @@ def test_serves_the_model_that_training_names(capsys, words):
 
 def test_devices_share_a_batch(capsys, monkeypatch):
     """32 trajectories."""
-    assert shown(capsys, "--nodes=2", "--gpus_per_node=16") and shown(capsys, "--nodes=3", "--gpus_per_node=0")
+    assert shown(capsys, "--nodes=2", "--gpus_per_node=16") and shown(capsys, "--nodes=2", "--gpus_per_node=0")
     assert shown(capsys, "--gpus_per_node=3", training=[*TRAINING, "--learner_devices=2"])
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert shown(capsys, "--nodes=3", training=[*TRAINING, "--device=cpu"])
+    assert shown(capsys, "--gpus_per_node=3", training=[*TRAINING, "--device=cpu"])
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,28 @@ def test_other_options_come_last(capsys):
     assert "#SBATCH --gres=gpu:1" not in lines
 
 
+@pytest.mark.parametrize(
+    "words, training, warns",
+    [
+        ([], TRAINING, True),
+        (["--server=beside"], TRAINING, False),
+        ([], [*TRAINING, "--llm_server_addr=x"], False),
+        ([], ["--llm_reward_type=none"], False),
+    ],
+)
+def test_warns_of_labels_by_rules(capsys, words, training, warns):
+    assert submit.main([*words, "--dry_run", "--", *training]) == 0
+    assert ("rule-based stand-in, not from an LLM: add --server" in capsys.readouterr().err) == warns
+
+
+def test_what_slurm_told_this_process_is_not_the_new_jobs(sbatch, monkeypatch):
+    for name in ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"):
+        monkeypatch.setenv(name, name.lower())
+    assert submit.main(["--", *TRAINING]) == 0
+    names = {line.partition("=")[0] for line in (sbatch.parent / "of_slurm").read_text().splitlines()}
+    assert names == {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
+
+
 def test_shows_and_submits_the_same(sbatch, capsys):
     assert submit.main(["--time=1:00:00", "--", *TRAINING]) == 0
     text = capsys.readouterr().out
@@ -118,6 +141,7 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         (["--time", "24h"], TRAINING, "--time 24h: must be in a form of Slurm's"),
         (["--time=2", "--save_secs=120"], TRAINING, "--save_secs 120: must be below --time 2"),
         (["--nodes=3"], TRAINING, "32 trajectories of --rollout 32 can't be shared by 3 devices evenly; a multiple of"),
+        (["--nodes=3", "--gpus_per_node=0"], TRAINING, "shared by 3 devices"),
         (["--nodes=2", "--gpus_per_node=3"], [*TRAINING, "--learner_devices=3"], "shared by 6 devices"),
         (["--seeds", "1-"], TRAINING, "--seeds 1-: must be in a form of sbatch's --array"),
         (["--seeds", "1-3"], [*TRAINING, "--seed=2"], "--seeds and --seed: give the one or the other"),
@@ -126,6 +150,7 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         (["--server=node"], [*TRAINING, "--llm_server_addr=x"], "--llm_server_addr names one; leave one out"),
         (["--server_command=x"], TRAINING, "say where it runs"),
         (["--sbatch=--comment='a"], TRAINING, "No closing quotation"),
+        (["--sbatch=--partition=gpu", "--sbatch", "--account=me"], TRAINING, "--sbatch: give it once"),
         (["--sbatch=-p gpu"], TRAINING, "--sbatch: '-p' is no option; write --name=value"),
     ],
 )
@@ -145,6 +170,6 @@ def test_without_sbatch(monkeypatch, capsys, tmp_path):
 
 def test_what_sbatch_refuses(sbatch, capsys):
     (sbatch.parent / "sbatch").write_text("#!/bin/sh\necho sbatch: error: invalid partition >&2\necho >&2\nexit 1\n")
-    assert submit.main(["--", *TRAINING]) == 2
+    assert submit.main(["--server=beside", "--", *TRAINING]) == 2
     assert capsys.readouterr().err == "error: sbatch refused the job: sbatch: error: invalid partition\n"
     assert os.listdir(sbatch.parent) == ["sbatch"]
