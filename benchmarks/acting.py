@@ -3,11 +3,12 @@
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import Config
@@ -65,7 +66,8 @@ class EmptyPolicy:
 
 
 def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs: float) -> dict[str, Any]:
-    """Environment steps a second that arrive in batches on the host, and who waited for whom.
+    """Environment steps a second that arrive in batches on the host; a core's time for one, of all processes and of the
+    thread that answers games; who waited for whom.
 
     Args:
       config: environment, actors and batch size.
@@ -92,11 +94,17 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
             _take_batches(acting, assembler, warm_up_secs)
             for clock in (server.actor_wait, server.slot_wait):
                 clock.share()  # starts anew
-            start = time.perf_counter()
+            cpu_clock = time.pthread_getcpuclockid(cast(int, acting.ident))
+            used, acted, start = time.clock_gettime(cpu_clock), server.num_acted_steps, time.perf_counter()
+            used_by_all = cpu_secs()
             num_batches = _take_batches(acting, assembler, secs)
             elapsed = time.perf_counter() - start
+            used_by_all = cpu_secs() - used_by_all
+            used, acted = time.clock_gettime(cpu_clock) - used, server.num_acted_steps - acted
             return {
                 "env_steps_per_sec": num_batches * config.learner.batch_size / elapsed,
+                "cpu_secs_per_step": used_by_all / max(1, acted),
+                "inference_thread_cpu_secs_per_step": used / max(1, acted),
                 "inference_waits_share": server.actor_wait.share(),
                 "games_paused_share": server.slot_wait.share(),
             }
@@ -106,6 +114,12 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
     finally:
         pool.close()
         jax.clear_caches()
+
+
+def cpu_secs() -> float:
+    """Time of a core that this process and its children have had."""
+    process = psutil.Process()
+    return sum(sum(found.cpu_times()[:2]) for found in (process, *process.children(recursive=True)))
 
 
 def _take_batches(acting: Worker, assembler: BatchAssembler, secs: float) -> int:

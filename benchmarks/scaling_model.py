@@ -2,12 +2,12 @@
 
     python -m benchmarks.scaling_model --repeats 2 --json costs.json   # measures parts, and runs to check against
     python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
-        --batch_size 32768 --llm_tokens_per_sec 20000
+        --batch_size 32768
 
 A run is as fast as its slowest part allows: the cores that play, the one thread of each process that answers them, the
 link to the accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything
 one after the other. After each update processes wait for the sum of their gradients. The LLM never limits a run: it
-limits which share of the new messages gets a label soon.
+limits which share of the new messages gets a label soon, or how many servers it takes.
 
 Costs are measured on cores. `--gpu_speedup`, how much faster an accelerator computes than one core here, is the
 caller's guess until measured (`benchmarks.update` on both).
@@ -18,7 +18,8 @@ import functools
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.acting import measure_acting
+from benchmarks.acting import cpu_secs, measure_acting
 from benchmarks.builders import PolicyStep, Update, config_of
 from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.config import Config, with_values
@@ -40,24 +41,24 @@ _CORES = flags.DEFINE_integer("cores", os.cpu_count() or 1, "Of each host.", 1)
 _GPUS = flags.DEFINE_integer("gpus", 0, "Of each host; 0: the cores compute.", 0)
 _GPU_SPEEDUP = flags.DEFINE_float("gpu_speedup", 300.0, "Of one over a core of the machine that was measured.", 1e-9)
 _LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "From a host's memory to its GPUs, all together.", 1e-9)
-_SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.02, "Of the sum of all processes' gradients, when several.", 0.0)
+_SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.05, "Of the sum of all processes' gradients, when several.", 0.0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Of the whole run.", 32)
-_TOKENS = flags.DEFINE_float("llm_tokens_per_sec", 20_000.0, "Of the LLM server.", 0.0)
-_TOKENS_PER_LABEL = flags.DEFINE_float("llm_tokens_per_label", 200.0, "Written by it for an answer with reasons.", 1.0)
-_NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-4, "Of an environment step: messages not met before.", 0.0)
+_LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Of an LLM server; the default with reasons, 8 B.", 1e-9)
+_NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "Of an environment step: messages not met before.", 0.0)
 
 NUM_STEPS = 2e9  # of a run, for what it costs
 GAMES_AND_BATCHES = ((40, 1024), (40, 4096), (128, 1024))  # of the runs to check against
+HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for the thread that answers them
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
     """Of one environment step, each measured with nothing beside it."""
 
-    acting_core_secs: float  # the game, its observations, the ring, and what answers it but the network
+    acting_core_secs: float  # of a core: the game, its observations, the ring, and what answers it but the network
     inference_core_secs: float
     update_core_secs: float
-    thread_secs: float  # of the thread that answers games: no more than this
+    thread_secs: float  # of a core, of the thread that answers games
     link_bytes: float  # to the accelerator, once to act and once to learn
 
 
@@ -101,37 +102,52 @@ def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]
     }
 
 
-def labels(env_steps_per_sec: float, new_messages: float, tokens_per_sec: float, tokens_per_label: float) -> dict:
-    """Whether an LLM keeps up: labels that come, labels that would be asked for, and the speed at which they meet."""
-    can = tokens_per_sec / tokens_per_label
+def labels(env_steps_per_sec: float, new_messages: float, labels_per_sec: float) -> dict[str, float]:
+    """What is asked of an LLM, the share that one server labels soon, up to which speed all, and how many would."""
+    wanted = env_steps_per_sec * new_messages
     return {
-        "labels_per_sec_possible": can,
-        "labels_per_sec_wanted": env_steps_per_sec * new_messages,
-        "share_labelled_soon": min(1.0, can / max(1e-12, env_steps_per_sec * new_messages)),
-        "keeps_up_until_env_steps_per_sec": can / max(1e-12, new_messages),
+        "labels_per_sec_wanted": wanted,
+        "share_labelled_soon": min(1.0, labels_per_sec / max(1e-12, wanted)),
+        "keeps_up_until_env_steps_per_sec": labels_per_sec / max(1e-12, new_messages),
+        "servers_that_keep_up": max(1, math.ceil(wanted / labels_per_sec)),
     }
 
 
-def config_with(num_games: int, batch_size: int) -> Config:
-    cores = len(os.sched_getaffinity(0))
-    values = {"num_workers": cores, "num_envs_per_worker": num_games // cores, "batch_size": batch_size}
+def config_with(num_games: int, batch_size: int, num_processes: int) -> Config:
+    values = {"num_workers": num_processes, "num_envs_per_worker": num_games // num_processes, "batch_size": batch_size}
     return with_values(Config(), {"root_env": harness.ROOT_ENV, **values})
 
 
+def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: float) -> float:
+    """Time of a core for a step of games that cost nothing, with actions that cost nothing."""
+    config = config_with(num_games, batch_size, num_processes)
+    return measure_acting(config, True, secs / 2, secs)["inference_thread_cpu_secs_per_step"]
+
+
 def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
-    """With all cores, which nothing else uses."""
-    cores, config = len(os.sched_getaffinity(0)), config_with(num_games, batch_size)
-    acting = measure_acting(config, False, secs / 2, secs)["env_steps_per_sec"]
-    empty = measure_acting(config, True, secs / 2, secs)["env_steps_per_sec"]
+    """Of each part alone, with all cores to use; what it leaves idle is not its own."""
+    cores = len(os.sched_getaffinity(0))
+    config = config_with(num_games, batch_size, cores)
+    acting_secs = measure_acting(config, False, secs / 2, secs)["cpu_secs_per_step"]
+    thread_secs = measure_thread(num_games, batch_size, cores, secs)
     step = PolicyStep(num_games // 2)  # one half is answered while the other plays
     np.asarray(step.start())
-    inferred = harness.measure_rate(lambda: np.asarray(step.start()), num_games // 2, secs)
+    inference_secs = measure_core_secs(lambda: np.asarray(step.start()), num_games // 2, secs)
     update = Update(config_of(batch_size))
     update.run(2)
-    updated = harness.measure_rate(functools.partial(update.run, 1), batch_size, secs)
+    update_secs = measure_core_secs(functools.partial(update.run, 1), batch_size, secs)
     jax.clear_caches()
     record_bytes = record_dtype(env_spec(config.env)).itemsize
-    return Costs(cores / acting, cores / inferred, cores / updated, 1 / empty, 2 * record_bytes)
+    return Costs(acting_secs, inference_secs, update_secs, thread_secs, 2 * record_bytes)
+
+
+def measure_core_secs(run: Callable[[], object], num_steps: int, secs: float) -> float:
+    """Time of a core for one of the environment steps that a call works on."""
+    start, used, count = time.perf_counter(), cpu_secs(), 0
+    while time.perf_counter() < start + secs or not count:
+        run()
+        count += 1
+    return (cpu_secs() - used) / (count * num_steps)
 
 
 def measure_training(num_games: int, batch_size: int, num_steps: int) -> float:
@@ -172,18 +188,20 @@ def main(argv: Sequence[str]) -> None:
     tune_memory()  # as a run does
     if _COSTS.value:
         with open(_COSTS.value) as file:
-            rows = json.load(file)["figures"]["rows"]
+            held = json.load(file)["figures"]
+        rows, thread_secs = held["rows"], held["thread_secs_of_a_large_host"]
     else:
         rows = check(harness.num_repeats(2))
-    costs = Costs(**list(rows.values())[-1]["costs"])  # of the most games
+        sizes = harness.sized((HOST_GAMES, HOST_BATCH, HOST_PROCESSES), (8, 64, 2))
+        thread_secs = measure_thread(*sizes, harness.sized(10.0, 0.1))
+    costs = Costs(**{**list(rows.values())[-1]["costs"], "thread_secs": thread_secs})  # else those of the most games
     machines = Machines(_HOSTS.value, _CORES.value, _GPUS.value, _GPU_SPEEDUP.value, _LINK.value * 1e9, _SUM_SECS.value)
     prediction = predict(costs, machines, _BATCH_SIZE.value)
-    llm = labels(prediction["env_steps_per_sec"], _NEW_MESSAGES.value, _TOKENS.value, _TOKENS_PER_LABEL.value)
+    llm = labels(prediction["env_steps_per_sec"], _NEW_MESSAGES.value, _LABELS.value)
     print(f"limited by: {prediction['limited_by']}")
-    harness.write_report(
-        harness.JSON.value,
-        {"rows": rows, "machines": dataclasses.asdict(machines), "prediction": prediction, "llm": llm},
-    )
+    measured = {"rows": rows, "thread_secs_of_a_large_host": thread_secs}
+    predicted = {"machines": dataclasses.asdict(machines), "prediction": prediction, "llm": llm}
+    harness.write_report(harness.JSON.value, {**measured, **predicted})
 
 
 if __name__ == "__main__":

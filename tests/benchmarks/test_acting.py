@@ -20,6 +20,7 @@ def test_steps_arrive(root_env, empty_games):
     config = with_values(Config(), {**VALUES, "root_env": root_env})
     figures = measure_acting(config, empty_games, warm_up_secs=0.0, secs=0.2)
     assert figures["env_steps_per_sec"] > 128 / 5
+    assert 0 < figures["inference_thread_cpu_secs_per_step"] < 0.1
     assert 0 <= figures["inference_waits_share"] <= 1 and 0 <= figures["games_paused_share"] <= 1
 
 

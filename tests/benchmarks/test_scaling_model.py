@@ -43,7 +43,7 @@ def test_hosts_wait_for_each_other_once_an_update():
 
 
 def test_the_llm_limits_labels_alone():
-    found = labels(100_000, 4e-4, 2_000, 200)
-    assert found["share_labelled_soon"] == pytest.approx(10 / 40)
+    found = labels(100_000, 4e-4, 10)
+    assert found["share_labelled_soon"] == pytest.approx(10 / 40) and found["servers_that_keep_up"] == 4
     assert found["keeps_up_until_env_steps_per_sec"] == pytest.approx(25_000)
-    assert labels(100, 4e-4, 2_000, 200)["share_labelled_soon"] == 1.0
+    assert labels(100, 4e-4, 10)["share_labelled_soon"] == labels(100, 4e-4, 10)["servers_that_keep_up"] == 1
