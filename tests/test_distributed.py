@@ -210,6 +210,8 @@ def test_who_else_there_is(monkeypatch):
     """Nobody, or as Slurm's step says, or as the flags say."""
     asked: list[tuple] = []
     monkeypatch.setattr(meeting, "Peers", lambda: "peers")
+    monkeypatch.setattr(meeting, "_check_own_name", lambda host: None)
+    monkeypatch.setattr(meeting.os, "_exit", sys.exit)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: asked.append((words, given)))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: asked.append(()))
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
