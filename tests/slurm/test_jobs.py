@@ -148,7 +148,8 @@ def stand_in(jobs: Jobs, behaviour: str) -> str:
     """For Python: tells its place."""
     path = jobs.folder / "python"
     place = "process $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME, GPUs $CUDA_VISIBLE_DEVICES"
-    path.write_text(f"#!/bin/bash\necho {place}\n{behaviour}\n")
+    checks = f'[ "$2" = launch.train ] || exec {shlex.quote(sys.executable)} "$@"'  # the flags: as they are
+    path.write_text(f"#!/bin/bash\n{checks}\necho {place}\n{behaviour}\n")
     path.chmod(0o755)
     return str(path)
 
@@ -176,7 +177,9 @@ def test_a_preempted_heterogeneous_job_saves_and_goes_on(cluster, jobs):
         "SERVER_COMMAND": f"{shlex.quote(sys.executable)} -m http.server $PORT",
     }
     options = ["--parsable", "--cpus-per-task=1", "--gres=none"]
-    job = jobs.run("sbatch", *options, str(ROOT / "launch/slurm/train_with_server.sbatch"), **environment)
+    job = jobs.run(
+        "sbatch", *options, str(ROOT / "launch/slurm/train_with_server.sbatch"), "--llm_reward_type=none", **environment
+    )
     jobs.wait_for_output(job, "ready")
     assert cluster.wait_for_end(jobs.run("sbatch", *URGENT, "--wrap=sleep 1"))["JobState"] == "COMPLETED"
     cluster.wait("its second start", lambda: jobs.output(job).count("ready") == 2)
