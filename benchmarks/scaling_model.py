@@ -194,7 +194,8 @@ def main(argv: Sequence[str]) -> None:
         rows = check(harness.num_repeats(2))
         sizes = harness.sized((HOST_GAMES, HOST_BATCH, HOST_PROCESSES), (8, 64, 2))
         thread_secs = measure_thread(*sizes, harness.sized(10.0, 0.1))
-    costs = Costs(**{**list(rows.values())[-1]["costs"], "thread_secs": thread_secs})  # else those of the most games
+    of_most_games = Costs(**list(rows.values())[-1]["costs"])
+    costs = dataclasses.replace(of_most_games, thread_secs=thread_secs)
     machines = Machines(_HOSTS.value, _CORES.value, _GPUS.value, _GPU_SPEEDUP.value, _LINK.value * 1e9, _SUM_SECS.value)
     prediction = predict(costs, machines, _BATCH_SIZE.value)
     llm = labels(prediction["env_steps_per_sec"], _NEW_MESSAGES.value, _LABELS.value)

@@ -39,7 +39,9 @@ split_gpus() {
 }
 
 # check_flags FLAGS...: ends here, rather than when a server has been loaded, if training would refuse them.
-check_flags() { "$PYTHON" -m launch.submit --dry_run --gpus_per_node 0 --server beside -- "$@" --llm_server_addr= > /dev/null || exit; }
+check_flags() {
+    "$PYTHON" -m launch.submit --dry_run --gpus_per_node 0 --server beside -- "$@" --llm_server_addr= > /dev/null || exit
+}
 
 # start_server HOST WORDS...: runs $SERVER_COMMAND behind WORDS, and waits as long as it lives until it answers at HOST.
 start_server() {

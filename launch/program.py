@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from launch import flags, help
 from oni_jax.config import Program, UserError
 from oni_jax.files import keep_printing
-from oni_jax.runtime import LEFT_AT_ONCE, ChildError, StopRequest
+from oni_jax.runtime import ChildError, StopRequest, ending
 
 
 def run_program(
@@ -42,15 +42,10 @@ def run_program(
             config = flags.parse(words, defaults)
             check(config)
             return run(config, stop)
-    except UserError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    except ChildError as error:  # with its traceback
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(LEFT_AT_ONCE, file=sys.stderr)
-        return 130
+    except (UserError, ChildError, KeyboardInterrupt) as error:
+        code, line = ending(error)
+        print(line, file=sys.stderr)
+        return code
     finally:
         if argv is None:  # the interpreter takes a while to end, with nothing left that could be stopped
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

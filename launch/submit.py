@@ -118,11 +118,11 @@ def _secs(time: str) -> int:
 
 def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int:
     del stop
-    text = job_script(program, training)
+    config = flags.parse(training)
+    text = job_script(program, training, config)
     if not program.job.dry_run and not shutil.which("sbatch"):
         raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
     print(text, flush=True)
-    config = flags.parse(training)
     asks = reward_type(config).prompt_kind and not config.annotation.llm_server_addr
     if asks and program.server.server == "none":
         print("warning: labels will come from a rule-based stand-in, not from an LLM: add --server", file=sys.stderr)
@@ -140,14 +140,13 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
     return 0
 
 
-def job_script(program: Submission, training: Sequence[str]) -> str:
-    """The template of launch/slurm, filled in: what sbatch gets."""
-    config = flags.parse(training)
+def job_script(program: Submission, training: Sequence[str], config: Config) -> str:
+    """The template of launch/slurm, filled in: what sbatch gets. `training` are the flags, `config` what they say."""
     template = (LAUNCH / "slurm" / TEMPLATES[program.server.server]).read_text()
     header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
     header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
     parts = zip(header.split(HETJOB), _options(program, config.run.experiment), strict=True)
-    variables = _variables(program.server, training)
+    variables = _variables(program.server, training, config.annotation.llm_model)
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
     filled = HETJOB.join(_with_options(part, options) for part, options in parts)
     return filled + "".join(lines) + body.replace('"$@"', shlex.join(training)).rstrip()
@@ -174,9 +173,8 @@ def _share(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
     return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
 
 
-def _variables(server: ServerConfig, training: Sequence[str]) -> dict[str, str]:
+def _variables(server: ServerConfig, training: Sequence[str], model: str) -> dict[str, str]:
     """Settings of launch/job.sh."""
-    model = flags.parse(training).annotation.llm_model
     values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable}
     if server.server != "none":
         values["NUM_SERVER_GPUS"] = str(server.server_gpus)

@@ -15,6 +15,8 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from oni_jax.config import UserError
+
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -24,6 +26,15 @@ LEFT_AT_ONCE = "interrupted twice: left at once"
 
 class ChildError(RuntimeError):
     """A child process failed; the text holds its traceback or exit code."""
+
+
+def ending(error: BaseException) -> tuple[int, str]:
+    """The exit code of a program that an error ends, and its last line; empty for an error that nobody foresaw."""
+    if isinstance(error, UserError):
+        return 2, f"error: {' '.join(str(error).split())}"
+    if isinstance(error, KeyboardInterrupt):
+        return 130, LEFT_AT_ONCE
+    return 1, f"error: {error}" if isinstance(error, ChildError) else ""
 
 
 def tune_memory() -> None:

@@ -15,7 +15,7 @@ import jax
 
 from oni_jax.config import DevicesConfig, UserError
 from oni_jax.distributed.peers import ALONE, Alone, PeerLost, Peers, lost, one_line
-from oni_jax.runtime import LEFT_AT_ONCE, ChildError, StopRequest, Worker
+from oni_jax.runtime import StopRequest, Worker, ending
 
 MEETING_SECS = 300  # that processes wait for each other at the start
 HEARTBEAT_SECS = 30  # of silence, after which a process counts as dead, and the others are ended
@@ -108,13 +108,9 @@ def _leave(error: BaseException) -> None:
     if isinstance(error, jax.errors.JaxRuntimeError) or (isinstance(error, ValueError) and "Gloo" in str(error)):
         traceback.print_exception(error)  # it may be this process's own
         error = lost(error)
-    code = 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
-    if isinstance(error, KeyboardInterrupt):
-        print(LEFT_AT_ONCE, file=sys.stderr)
-    elif isinstance(error, UserError):
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-    elif isinstance(error, PeerLost | ChildError):
-        print(f"error: {error}", file=sys.stderr)
+    code, line = (1, f"error: {error}") if isinstance(error, PeerLost) else ending(error)
+    if line:
+        print(line, file=sys.stderr)
     else:
         traceback.print_exception(error)
     sys.stdout.flush()
