@@ -2,17 +2,17 @@
 
     python -m benchmarks.weak_scaling --processes 2 --batch_size 1024 --json weak_scaling.json
 
-Every process has a core of its own, as far as there are enough, and a sampled batch of `--batch_size` frames. Together
-they make one update of all batches, and tell each other their captions before each, as a run does. Apart they do the
-same work, at the same time, with nobody to wait for. The machine's cores share caches and memory, so that processes
-apart are slower than one alone: that is measured too, and no fault of the collectives.
+Every process has a core of its own, as far as there are enough, and a sampled batch of `--batch_size` frames. In turn,
+repeat after repeat, they make some updates together, of all batches, and tell each other their captions before each, as
+a run does; some apart, which is the same work at the same time with nobody to wait for; and the first some alone. The
+machine's cores share caches and memory, so that processes apart are slower than one alone: no fault of the collectives.
 """
 
 import dataclasses
 import functools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,7 @@ from benchmarks.builders import Update, config_of
 from benchmarks.faults import free_port
 from benchmarks.harness import (
     JSON,
+    Timed,
     Work,
     alternate,
     num_repeats,
@@ -43,55 +44,48 @@ from oni_jax.runtime import StopRequest, tune_memory
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames of each. (default: 1024; 64 with --smoke)", 32)
-_UPDATES = flags.DEFINE_integer("updates", None, "Timed updates of each. (default: 10; 2 with --smoke)", 1)
+_UPDATES = flags.DEFINE_integer("updates", None, "Timed updates of each turn. (default: 10; 2 with --smoke)", 1)
 _HIDDEN_SIZE = flags.DEFINE_integer("hidden_size", None, "Of the policy. (default: that of a run; 32 with --smoke)", 1)
 
-NUM_SHARES = 20
 
-
-def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates: int) -> Work:
-    """A process's work: updates of a run of its own, or of the one that `devices` tell of.
-
-    Its result: seconds in which all tell each other a batch's captions, with nothing else to do.
-    """
+def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates: int, repeats: int) -> Work:
+    """A process's work. Its result: what it did in each repeat, by kind, with the CPU seconds of all its threads."""
     with joined(devices, StopRequest()) as peers:
+        assert isinstance(peers, Peers)
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
-        update = Update(config, Replicas(jax.devices()))
+        common, own = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
         exchange: Any = SimpleNamespace(episodes=deque(), failures=deque(), num_game_restarts=0)
-        shared = Shared(peers, NoAnnotator(), exchange, ()) if isinstance(peers, Peers) else None
+        shared = Shared(peers, NoAnnotator(), exchange, ())
 
-        def run(count: int) -> None:
+        def share() -> None:
+            shared.share(common.captions)
+
+        def together() -> None:
+            share()
+            common.run(1)
+
+        def apart() -> None:
+            own.run(1)
+
+        def one() -> None:
+            if peers.leads:
+                own.run(1)
+
+        def timed(work: Callable[[], None], count: int) -> Timed:
+            peers.gather({})  # all begin at once
+            start_secs, cpu_secs = time.monotonic(), time.process_time()
             for _ in range(count):
-                if shared:
-                    shared.share(update.captions)
-                update.run(1)
+                work()
+            return Timed(start_secs, time.monotonic(), time.process_time() - cpu_secs)
 
-        run(2)
+        works = {work.__name__: work for work in (together, apart, one, share)}
+        for work in works.values():
+            timed(work, 2)
         yield
-        run(num_updates)
+        measured = alternate({k: functools.partial(timed, work, num_updates) for k, work in works.items()}, repeats)
         yield
-        start = time.perf_counter()
-        for _ in range(NUM_SHARES):
-            if shared:
-                shared.share(update.captions)
-        return (time.perf_counter() - start) / NUM_SHARES
-
-
-def measure(
-    num_processes: int, together: bool, batch_size: int, hidden_size: int, num_updates: int
-) -> tuple[float, float]:
-    """Frames a second of all of them, and the seconds in which they tell each other."""
-    sizes = (batch_size, hidden_size, num_updates)
-    address = f"127.0.0.1:{free_port()}"
-    of_each = [
-        DevicesConfig(coordinator_address=address, num_processes=num_processes, process_id=i)
-        if together
-        else DevicesConfig()
-        for i in range(num_processes)
-    ]
-    timed = run_together(learn, [(devices, *sizes) for devices in of_each])
-    return total_rate(timed, num_processes * batch_size * num_updates), max(own.result for own in timed)
+        return measured
 
 
 def main(argv: Sequence[str]) -> None:
@@ -99,23 +93,32 @@ def main(argv: Sequence[str]) -> None:
     tune_memory()  # as a run does
     number, batch_size = _PROCESSES.value, _BATCH_SIZE.value or sized(1024, 64)
     hidden_size = _HIDDEN_SIZE.value or sized(config_of().network.hidden_size, 32)
-    sizes = (batch_size, hidden_size, _UPDATES.value or sized(10, 2))
-    measured = alternate(
-        {
-            "together": functools.partial(measure, number, True, *sizes),
-            "apart": functools.partial(measure, number, False, *sizes),
-            "one": functools.partial(measure, 1, False, *sizes),
-        },
-        num_repeats(3),
-    )
-    rates = {name: [rate for rate, _ in runs] for name, runs in measured.items()}
-    secs_lost = [number * batch_size * (1 / a - 1 / b) for a, b in zip(rates["together"], rates["apart"])]
+    num_updates, repeats = _UPDATES.value or sized(10, 2), num_repeats(10)
+    address = f"127.0.0.1:{free_port()}"
+    of_each = [DevicesConfig(coordinator_address=address, num_processes=number, process_id=i) for i in range(number)]
+    sizes = (batch_size, hidden_size, num_updates, repeats)
+    found = [timed.result for timed in run_together(learn, [(devices, *sizes) for devices in of_each])]
+
+    def turns(kind: str, num_processes: int) -> list[tuple[Timed, ...]]:
+        """Of each repeat: what each process did."""
+        return list(zip(*(own[kind] for own in found[:num_processes]), strict=True))
+
+    def rates(kind: str, num_processes: int) -> list[float]:
+        return [total_rate(turn, num_processes * batch_size * num_updates) for turn in turns(kind, num_processes)]
+
+    def cpu_secs(kind: str) -> dict[str, Any]:
+        return spread([sum(own.result for own in turn) / (number * num_updates) for turn in turns(kind, number)])
+
+    together, apart, one = rates("together", number), rates("apart", number), rates("one", 1)
+    secs_lost = [number * batch_size * (1 / a - 1 / b) for a, b in zip(together, apart, strict=True)]
+    share_rates = [total_rate(turn, num_updates) for turn in turns("share", number)]
     figures = {
-        "frames_per_sec": {name: spread(values) for name, values in rates.items()},
-        "together_of_apart": ratio(rates["together"], rates["apart"]),
-        "apart_of_one_times_processes": ratio(rates["apart"], [number * rate for rate in rates["one"]]),
+        "frames_per_sec": {"together": spread(together), "apart": spread(apart), "one": spread(one)},
+        "together_of_apart": ratio(together, apart),
+        "apart_of_one_times_processes": ratio(apart, [number * rate for rate in one]),
         "secs_an_update_for_being_together": spread(secs_lost),
-        "secs_to_tell_captions": spread([secs for _, secs in measured["together"]]),
+        "secs_to_tell_captions": spread([1 / rate for rate in share_rates]),
+        "cpu_secs_an_update_of_each": {kind: cpu_secs(kind) for kind in ("together", "apart", "share")},
         "processes": number,
         "batch_size_of_each": batch_size,
         "hidden_size": hidden_size,

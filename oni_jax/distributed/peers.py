@@ -1,6 +1,9 @@
 """The processes of a run, and what each tells all others."""
 
+import contextlib
 import json
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -52,6 +55,7 @@ class Peers:
     """All processes of this run. Each calls each method that says so, in the same order."""
 
     def __init__(self) -> None:
+        _start_backends()
         self.num, self.index = jax.process_count(), jax.process_index()
         self.leads = self.index == 0
         self._wishes = self._agreed = Wishes()
@@ -139,6 +143,25 @@ class Peers:
         self._wishes = Wishes()
         self._agreed = Wishes(*np.any([found.pop("wishes") for found in told], axis=0).tolist())
         return told
+
+
+def _start_backends() -> None:
+    """Starts JAX's backends, and with them the thread by which gloo hears the others.
+
+    While another thread sends, that one spins (gloo's issue 246); where it wakes up on the sender's core, it takes the
+    time that sending needs, and a few bytes take milliseconds. A thread of the batch policy waits for its turn instead.
+    A thread's policy is that of who started it. Where there are accelerators all get the usual one back.
+    """
+    if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        on_cpus = jax.default_backend() == "cpu"
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    for thread in [] if on_cpus else os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
 
 
 def lost(error: BaseException) -> PeerLost:
