@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.config import UserError
@@ -86,20 +85,6 @@ class Replicas:
         if len(self) == 1:
             return fn
         return jax.shard_map(fn, mesh=self._mesh, in_specs=(WHOLE, *in_split), out_specs=out_split, check_vma=False)
-
-    def split_with_params(
-        self, fn: Callable[..., PyTree], in_split: Sequence[PyTree], out_split: PyTree
-    ) -> Callable[..., PyTree]:
-        """`split`, for an fn of float parameters whose gradient is taken."""
-        if len(self) == 1:
-            return fn
-
-        def run(params: PyTree, *arguments: PyTree) -> PyTree:
-            # As one array: its gradient is summed over the devices at once, several times faster than leaf by leaf.
-            flat, unflatten = ravel_pytree(params)
-            return self.split(lambda flat, *shares: fn(unflatten(flat), *shares), in_split, out_split)(flat, *arguments)
-
-        return run
 
     def updater(self, update: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
         """run(tree, argument) -> tree: `update`, on every device alike, in place."""

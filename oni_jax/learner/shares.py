@@ -22,7 +22,7 @@ _BATCH = PackedBatch(SECOND, SECOND, SECOND, FIRST, FIRST, WHOLE)  # type: ignor
 
 def split_policy(apply: Callable, replicas: Replicas) -> Callable:
     """`ActorCritic.apply`, of which each device computes its share."""
-    return replicas.split_with_params(apply, (SECOND, FIRST, SECOND), (SECOND, FIRST))
+    return replicas.split(apply, (SECOND, FIRST, SECOND), (SECOND, FIRST))
 
 
 def split_reward(reward: Reward, replicas: Replicas) -> Reward:
