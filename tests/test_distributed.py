@@ -1,8 +1,10 @@
 """Runs of several processes on this machine: one run, whatever dies; each is started as a user starts it."""
 
+import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from contextlib import nullcontext
@@ -17,7 +19,7 @@ from benchmarks.faults import free_port
 from launch import train
 from oni_jax import system
 from oni_jax.config import DevicesConfig, UserError
-from oni_jax.distributed import meeting
+from oni_jax.distributed import meeting, peers
 from oni_jax.distributed.peers import Alone
 from oni_jax.distributed.sharing import Shared
 from oni_jax.experiment import read_settings
@@ -103,6 +105,8 @@ def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
     """A run that goes on, in which the last process is told to end a hundred updates later: all end, and are alike."""
     runs = start(folder, number)
     wait_for_updates(folder, runs[0], num_updates + 10)
+    threads = pathlib.Path(f"/proc/{runs[0].process.pid}/task").iterdir()
+    assert os.SCHED_BATCH in {os.sched_getscheduler(int(thread.name)) for thread in threads}  # gloo's is among them
     next(process for process in runs[-1].descendants() if process.name().startswith("actor-")).kill()
     wait_for_updates(folder, runs[0], num_updates + 100)
     runs[-1].process.send_signal(signal.SIGTERM)
@@ -193,6 +197,24 @@ def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, r
             meeting._meet(devices, False, StopRequest())
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     meeting._meet(DevicesConfig(), True, StopRequest())
+
+
+@pytest.mark.parametrize("backend, policy", [("cpu", os.SCHED_BATCH), ("gpu", os.SCHED_OTHER)])
+def test_threads_of_a_backend_of_cpus_wait_for_their_turn(monkeypatch, backend, policy):
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+
+    def default_backend() -> str:
+        thread.start()
+        return backend
+
+    monkeypatch.setattr(peers.jax, "default_backend", default_backend)
+    try:
+        peers._start_backends()
+        assert thread.native_id and os.sched_getscheduler(thread.native_id) == policy
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    finally:
+        ended.set()
 
 
 def test_what_became_of_the_games_is_told_to_all():
