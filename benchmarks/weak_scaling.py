@@ -4,8 +4,9 @@
 
 Every process has a core of its own, as far as there are enough, and a sampled batch of `--batch_size` frames. In turn,
 repeat after repeat, they make some updates together, of all batches, and tell each other their captions before each, as
-a run does; some apart, which is the same work at the same time with nobody to wait for; and the first some alone. The
-machine's cores share caches and memory, so that processes apart are slower than one alone: no fault of the collectives.
+a run does; some apart, which is the same work at the same time with nobody to wait for; some in step, apart but for the
+captions, so that all wait for the slowest before each; and the first some alone. The machine's cores share caches and
+memory, so that processes apart are slower than one alone: no fault of the collectives.
 """
 
 import dataclasses
@@ -65,6 +66,10 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
             share()
             common.run(1)
 
+        def in_step() -> None:
+            share()
+            own.run(1)
+
         def apart() -> None:
             own.run(1)
 
@@ -79,7 +84,7 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
                 work()
             return Timed(start_secs, time.monotonic(), time.process_time() - cpu_secs)
 
-        works = {work.__name__: work for work in (together, apart, one, share)}
+        works = {work.__name__: work for work in (together, in_step, apart, one, share)}
         for work in works.values():
             timed(work, 2)
         yield
@@ -109,16 +114,23 @@ def main(argv: Sequence[str]) -> None:
     def cpu_secs(kind: str) -> dict[str, Any]:
         return spread([sum(own.result for own in turn) / (number * num_updates) for turn in turns(kind, number)])
 
-    together, apart, one = rates("together", number), rates("apart", number), rates("one", 1)
+    together, in_step, apart = (rates(kind, number) for kind in ("together", "in_step", "apart"))
+    one = rates("one", 1)
     secs_lost = [number * batch_size * (1 / a - 1 / b) for a, b in zip(together, apart, strict=True)]
     share_rates = [total_rate(turn, num_updates) for turn in turns("share", number)]
     figures = {
-        "frames_per_sec": {"together": spread(together), "apart": spread(apart), "one": spread(one)},
+        "frames_per_sec": {
+            "together": spread(together),
+            "in_step": spread(in_step),
+            "apart": spread(apart),
+            "one": spread(one),
+        },
         "together_of_apart": ratio(together, apart),
+        "in_step_of_apart": ratio(in_step, apart),
         "apart_of_one_times_processes": ratio(apart, [number * rate for rate in one]),
         "secs_an_update_for_being_together": spread(secs_lost),
         "secs_to_tell_captions": spread([1 / rate for rate in share_rates]),
-        "cpu_secs_an_update_of_each": {kind: cpu_secs(kind) for kind in ("together", "apart", "share")},
+        "cpu_secs_an_update_of_each": {kind: cpu_secs(kind) for kind in ("together", "in_step", "apart", "share")},
         "processes": number,
         "batch_size_of_each": batch_size,
         "hidden_size": hidden_size,
