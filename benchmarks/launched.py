@@ -14,6 +14,16 @@ import psutil
 
 ROW_BYTES = 1 << 14  # more than a row of metrics has
 
+_started: list[subprocess.Popen] = []
+
+
+def kill_the_rest() -> None:
+    """Kills all programs that were started here and still run, as they do when a test of them fails."""
+    while _started:
+        process = _started.pop()
+        process.kill()  # nothing, if it has ended
+        process.wait()
+
 
 class Launched:
     """A program started with a marker in its environment, by which all its descendants are found."""
@@ -30,6 +40,7 @@ class Launched:
         self._output = tempfile.TemporaryFile("a+")
         command = [sys.executable, "-u", "-m", module, *words]
         self.process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, env=environment)
+        _started.append(self.process)
 
     def finish(self, timeout_secs: float = 240.0) -> str:
         """Waits for its end; its output."""

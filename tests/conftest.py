@@ -3,7 +3,10 @@
 import os
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from benchmarks.launched import kill_the_rest
 
 _compiled = tempfile.TemporaryDirectory(prefix="oni_jax_tests_")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _compiled.name)
@@ -14,3 +17,9 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 # Fuzzing: pytest --hypothesis-profile long tests/annotation/test_fuzzing.py (tests must not set max_examples).
 settings.register_profile("long", settings.get_profile("any machine"), max_examples=20_000)
 settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_runs_on():
+    yield
+    kill_the_rest()

@@ -1,0 +1,11 @@
+"""Programs that tests start."""
+
+import signal
+
+from benchmarks.launched import Launched, kill_the_rest
+
+
+def test_what_still_runs_after_a_test_is_killed():
+    run = Launched("http.server", "0")
+    kill_the_rest()
+    assert run.process.returncode == -signal.SIGKILL and run.leftovers() == []
