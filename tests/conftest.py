@@ -1,6 +1,7 @@
 """All tests compile into one folder, so that a program that several of them run is compiled once."""
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -11,6 +12,9 @@ from benchmarks.launched import kill_the_rest
 _compiled = tempfile.TemporaryDirectory(prefix="oni_jax_tests_")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _compiled.name)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+# Tests interrupt programs, which inherit it when SIGINT is ignored: so a script starts what it runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an input takes to draw says something of the machine, nothing of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
