@@ -1,12 +1,11 @@
 """The classification reward model: does a message tell of something helpful?"""
 
-from collections.abc import Callable
-
 import chex
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from oni_jax.networks.initializers import FAN_IN_UNIFORM
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.types import Array
@@ -20,12 +19,11 @@ class MessageClassifier(nn.Module):
 
     model: str = "lt_cnn"
     hidden_sizes: tuple[int, ...] = (512, 512)
-    kernel_init: Callable = nn.initializers.orthogonal()
 
     def setup(self) -> None:
-        self.message = MessageNetwork(self.model, self.kernel_init)
-        self.dense = [Dense(size, self.kernel_init) for size in self.hidden_sizes]
-        self.logits = Dense(NUM_LABELS, self.kernel_init)
+        self.message = MessageNetwork(self.model, FAN_IN_UNIFORM)
+        self.dense = [Dense(size, FAN_IN_UNIFORM) for size in self.hidden_sizes]
+        self.logits = Dense(NUM_LABELS, FAN_IN_UNIFORM)
 
     def __call__(self, messages: Array) -> Array:
         """[N, M] uint8, which may be cut short -> logits [N, 2]."""

@@ -4,6 +4,7 @@ On a CPU, XLA's convolutions run far below the speed of its matrix products. Sam
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import chex
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from oni_jax.networks.initializers import Initialization
 from oni_jax.types import Array
 
 CHUNK_SIZE = 32  # images whose intermediate arrays stay in a CPU's caches
@@ -124,13 +126,13 @@ class ConvParams(nn.Module):
 
     features: int
     kernel_size: Sequence[int]
-    kernel_init: Callable
-    bias_init: Callable = nn.initializers.zeros
+    initialization: Initialization
 
     @nn.compact
     def __call__(self, num_channels: int) -> tuple[Array, Array]:
-        kernel = self.param("kernel", self.kernel_init, (*self.kernel_size, num_channels, self.features))
-        return kernel, self.param("bias", self.bias_init, (self.features,))
+        kernel = self.param("kernel", self.initialization.kernel, (*self.kernel_size, num_channels, self.features))
+        fan_in = math.prod(self.kernel_size) * num_channels
+        return kernel, self.param("bias", self.initialization.bias(fan_in), (self.features,))
 
 
 def map_in_chunks(fn: Callable[[Array], Array], inputs: Array) -> Array:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.networks.initializers import uniform
+from oni_jax.networks.initializers import summed, uniform
 from oni_jax.networks.precision import add_bias
 from oni_jax.types import Array, PyTree
 
@@ -37,10 +37,11 @@ class Cell(NamedTuple):
 
     gates: GateFn
     num_gates: int
+    num_merged: int  # the first gates, whose biases of input and state are one
     num_states: int
 
 
-CELLS = {"gru": Cell(gru_gates, 3, 1), "lstm": Cell(lstm_gates, 4, 2)}
+CELLS = {"gru": Cell(gru_gates, 3, 2, 1), "lstm": Cell(lstm_gates, 4, 4, 2)}
 
 
 class RecurrentLayer(nn.Module):
@@ -58,9 +59,9 @@ class RecurrentLayer(nn.Module):
         cell = CELLS[self.rnn_type]
         width, init = cell.num_gates * self.hidden_size, uniform(self.hidden_size)
         kernel = self.param("input_kernel", init, (inputs.shape[-1], width))
-        # ONI: one bias where the published GRU adds up two (of its reset and update gates); the same function,
-        # but under Adam it learns at half their joint pace.
-        bias = self.param("input_bias", init, (width,))
+        # ONI: one bias where the published cells add up two; the same function, and as large in the beginning, but
+        # under Adam it learns at half their joint pace.
+        bias = self.param("input_bias", summed(init, cell.num_merged * self.hidden_size), (width,))
         hidden_kernel = self.param("hidden_kernel", init, (self.hidden_size, width))
         hidden_bias = jnp.zeros((width,))
         if self.rnn_type == "gru":

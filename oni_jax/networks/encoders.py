@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.networks.images import Window
+from oni_jax.networks.images import ConvStack, ResNet, Window
+from oni_jax.networks.initializers import Initialization
 from oni_jax.networks.precision import Dense
 from oni_jax.networks.tiles import TiledImages
 from oni_jax.types import Array
@@ -38,11 +39,11 @@ class RgbCropEncoder(nn.Module):
     or, without `window`, as it is in `obs` [N, 3, 72, 72] uint8.
     """
 
-    image_stack: nn.Module  # images [N, H, W, 3], drawn or in tiles -> [N, F]
+    image_stack: ConvStack | ResNet  # images [N, H, W, 3], drawn or in tiles -> [N, F]; a dense layer follows
     window: Window | None
     hidden_size: int
     activation: Callable[[Array], Array]
-    kernel_init: Callable
+    initialization: Initialization
     obs_subtract_mean: float
     obs_scale: float
     dtype: np.dtype
@@ -52,7 +53,7 @@ class RgbCropEncoder(nn.Module):
         return (*image, "vector_obs", "message")
 
     def _dense(self, x: Array, size: int, name: str) -> Array:
-        return self.activation(Dense(size, self.kernel_init, name=name)(x))
+        return self.activation(Dense(size, self.initialization, name=name)(x))
 
     def _images(self, observations: Mapping[str, Array]) -> Array | TiledImages:
         if self.window is not None:
@@ -63,7 +64,8 @@ class RgbCropEncoder(nn.Module):
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """-> [N, hidden_size + 128 + D + 128]."""
-        image = self._dense(self.image_stack(self._images(observations)), self.hidden_size, "image")
+        image = self.image_stack(self._images(observations))
+        image = self.activation(Dense(self.hidden_size, self.image_stack.initialization, name="image")(image))
         statistics = observations["vector_obs"].astype(self.dtype)
         vector = self._dense(self._dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
         message = (observations["message"].astype(jnp.float32) / 255).astype(self.dtype)
@@ -76,7 +78,7 @@ class MlpEncoder(nn.Module):
 
     hidden_size: int
     activation: Callable[[Array], Array]
-    kernel_init: Callable
+    initialization: Initialization
     dtype: np.dtype
 
     def required_observations(self) -> tuple[str, ...]:
@@ -87,4 +89,4 @@ class MlpEncoder(nn.Module):
         """-> [N, hidden_size]."""
         flat = [observations[name].astype(self.dtype) for name in sorted(observations)]
         x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
-        return self.activation(Dense(self.hidden_size, self.kernel_init, name="dense")(x))
+        return self.activation(Dense(self.hidden_size, self.initialization, name="dense")(x))

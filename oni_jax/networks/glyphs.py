@@ -1,6 +1,6 @@
 """The encoder of glyphs, statistics and message, with which the ranking reward models see the game."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import chex
 import jax
@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks
+from oni_jax.networks.initializers import ORTHOGONAL, Initialization
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
 from oni_jax.types import Array
@@ -38,7 +39,7 @@ class GlyphConvs(nn.Module):
 
     num_layers: int
     stride: int
-    kernel_init: Callable
+    initialization: Initialization
     dtype: np.dtype
 
     @nn.compact
@@ -47,7 +48,7 @@ class GlyphConvs(nn.Module):
         layers, channels = [], embedding.shape[1]
         for i in range(self.num_layers):
             features = CONV_FEATURES if i < self.num_layers - 1 else LAST_CONV_FEATURES
-            layers.append(ConvParams(features, (3, 3), self.kernel_init, name=f"conv_{i}")(channels))
+            layers.append(ConvParams(features, (3, 3), self.initialization, name=f"conv_{i}")(channels))
             channels = features
 
         def run(glyphs: Array) -> Array:
@@ -73,7 +74,7 @@ class TorchbeastEncoder(nn.Module):
     use_blstats: bool = False
     use_crop: bool = False
     use_glyphs: bool = False
-    kernel_init: Callable = nn.initializers.orthogonal()
+    initialization: Initialization = ORTHOGONAL
     dtype: np.dtype = np.dtype(np.float32)
 
     def required_observations(self) -> tuple[str, ...]:
@@ -87,10 +88,10 @@ class TorchbeastEncoder(nn.Module):
         return tuple(name for name, wanted in needed.items() if wanted)
 
     def _dense(self, features: int, name: str) -> Dense:
-        return Dense(features, self.kernel_init, name=name)
+        return Dense(features, self.initialization, name=name)
 
     def _convs(self, stride: int, name: str) -> GlyphConvs:
-        return GlyphConvs(self.num_layers, stride, self.kernel_init, self.dtype, name=name)
+        return GlyphConvs(self.num_layers, stride, self.initialization, self.dtype, name=name)
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
@@ -109,7 +110,7 @@ class TorchbeastEncoder(nn.Module):
             if self.use_glyphs:
                 parts.append(self._convs(2, "glyphs")(glyphs, embedding))
         if self.msg_model != "none":
-            network = MessageNetwork(self.msg_model, self.kernel_init, self.dtype, name="message")
+            network = MessageNetwork(self.msg_model, self.initialization, self.dtype, name="message")
             parts.append(network(observations["message"]))
         x = nn.relu(self._dense(self.hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
         return self._dense(self.hidden_dim, "dense_1")(x)
@@ -119,17 +120,19 @@ class RankingNetwork(nn.Module):
     """A scalar reward: an encoder, ReLU, one dense unit. In true float32, also where JAX would round."""
 
     encoder: TorchbeastEncoder
-    kernel_init: Callable = nn.initializers.orthogonal()
+    initialization: Initialization = ORTHOGONAL
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations [N, ...] -> [N]. Messages may be cut short where nothing else is read."""
         with jax.default_matmul_precision(PRECISIONS["float32"].float32_products):
             x = nn.relu(self.encoder(observations))
-            return Dense(1, self.kernel_init, name="reward")(x)[:, 0]
+            return Dense(1, self.initialization, name="reward")(x)[:, 0]
 
 
-def make_torchbeast_encoder(network: NetworkConfig, kernel_init: Callable, dtype: np.dtype) -> TorchbeastEncoder:
+def make_torchbeast_encoder(
+    network: NetworkConfig, initialization: Initialization, dtype: np.dtype
+) -> TorchbeastEncoder:
     """The encoder that the settings ask for. Raises UserError where it would see nothing."""
     if network.use_crop and not network.use_blstats:
         raise UserError("--use_crop needs --use_blstats: turn it on too.")
@@ -144,12 +147,11 @@ def make_torchbeast_encoder(network: NetworkConfig, kernel_init: Callable, dtype
         use_blstats=network.use_blstats,
         use_crop=network.use_crop,
         use_glyphs=network.use_glyphs,
-        kernel_init=kernel_init,
+        initialization=initialization,
         dtype=dtype,
     )
 
 
 def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
     """The ranking reward model that the settings ask for. Raises UserError where it would see nothing."""
-    kernel_init = nn.initializers.orthogonal()
-    return RankingNetwork(make_torchbeast_encoder(network, kernel_init, PRECISIONS["float32"].dtype), kernel_init)
+    return RankingNetwork(make_torchbeast_encoder(network, ORTHOGONAL, PRECISIONS["float32"].dtype))

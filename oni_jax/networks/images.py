@@ -10,6 +10,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from oni_jax.networks.convolution import ConvParams, conv2d, conv2d_of_blocks, map_in_chunks, use_matrix_products
+from oni_jax.networks.initializers import Initialization
 from oni_jax.networks.precision import add_bias
 from oni_jax.networks.tiles import TiledImages, conv_of_tiles, draw, tile_table
 from oni_jax.types import Array
@@ -52,7 +53,7 @@ class ConvStack(nn.Module):
 
     subtype: str  # a key of CONV_LAYERS
     activation: Callable[[Array], Array]
-    kernel_init: Callable
+    initialization: Initialization
 
     def first_layer_table(self, kernel: Array, tiles: Array) -> Array:
         """What the first layer's look-up needs; kernel [K, K, 3, F]."""
@@ -63,7 +64,7 @@ class ConvStack(nn.Module):
         """[N, H, W, 3] -> [N, F]."""
         layers, channels = [], 3
         for i, (features, size, stride) in enumerate(CONV_LAYERS[self.subtype]):
-            params = ConvParams(features, (size, size), self.kernel_init, name=f"conv_{i}")(channels)
+            params = ConvParams(features, (size, size), self.initialization, name=f"conv_{i}")(channels)
             layers.append((*params, stride))
             channels = features
         (first, first_bias, first_stride), (second, second_bias, second_stride), *others = layers
@@ -100,7 +101,7 @@ class ResNet(nn.Module):
     """The residual network of IMPALA (Espeholt et al. 2018, arXiv:1802.01561), flattened."""
 
     activation: Callable[[Array], Array]
-    kernel_init: Callable
+    initialization: Initialization
 
     @nn.compact
     def __call__(self, images: Array | TiledImages) -> Array:
@@ -108,7 +109,7 @@ class ResNet(nn.Module):
         layers, channels = {}, 3
         for stage, features in enumerate(RESNET_FEATURES):
             for i in range(1 + 2 * BLOCKS_PER_STAGE):
-                params = ConvParams(features, (3, 3), self.kernel_init, name=f"stage_{stage}_conv_{i}")
+                params = ConvParams(features, (3, 3), self.initialization, name=f"stage_{stage}_conv_{i}")
                 layers[stage, i] = params(channels)
                 channels = features
 

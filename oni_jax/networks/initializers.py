@@ -1,17 +1,46 @@
-"""Initial weights beyond flax's own."""
+"""Initial weights of layers."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 from flax import linen as nn
 
+Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> array
 
-def uniform(fan: int) -> Callable:
+
+def uniform(fan: int) -> Initializer:
     """Uniform in +-1/sqrt(fan)."""
     bound = fan**-0.5
     return lambda key, shape, dtype=float: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
-def named(name: str) -> Callable:
-    """Of dense and 2-D convolution kernels: `orthogonal` (gain 1) or `xavier_uniform`."""
-    return {"orthogonal": nn.initializers.orthogonal(), "xavier_uniform": nn.initializers.xavier_uniform()}[name]
+def summed(initializer: Initializer, count: int) -> Initializer:
+    """Of a vector: the sum of two draws in its first `count` entries, one draw in the others."""
+
+    def draw(key: jax.Array, shape: tuple[int, ...], dtype: type = float) -> jax.Array:
+        first, second = jax.random.split(key)
+        return initializer(first, shape, dtype).at[:count].add(initializer(second, (count,), dtype))
+
+    return draw
+
+
+def _zeros(fan_in: int) -> Initializer:
+    del fan_in
+    return nn.initializers.zeros
+
+
+class Initialization(NamedTuple):
+    """How a dense or convolutional layer starts."""
+
+    kernel: Initializer
+    bias: Callable[[int], Initializer] = _zeros  # of the layer's fan in
+
+
+ORTHOGONAL = Initialization(nn.initializers.orthogonal())
+XAVIER_UNIFORM = Initialization(nn.initializers.xavier_uniform())
+# Kernel and bias uniform in +-1/sqrt(fan in): PyTorch's own.
+FAN_IN_UNIFORM = Initialization(nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"), uniform)
+
+# By `--policy_initialization`.
+POLICY_INITIALIZATIONS = {"orthogonal": ORTHOGONAL, "xavier_uniform": XAVIER_UNIFORM}

@@ -9,7 +9,7 @@ import numpy as np
 from flax import linen as nn
 
 from oni_jax.networks.convolution import ConvParams, conv1d, map_in_chunks, use_matrix_products
-from oni_jax.networks.initializers import uniform
+from oni_jax.networks.initializers import FAN_IN_UNIFORM, ORTHOGONAL, Initialization
 from oni_jax.networks.precision import Dense, add_bias
 from oni_jax.types import Array
 
@@ -61,7 +61,7 @@ class MessageNetwork(nn.Module):
     """
 
     model: str  # a key of ARCHITECTURES
-    dense_kernel_init: Callable = nn.initializers.orthogonal()
+    dense_init: Initialization = ORTHOGONAL
     dtype: np.dtype = np.dtype(np.float32)
 
     @nn.compact
@@ -73,8 +73,7 @@ class MessageNetwork(nn.Module):
         embedding = self.param("embedding", _embedding_init, (NUM_CHARACTERS, features))
         layers = []
         for i, size in enumerate(architecture.kernel_sizes):
-            init = uniform(size * features)
-            layers.append(ConvParams(architecture.features, (size,), init, init, name=f"conv_{i}")(features))
+            layers.append(ConvParams(architecture.features, (size,), FAN_IN_UNIFORM, name=f"conv_{i}")(features))
             features = architecture.features
 
         table = embedding.at[PADDING].set(0.0).astype(self.dtype)
@@ -91,7 +90,7 @@ class MessageNetwork(nn.Module):
 
         x = map_in_chunks(convolve, messages[:, : architecture.length])
         for i, size in enumerate(architecture.hidden_sizes):
-            x = nn.relu(Dense(size, self.dense_kernel_init, name=f"dense_{i}")(x))
+            x = nn.relu(Dense(size, self.dense_init, name=f"dense_{i}")(x))
         return x
 
 

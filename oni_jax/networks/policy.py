@@ -1,6 +1,6 @@
 """The policy: encoder, recurrent core, heads. One entry point unrolls it; a single step is an unroll of T = 1."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import chex
@@ -10,12 +10,12 @@ import numpy as np
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig, UserError
-from oni_jax.networks import initializers
 from oni_jax.networks.convolution import use_matrix_products
 from oni_jax.networks.core import RecurrentCore
 from oni_jax.networks.encoders import ACTIVATIONS, MlpEncoder, RgbCropEncoder
 from oni_jax.networks.glyphs import TorchbeastEncoder, make_torchbeast_encoder
 from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, make_window
+from oni_jax.networks.initializers import FAN_IN_UNIFORM, POLICY_INITIALIZATIONS, Initialization
 from oni_jax.networks.precision import PRECISIONS, Dense, Precision
 from oni_jax.types import Array, EnvSpec, PyTree
 
@@ -33,7 +33,7 @@ class ActorCritic(nn.Module):
     encoder: nn.Module  # {name: [N, ...]} -> [N, D]
     core: RecurrentCore
     num_actions: int
-    kernel_init: Callable
+    initialization: Initialization
     precision: Precision
 
     def initial_state(self, batch_size: int) -> PyTree:
@@ -52,8 +52,8 @@ class ActorCritic(nn.Module):
             encoded = self.encoder(merged).reshape(*is_first.shape, -1)
             features, core_state = self.core(encoded, core_state, is_first)
             features = features.astype(jnp.float32)
-            logits = Dense(self.num_actions, self.kernel_init, name="logits")(features)
-            values = Dense(1, self.kernel_init, name="value")(features)
+            logits = Dense(self.num_actions, self.initialization, name="logits")(features)
+            values = Dense(1, self.initialization, name="value")(features)
         return PolicyOutput(logits, values[..., 0]), core_state
 
 
@@ -64,8 +64,8 @@ def make_policy(network: NetworkConfig, spec: EnvSpec, glyph_table: np.ndarray |
     `output, core_state = policy.apply(params, observations, core_state, is_first)`.
     Raises UserError when the environment lacks an observation that the encoder needs.
     """
-    kernel_init = initializers.named(network.policy_initialization)
-    encoder = _ENCODERS[network.encoder_custom](network, kernel_init, glyph_table)
+    initialization = POLICY_INITIALIZATIONS[network.policy_initialization]
+    encoder = _ENCODERS[network.encoder_custom](network, initialization, glyph_table)
     missing = [name for name in encoder.required_observations() if name not in spec.observations]
     if missing:
         raise UserError(
@@ -75,7 +75,7 @@ def make_policy(network: NetworkConfig, spec: EnvSpec, glyph_table: np.ndarray |
         )
     num_layers = network.rnn_num_layers if network.use_rnn else 0
     core = RecurrentCore(network.rnn_type, network.hidden_size, num_layers)
-    return ActorCritic(encoder, core, spec.num_actions, kernel_init, PRECISIONS[network.precision])
+    return ActorCritic(encoder, core, spec.num_actions, initialization, PRECISIONS[network.precision])
 
 
 def init_params(policy: ActorCritic, spec: EnvSpec, key: jax.Array) -> PyTree:
@@ -100,7 +100,9 @@ def with_tables(policy: ActorCritic, params: PyTree) -> PyTree:
     return {**params, "tables": {"encoder": {"image_stack": {"conv_0": table}}}}
 
 
-def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> RgbCropEncoder:
+def _rgbcrop_encoder(
+    network: NetworkConfig, initialization: Initialization, glyph_table: np.ndarray | None
+) -> RgbCropEncoder:
     activation, dtype = ACTIVATIONS[network.nonlinearity], PRECISIONS[network.precision].dtype
     is_conv = network.encoder_subtype in CONV_LAYERS
     if is_conv != (network.encoder_type == "conv"):
@@ -108,10 +110,14 @@ def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table:
             f"--encoder_subtype={network.encoder_subtype} is not of --encoder_type={network.encoder_type}: "
             f"use --encoder_type={'conv' if is_conv else 'resnet'}."
         )
+    # --policy_initialization is of all but the convolutional image encoder, as published.
+    stack = (
+        ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
+        if is_conv
+        else ResNet(activation, initialization)
+    )
     return RgbCropEncoder(
-        image_stack=(
-            ConvStack(network.encoder_subtype, activation, kernel_init) if is_conv else ResNet(activation, kernel_init)
-        ),
+        image_stack=stack,
         window=(
             None
             if glyph_table is None
@@ -119,7 +125,7 @@ def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table:
         ),
         hidden_size=network.hidden_size,
         activation=activation,
-        kernel_init=kernel_init,
+        initialization=initialization,
         obs_subtract_mean=network.obs_subtract_mean,
         obs_scale=network.obs_scale,
         dtype=dtype,
@@ -127,16 +133,16 @@ def _rgbcrop_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table:
 
 
 def _torchbeast_encoder(
-    network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None
+    network: NetworkConfig, initialization: Initialization, glyph_table: np.ndarray | None
 ) -> TorchbeastEncoder:
     del glyph_table
-    return make_torchbeast_encoder(network, kernel_init, PRECISIONS[network.precision].dtype)
+    return make_torchbeast_encoder(network, initialization, PRECISIONS[network.precision].dtype)
 
 
-def _mlp_encoder(network: NetworkConfig, kernel_init: Callable, glyph_table: np.ndarray | None) -> MlpEncoder:
+def _mlp_encoder(network: NetworkConfig, initialization: Initialization, glyph_table: np.ndarray | None) -> MlpEncoder:
     del glyph_table
     dtype = PRECISIONS[network.precision].dtype
-    return MlpEncoder(network.hidden_size, ACTIVATIONS[network.nonlinearity], kernel_init, dtype)
+    return MlpEncoder(network.hidden_size, ACTIVATIONS[network.nonlinearity], initialization, dtype)
 
 
 _ENCODERS = {

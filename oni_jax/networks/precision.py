@@ -5,12 +5,12 @@ they meet. Parameters, what sums up over a batch, the recurrent state, logits an
 gradient is a product in the type of its operands, handed on as float32.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import linen as nn
 
+from oni_jax.networks.initializers import Initialization
 from oni_jax.types import Array
 
 
@@ -38,11 +38,11 @@ class Dense(nn.Module):
     """A dense layer that computes in its input's type; the parameters `kernel` [D, F] and `bias` [F] are float32."""
 
     features: int
-    kernel_init: Callable
-    bias_init: Callable = nn.initializers.zeros
+    initialization: Initialization
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """[..., D] -> [..., F]."""
-        kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features))
-        return add_bias(x @ kernel.astype(x.dtype), self.param("bias", self.bias_init, (self.features,)))
+        kernel = self.param("kernel", self.initialization.kernel, (x.shape[-1], self.features))
+        bias = self.param("bias", self.initialization.bias(x.shape[-1]), (self.features,))
+        return add_bias(x @ kernel.astype(x.dtype), bias)

@@ -100,16 +100,6 @@ def test_initial_state_is_zero(rnn_type, num_states):
     assert not any(np.any(x) for x in jax.tree.leaves(state))
 
 
-@pytest.mark.parametrize("rnn_type", REFERENCES)
-def test_initial_weights_are_uniform(rnn_type):
-    core = RecurrentCore(rnn_type, HIDDEN, 1)
-    params: Any = core.init(jax.random.key(1), INPUTS, core.initial_state(BATCH), NEVER)
-    params = params["params"]["layer_0"]
-    for name, array in params.items():
-        assert 0 < np.abs(array).max() <= HIDDEN**-0.5, name
-    assert np.abs(params["hidden_kernel"]).max() > 0.9 * HIDDEN**-0.5
-
-
 def test_without_layers_the_input_passes():
     core = RecurrentCore("gru", HIDDEN, 0)
     outputs, state = core.apply({}, INPUTS, (), NEVER)

@@ -1,4 +1,4 @@
-"""Message and glyph networks: shapes, padding, initial weights, the crop."""
+"""Message and glyph networks: shapes, padding, the crop."""
 
 from typing import Any
 
@@ -16,18 +16,11 @@ def messages(*texts: bytes) -> jax.Array:
 
 
 @pytest.mark.parametrize(("model", "size"), [("lt_cnn", 128), ("lt_cnn_small", 32)])
-def test_sizes_and_initial_weights(model, size):
+def test_sizes(model, size):
     network = MessageNetwork(model)
     batch = messages(b"You hit the newt.", b"")
     params = jax.jit(network.init)(jax.random.key(0), batch)
     assert jax.jit(network.apply)(params, batch).shape == (2, size)
-    embedding = params["params"]["embedding"]
-    assert not np.any(embedding[0])
-    assert np.std(embedding[1:]) == pytest.approx(1.0, rel=0.05)
-    kernel = params["params"]["conv_1"]["kernel"]
-    bound = (kernel.shape[0] * kernel.shape[1]) ** -0.5
-    assert 0.98 * bound < np.abs(kernel).max() <= bound
-    assert 0 < np.abs(params["params"]["conv_1"]["bias"]).max() <= bound
 
 
 def test_padding_stays_zero_whatever_its_parameter_says():

@@ -1,4 +1,4 @@
-"""The actor-critic: sizes, initial weights, unrolling, resets, the CPU's form against the other, refusals."""
+"""The actor-critic: sizes, unrolling, resets, the CPU's form against the other, refusals."""
 
 import dataclasses
 
@@ -9,6 +9,7 @@ import pytest
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks import convolution, images
+from oni_jax.networks.initializers import ORTHOGONAL
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -40,30 +41,6 @@ def default_params():
 
 def test_default_policy_has_the_specified_number_of_parameters(default_params):
     assert sum(x.size for x in jax.tree.leaves(default_params)) == 2_797_181
-
-
-def test_initial_kernels_are_orthogonal_and_biases_zero(default_params):
-    encoder = default_params["encoder"]
-    layers = [encoder["image"], encoder["message_0"], encoder["image_stack"]["conv_1"], default_params["logits"]]
-    for layer in layers:
-        matrix = layer["kernel"].reshape(-1, layer["kernel"].shape[-1])
-        gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
-        np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-4)
-        assert not np.any(layer["bias"])
-
-
-def test_initial_core_is_uniform(default_params):
-    bound = 512**-0.5
-    for array in jax.tree.leaves(default_params["core"]):
-        assert np.abs(array).max() <= bound
-        assert np.std(array) == pytest.approx(bound / 3**0.5, rel=0.1)
-
-
-def test_xavier_uniform_is_another_choice():
-    network = dataclasses.replace(SMALL, encoder_custom="mlp_encoder", policy_initialization="xavier_uniform")
-    kernel = init_params(make_policy(network, TINY_SPEC, None), TINY_SPEC, jax.random.key(0))
-    kernel = kernel["params"]["encoder"]["dense"]["kernel"]
-    assert np.abs(kernel).max() <= (6 / sum(kernel.shape)) ** 0.5
 
 
 @pytest.mark.parametrize(
@@ -121,7 +98,7 @@ def test_look_up_changes_no_value_and_no_gradient(subtype, monkeypatch):
 
 
 def test_resnet_in_chunks_changes_no_value(monkeypatch):
-    network = images.ResNet(jax.nn.relu, jax.nn.initializers.orthogonal())
+    network = images.ResNet(jax.nn.relu, ORTHOGONAL)
     window = images.make_window(GLYPH_TABLE, 0.0, 255.0)(*np.random.default_rng(2).integers(0, 16, (2, 5, 1, 2)))
     params = jax.jit(network.init)(jax.random.key(0), window)
     outputs = []

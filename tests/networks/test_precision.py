@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from oni_jax.config import NetworkConfig
+from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.networks import convolution, images
 from oni_jax.networks.policy import init_params, make_policy, with_tables
-from tests.networks.test_policy import GLYPH_TABLE, OBSERVATIONS, SPEC
+from tests.networks.test_policy import OBSERVATIONS, SPEC
 
 NUM_STEPS, BATCH = 4, 3
 NETWORKS = {
@@ -48,6 +49,7 @@ def inputs(policy) -> tuple[dict[str, np.ndarray], Any, np.ndarray]:
         shape = (NUM_STEPS, BATCH, *spec.shape)
         uniform = rng.uniform(-1, 1, shape).astype(np.float32)
         observations[name] = uniform if spec.dtype == "float32" else rng.integers(0, 16, shape).astype(spec.dtype)
+    observations["chars"] += 32  # those of which most of a map is made
     is_first = np.zeros((NUM_STEPS, BATCH), bool)
     is_first[2, 1] = True
     return observations, policy.initial_state(BATCH), is_first
@@ -55,7 +57,7 @@ def inputs(policy) -> tuple[dict[str, np.ndarray], Any, np.ndarray]:
 
 def build(name: str, precision: str):
     """(policy, the function params -> (their gradients, (output, last state)))"""
-    policy = make_policy(dataclasses.replace(NETWORKS[name], precision=precision), SPEC, GLYPH_TABLE)
+    policy = make_policy(dataclasses.replace(NETWORKS[name], precision=precision), SPEC, glyph_table())
 
     def loss(params):
         output, state = policy.apply(params, *inputs(policy))
