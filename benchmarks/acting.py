@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 
-from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import Config
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.registry import env_spec, make_vector_env
@@ -20,7 +19,7 @@ from oni_jax.learner.batches import BatchAssembler
 from oni_jax.learner.loop import initial_key
 from oni_jax.networks.policy import PolicyOutput
 from oni_jax.runtime import Worker
-from oni_jax.system import build_pool, build_ring
+from oni_jax.system import build_exchange, build_pool
 from oni_jax.types import Array, EnvSpec, PyTree
 
 
@@ -79,9 +78,8 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
     make_env: Callable = functools.partial(make_vector_env, config.env, seed=config.run.seed)
     if empty_games:
         make_env = functools.partial(EmptyVectorEnv, spec)
-    ring = build_ring(config, spec)
-    exchange = TrajectoryExchange(ring)
-    pool = build_pool(config.actors, make_env, ring)
+    exchange = build_exchange(config, spec)
+    pool = build_pool(config.actors, make_env, exchange.ring)
     policy: Any = EmptyPolicy(spec)
     try:
         pool.start()
@@ -92,7 +90,7 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
         acting.start()
         try:
             _take_batches(acting, assembler, warm_up_secs)
-            for clock in (server.actor_wait, server.slot_wait):
+            for clock in (server.actor_wait, server.learner_wait):
                 clock.share()  # starts anew
             cpu_clock = time.pthread_getcpuclockid(cast(int, acting.ident))
             used, acted, start = time.clock_gettime(cpu_clock), server.num_acted_steps, time.perf_counter()
@@ -106,7 +104,7 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
                 "cpu_secs_per_step": used_by_all / max(1, acted),
                 "inference_thread_cpu_secs_per_step": used / max(1, acted),
                 "inference_waits_share": server.actor_wait.share(),
-                "games_paused_share": server.slot_wait.share(),
+                "games_paused_share": server.learner_wait.share(),
             }
         finally:
             server.stop()
@@ -127,5 +125,7 @@ def _take_batches(acting: Worker, assembler: BatchAssembler, secs: float) -> int
     deadline, count = time.perf_counter() + secs, 0
     while time.perf_counter() < deadline or not count:
         acting.check()
-        count += assembler.next(0, 0.2) is not None
+        if assembler.next(0, 0.2) is not None:
+            assembler.begin_update()
+            count += 1
     return count

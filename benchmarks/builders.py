@@ -58,7 +58,7 @@ class Update:
         reward = make_reward(config, spec, functools.partial(goal_text, config.annotation), replicas)
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
-        self.packed = pack_shares(batch, reward, 0, replicas)
+        self.packed = pack_shares(batch, reward, replicas)
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
         self.state = replicas.place(TrainState(params, optimizer.init(params), reward.init(key), key))
@@ -71,12 +71,12 @@ class Update:
         """Returns the last update's loss when all are done."""
         metrics: Mapping[str, Any] = {}
         for _ in range(num_updates):
-            self.state, metrics = self._update(self.state, self.packed)
+            self.state, metrics = self._update(self.state, self.packed, np.int32(0))
         return float(jax.block_until_ready((self.state, metrics))[1]["loss"])
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
         """The batch unpacked, and what the loss makes of it."""
-        trajectory = jax.jit(self.unpack)(self.packed)
+        trajectory = jax.jit(self.unpack)(self.packed, np.int32(0))
         learner, reward = self.config.learner, self.config.reward
         scored = self.reward.score(self.state.reward_state, trajectory, self.packed.features)
         intrinsic = shaping.count_discount(scored.rewards, trajectory.caption_counts, reward.beta_count_exponent)

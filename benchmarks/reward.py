@@ -31,7 +31,7 @@ class Scoring:
         self._reward, self._captions = update.reward, update.captions
         items = self._reward.requests(self._captions)
         self._reward.ingest([Annotation(item, i % 2, float(i % 2)) for i, item in enumerate(items)])
-        self._trajectory = jax.jit(update.unpack)(update.packed)
+        self._trajectory, _ = update.loss_inputs()
         self._state, self._score = update.state.reward_state, jax.jit(self._reward.score)
 
     def run(self) -> None:

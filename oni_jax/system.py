@@ -109,8 +109,8 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     annotator = stack.enter_context(_annotation(config, folder, kind.prompt_kind)) if asks else NoAnnotator()
     # Of the batch, each process plays its part.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
-    ring = build_ring(dataclasses.replace(config, learner=learner_config), spec)
-    exchange = TrajectoryExchange(ring)
+    exchange = build_exchange(dataclasses.replace(config, learner=learner_config), spec)
+    ring = exchange.ring
     if isinstance(peers, Peers):
         annotator = Shared(peers, annotator, exchange, reward.other_observations)
     optimizer = make_optimizer(learner_config)
@@ -214,14 +214,15 @@ def restore_progress(saved: Saved, labels_of: str, path: str) -> Progress:
     return dataclasses.replace(progress, labels_of=labels_of)
 
 
-def build_ring(config: Config, spec: EnvSpec) -> TrajectoryRing:
-    """A ring in which every unit fills a slot while num_batches_to_accumulate batches wait."""
+def build_exchange(config: Config, spec: EnvSpec) -> TrajectoryExchange:
+    """An exchange in which every unit has a slot to fill while fewer than num_batches_to_accumulate batches wait."""
     actors, learner = config.actors, config.learner
     num_units = num_workers(actors) * actors.worker_num_splits
     num_envs = actors.num_envs_per_worker // actors.worker_num_splits
-    slots_per_batch = math.ceil(learner.batch_size / learner.rollout / num_envs)
-    num_slots = num_units + learner.num_batches_to_accumulate * slots_per_batch + 1
-    return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
+    max_waiting = learner.num_batches_to_accumulate * learner.batch_size // learner.rollout
+    num_slots = num_units + math.ceil(max_waiting / num_envs) + 1  # one of which the learner is reading
+    ring = TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
+    return TrajectoryExchange(ring, max_waiting)
 
 
 def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> ActorPool:

@@ -214,7 +214,7 @@ class Training:
             "policy_lag_max": metrics["loss/policy_lag_max"],
             "learner_waits_share": self._learner.trajectory_wait.share(),
             "inference_waits_share": self._server.actor_wait.share(),
-            "games_paused_share": self._server.slot_wait.share(),
+            "games_paused_share": self._server.learner_wait.share(),
             "actors_wait_share": self._actors_wait_share(),
             "compilations": self.compilations.count,
             "captions_seen": len(self._exchange.captions),

@@ -48,7 +48,7 @@ def break_trajectories(monkeypatch, broken) -> None:
 
     def make(*args):
         unpack = make_unpack_fn(*args)
-        return lambda batch: broken(unpack(batch))
+        return lambda batch, version: broken(unpack(batch, version))
 
     monkeypatch.setattr(system, "make_unpack_fn", make)
 

@@ -29,9 +29,14 @@ class TrajectoryExchange:
     """The ring's slots and what the policy adds to them. One thread acts, one learns.
 
     A slot is free, or being filled by a unit, or full; the learner releases it once it has copied what it needs.
+
+    Args:
+        ring: of the slots.
+        max_waiting: complete trajectories that may wait for an update, in slots or copied out of them, before acting
+            has to pause.
     """
 
-    def __init__(self, ring: TrajectoryRing):
+    def __init__(self, ring: TrajectoryRing, max_waiting: int):
         shape = ring.shape
         self.ring = ring
         self.policy_records = np.zeros(  # [S, T, N]
@@ -47,6 +52,9 @@ class TrajectoryExchange:
         self.act: Callable[[], None] | None = None  # in lockstep: goes on acting, on the learner's thread
         self._free = deque(range(shape.num_slots))
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._max_waiting = max_waiting
+        self._num_completed = 0  # trajectories; counted by the thread that acts
+        self._num_consumed = 0  # by the one that learns
 
     @property
     def num_game_restarts(self) -> int:
@@ -63,12 +71,23 @@ class TrajectoryExchange:
         """Slots that wait for the learner."""
         return self._full.qsize()
 
+    @property
+    def must_pause(self) -> bool:
+        """Whether as many trajectories wait for an update as may."""
+        return self._num_completed - self._num_consumed >= self._max_waiting
+
     def take_free(self) -> int | None:
         """A slot to fill, or None when learning has to catch up first."""
         return self._free.popleft() if self._free else None
 
     def put_full(self, slot: int) -> None:
+        self._num_completed += self.ring.shape.num_envs_per_unit
         self._full.put(slot)
+
+    def consume(self, num_trajectories: int) -> None:
+        """So many trajectories wait no longer: an update on them has begun, or they were dropped."""
+        self._num_consumed += num_trajectories
+        self.on_release()
 
     def get_full(self, timeout_secs: float) -> int | None:
         """The oldest full slot, or None after the time-out. In lockstep acts until there is one."""
@@ -91,7 +110,8 @@ class TrajectoryExchange:
         held = sorted(set(range(self.ring.shape.num_slots)).difference(self._free))
         slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32), "device": self.device_of_slot}
         rows = {"records": self.ring.records[held], "policy_records": self.policy_records[held]}
-        return {**slots, **rows, **self.captions.save()}
+        waiting = {"waiting": np.array(self._num_completed - self._num_consumed)}
+        return {**slots, **rows, **waiting, **self.captions.save()}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, before anything was taken or put."""
@@ -101,4 +121,5 @@ class TrajectoryExchange:
         self._free = deque(slot for slot in self._free if slot not in held)
         for slot in saved["full"].tolist():
             self._full.put(slot)
+        self._num_completed, self._num_consumed = int(saved["waiting"]), 0
         self.captions.restore(saved)

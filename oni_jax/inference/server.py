@@ -1,8 +1,8 @@
 """The inference server: a thread that turns observations into actions and fills trajectories.
 
 It takes whatever units have finished their step, answers them in one batch, and sends them on. A unit whose
-trajectory is complete continues in a free slot; without one it pauses, which bounds how far acting runs ahead
-of learning.
+trajectory is complete continues in a free slot. While enough trajectories wait for the learner no unit is answered:
+that bounds the policy lag, and what is then acted is acted by newer parameters.
 """
 
 import threading
@@ -56,7 +56,7 @@ class InferenceServer:
         self._states = [jax.device_put(states, device) for device in self._devices]  # each with the rows of all units
         exchange.initial_core_states = [own.initial for own in self._states]
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the games
-        self.slot_wait = WaitClock()  # every unit paused: waiting for the learner
+        self.learner_wait = WaitClock()  # every unit paused: waiting for the learner
         self._position = [(-1, 0)] * shape.num_units  # (slot, row that lies there or is being written)
         self._last_rows = np.zeros_like(ring.finals)  # [U, N]; of paused units
         self._runnable: list[deque[int]] = [deque() for _ in self._devices]
@@ -92,10 +92,10 @@ class InferenceServer:
         """Answers the units that can go on, waits a while, and takes in what came of the games' steps."""
         while self._paused and (slot := self._exchange.take_free()) is not None:
             self._resume(self._paused.popleft(), slot)
-        while any(self._runnable):
+        while any(self._runnable) and not self._exchange.must_pause:
             self._act()
-        everyone_paused = len(self._paused) == self._ring.shape.num_units
-        with (self.slot_wait if everyone_paused else self.actor_wait).waiting():
+        everyone_paused = self.num_paused == self._ring.shape.num_units
+        with (self.learner_wait if everyone_paused else self.actor_wait).waiting():
             answers = self._pool.wait(WAIT_SECS)
         for unit in answers.done:
             self._receive(unit)
@@ -105,8 +105,8 @@ class InferenceServer:
 
     @property
     def num_paused(self) -> int:
-        """Units that wait for a free slot."""
-        return len(self._paused)
+        """Units that wait for the learner."""
+        return len(self._paused) + sum(map(len, self._runnable))
 
     def stop(self) -> None:
         self._stopping.set()

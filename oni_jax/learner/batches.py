@@ -20,7 +20,6 @@ class PackedBatch(NamedTuple):
     captions: Array  # [T, B] int32
     features: Mapping[str, Array]  # the reward's look-ups
     initial_core_state: PyTree  # leaves [B, ...]
-    version: Array  # [] int32; number of updates so far
 
 
 class HostBatch(NamedTuple):
@@ -69,6 +68,10 @@ class BatchAssembler:
         self._start_batch()
         return batch
 
+    def begin_update(self) -> None:
+        """An update on the batch that `next` gave begins: it waits no longer, and acting may go on."""
+        self._exchange.consume(self._num_trajectories)
+
     def save(self) -> dict[str, np.ndarray]:
         """Between batches: how much is read of the slot that is open."""
         return {"place": np.array([self._slot, self._column])}
@@ -85,6 +88,7 @@ class BatchAssembler:
         if version - newest_sample >= self._max_policy_lag:
             self.num_dropped += self._num_envs
             self._exchange.release(slot)
+            self._exchange.consume(self._num_envs)
         else:
             self._slot, self._column = slot, 0
         return True
@@ -131,7 +135,7 @@ def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct[order], rank[index].reshape(ids.shape).astype(np.int32)
 
 
-def pack(batch: HostBatch, features: Mapping[str, np.ndarray], version: int) -> PackedBatch:
+def pack(batch: HostBatch, features: Mapping[str, np.ndarray]) -> PackedBatch:
     """A batch in the form in which it crosses to the devices."""
     return PackedBatch(
         as_bytes(batch.records),
@@ -139,17 +143,16 @@ def pack(batch: HostBatch, features: Mapping[str, np.ndarray], version: int) -> 
         batch.captions.index,
         dict(features),
         batch.initial_core_state,
-        np.int32(version),
     )
 
 
 def make_unpack_fn(
     spec: EnvSpec, record: np.dtype, policy_record: np.dtype, intrinsic_at: str
-) -> Callable[[PackedBatch], Trajectory]:
-    """unpack(PackedBatch) -> Trajectory; pure, to be jitted with the update."""
+) -> Callable[[PackedBatch, Array], Trajectory]:
+    """unpack(PackedBatch, version) -> Trajectory; pure, to be jitted with the update of version [] int32."""
     step_names = ["is_first", "reward", "terminated", "truncated", "caption_count", "outcome_caption_count"]
 
-    def unpack(batch: PackedBatch) -> Trajectory:
+    def unpack(batch: PackedBatch, version: Array) -> Trajectory:
         fields = unpack_records(batch.records, record, [*spec.observations, *step_names])
         acted = unpack_records(batch.policy_records, policy_record, policy_record.names or ())
         own, caused = fields["caption_count"][:-1], fields["outcome_caption_count"][1:]
@@ -165,7 +168,7 @@ def make_unpack_fn(
             truncation_values=acted["truncation_value"],
             behaviour_logits=acted["logits"],
             values=acted["value"],
-            policy_lags=batch.version - acted["version"],
+            policy_lags=version - acted["version"],
             initial_core_state=batch.initial_core_state,
         )
 

@@ -107,7 +107,8 @@ class Learner:
         # Both start from the same reward: on a CPU they run side by side, each in what the other leaves of the cores.
         trained = self._reward.train_step(self.state.reward_state) if self._reward.steps_due() else None
         # Kept at once: the old state is gone, and what follows may raise.
-        self.state, metrics = self._update(self.state, self._next)
+        self._assembler.begin_update()
+        self.state, metrics = self._update(self.state, self._next, np.int32(self.version))
         if trained is not None:
             self.state = self.state._replace(reward_state=self._reward.merge(self.state.reward_state, trained))
         self._next = self._take_batch(0.0) if self._prefetch else None  # while the device computes
@@ -140,7 +141,7 @@ class Learner:
         self.message_counts.add(captions)
         self._reward.ingest(self._annotator.poll())
         self._annotator.submit(self._reward.requests(captions))
-        return pack_shares(batch, self._reward, self.version, self._replicas)
+        return pack_shares(batch, self._reward, self._replicas)
 
 
 def initial_key(seed: int) -> Array:

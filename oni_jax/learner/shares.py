@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from oni_jax.learner.batches import HostBatch, PackedBatch, number_in_order, pack
-from oni_jax.parallel import FIRST, SECOND, WHOLE, Replicas
+from oni_jax.parallel import FIRST, SECOND, Replicas
 from oni_jax.rewards.base import Reward
 from oni_jax.types import Array, CaptionBatch, PyTree, Trajectory
 
 _TRAJECTORY = Trajectory(**{**dict.fromkeys(Trajectory._fields, SECOND), "initial_core_state": FIRST})  # type: ignore
-_BATCH = PackedBatch(SECOND, SECOND, SECOND, FIRST, FIRST, WHOLE)  # type: ignore
+_BATCH = PackedBatch(SECOND, SECOND, SECOND, FIRST, FIRST)  # type: ignore
 
 
 def split_policy(apply: Callable, replicas: Replicas) -> Callable:
@@ -41,16 +41,14 @@ def split_reward(reward: Reward, replicas: Replicas) -> Reward:
     return split
 
 
-def pack_shares(batch: HostBatch, reward: Reward, version: int, replicas: Replicas) -> PackedBatch:
+def pack_shares(batch: HostBatch, reward: Reward, replicas: Replicas) -> PackedBatch:
     """Looks up what the reward needs of this process's part of a batch, and puts that on the devices."""
     if len(replicas) == 1:
-        return replicas.place(pack(batch, reward.prepare(batch.captions), version))
+        return replicas.place(pack(batch, reward.prepare(batch.captions)))
     shares = split_captions(batch.captions, replicas.num_local)
     features = jax.tree.map(lambda *x: np.stack(x), *[dict(reward.prepare(share)) for share in shares])
     index = np.concatenate([share.index for share in shares], axis=1)
-    return replicas.place(
-        pack(batch._replace(captions=batch.captions._replace(index=index)), features, version), _BATCH
-    )
+    return replicas.place(pack(batch._replace(captions=batch.captions._replace(index=index)), features), _BATCH)
 
 
 def split_captions(captions: CaptionBatch, num_shares: int) -> list[CaptionBatch]:

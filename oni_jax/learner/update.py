@@ -25,7 +25,7 @@ class TrainState(NamedTuple):
 
 
 Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that stay on the device
-Update = Callable[[TrainState, PackedBatch], tuple[TrainState, Metrics]]
+Update = Callable[[TrainState, PackedBatch, Array], tuple[TrainState, Metrics]]
 
 # Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.
 SOURCES = (
@@ -49,15 +49,15 @@ def make_update_fn(
     loss_fn: LossFn,
     reward: Reward,
     optimizer: optax.GradientTransformation,
-    unpack: Callable[[PackedBatch], Trajectory],
+    unpack: Callable[[PackedBatch, Array], Trajectory],
 ) -> Update:
-    """update(state, batch) -> (state, metrics); pure, to be jitted.
+    """update(state, batch, version) -> (state, metrics); pure, to be jitted. version [] int32: of the parameters.
 
     A bad update, whose loss or gradients are not finite, leaves the state as it is; the metrics tell.
     """
 
-    def update(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
-        trajectory = unpack(batch)
+    def update(state: TrainState, batch: PackedBatch, version: Array) -> tuple[TrainState, Metrics]:
+        trajectory = unpack(batch, version)
         scored = reward.score(state.reward_state, trajectory, batch.features)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
         loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)
@@ -105,18 +105,18 @@ def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Up
 
     @functools.partial(jax.jit, donate_argnums=0, out_shardings=(whole, whole, whole, None))
     def donating(
-        rest: TrainState, params: PyTree, reward_state: PyTree, batch: PackedBatch
+        rest: TrainState, params: PyTree, reward_state: PyTree, batch: PackedBatch, version: Array
     ) -> tuple[TrainState, PyTree, Changes, Metrics]:
-        state, metrics = update(rest._replace(params=params, reward_state=reward_state), batch)
+        state, metrics = update(rest._replace(params=params, reward_state=reward_state), batch, version)
         leaves = zip(jax.tree.leaves(state.reward_state), jax.tree.leaves(reward_state))
         changes = {i: new for i, (new, old) in enumerate(leaves) if new is not old}  # what passes through is not copied
         # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
         # shapes are those of Adam's moments.
         return state._replace(params=(), reward_state=()), state.params, changes, metrics
 
-    def step(state: TrainState, batch: PackedBatch) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: PackedBatch, version: Array) -> tuple[TrainState, Metrics]:
         rest = state._replace(params=(), reward_state=())
-        rest, params, changes, metrics = donating(rest, state.params, state.reward_state, batch)
+        rest, params, changes, metrics = donating(rest, state.params, state.reward_state, batch, version)
         leaves, structure = jax.tree.flatten(state.reward_state)
         leaves = [changes.get(i, leaf) for i, leaf in enumerate(leaves)]
         return rest._replace(params=params, reward_state=jax.tree.unflatten(structure, leaves)), metrics

@@ -22,6 +22,7 @@ from oni_jax.runtime import Worker
 from oni_jax.types import PyTree, Trajectory
 
 NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
+MANY = 1000  # more trajectories than a test has
 
 
 class Played:
@@ -34,7 +35,7 @@ class Played:
         self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec, None)
         self.params = init_params(self.policy, spec, jax.random.key(0))
         ring = TrajectoryRing(spec, RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 2 + 1, ROLLOUT))
-        self.exchange = exchange = TrajectoryExchange(ring)
+        self.exchange = exchange = TrajectoryExchange(ring, MANY)
         pool = make_pool(functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
         parameters = ParameterStore(3, self.params, devices)
@@ -52,7 +53,7 @@ class Played:
         acting.join()
         acting.check()
         unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
-        self.trajectories = [jax.device_get(unpack(pack(batch, {}, 7))) for batch in self.host]
+        self.trajectories = [jax.device_get(unpack(pack(batch, {}), np.int32(7))) for batch in self.host]
 
 
 class LossyPool(SerialPool):
@@ -162,10 +163,54 @@ def test_next_obs_takes_the_caption_that_the_action_caused():
     assert any(trajectory.terminations.any() for trajectory in played.trajectories)
 
 
+class Paced:
+    """A server whose games run ahead of learning by two groups' trajectories, without threads."""
+
+    def __init__(self):
+        env = EnvConfig(root_env="Catch-v0")
+        self.ring = ring = TrajectoryRing(env_spec(env), RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 3, ROLLOUT))
+        self.exchange = exchange = TrajectoryExchange(ring, max_waiting=2 * NUM_ENVS)
+        policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec, None)
+        self.params = init_params(policy, ring.spec, jax.random.key(0))
+        pool = SerialPool(functools.partial(make_vector_env, env, seed=5), ring)
+        pool.start()
+        self.parameters = ParameterStore(3, self.params)
+        self.server = InferenceServer(policy, exchange, pool, self.parameters, jax.random.key(1))
+        self.assembler = BatchAssembler(exchange, NUM_ENVS * ROLLOUT, 1000, "obs")
+
+    def advance(self, times: int) -> int:
+        """Steps acted."""
+        before = self.server.num_acted_steps
+        for _ in range(times):
+            self.server.advance()
+        return self.server.num_acted_steps - before
+
+
+def test_games_pause_while_enough_trajectories_wait_and_go_on_with_new_parameters():
+    paced = Paced()
+    assert paced.advance(2 * ROLLOUT) == NUM_UNITS * NUM_ENVS * ROLLOUT  # all end at once
+    assert paced.exchange.must_pause and paced.server.num_paused == NUM_UNITS
+    assert paced.exchange.num_full == NUM_UNITS and paced.advance(3) == 0
+    for _ in range(2):  # the batch taken beforehand still waits
+        assert paced.assembler.next(3, 0.1) is not None
+        assert paced.exchange.must_pause and paced.advance(3) == 0
+        paced.assembler.begin_update()
+    assert not paced.exchange.must_pause
+    paced.parameters.publish(4, paced.params)
+    assert paced.advance(3) == 3 * NUM_UNITS * NUM_ENVS
+    paced.exchange.consume(-NUM_ENVS)  # as if one more trajectory of another group had ended
+    assert paced.advance(3) == 0
+    paced.exchange.consume(NUM_ENVS)
+    paced.parameters.publish(5, paced.params)
+    assert paced.advance(ROLLOUT) == 2 * NUM_UNITS * NUM_ENVS
+    batch = [paced.assembler.next(5, 0.1) for _ in range(2)][1]
+    assert batch is not None and batch.policy_records["version"][:, 0].tolist() == [4, 4, 4, 5, 5]
+
+
 def test_a_trajectory_too_old_is_dropped():
     spec_env = EnvConfig(root_env="Catch-v0")
     ring = TrajectoryRing(env_spec(spec_env), RingShape(1, 2, 3, ROLLOUT))
-    exchange = TrajectoryExchange(ring)
+    exchange = TrajectoryExchange(ring, MANY)
     exchange.initial_core_states = [np.zeros((6, 1))]
     exchange.captions._captions[0] = b""
     assembler = BatchAssembler(exchange, 2 * ROLLOUT, 10, "obs")
@@ -175,5 +220,5 @@ def test_a_trajectory_too_old_is_dropped():
         exchange.put_full(slot)
     batch = assembler.next(version=15, timeout_secs=0.1)
     assert batch is not None and (batch.policy_records["version"] == 6).all()
-    assert assembler.num_dropped == 2
+    assert assembler.num_dropped == 2 and exchange._num_consumed == 2
     assert [exchange.take_free() for _ in range(4)] == [2, 0, 1, None]

@@ -1,7 +1,8 @@
 """The reward's gradient steps: one an update, and more where an accelerator would idle."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +31,15 @@ class Scripted(Learner):
     """Gets batches as the script says: True where one is complete."""
 
     def __init__(self, reward: Reward, script: Sequence[bool], device_idles: bool):
-        def update(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
-            return state, {"bad_update": batch[0] < 0}
+        def update(state: TrainState, batch: Any, version: Any) -> tuple[TrainState, dict]:
+            return state, {"bad_update": batch[0] < 0, "version": version}
 
         state = TrainState(jnp.zeros(1), (), jnp.int32(0), jnp.zeros(2))
         self.published: list[int] = []
         publish = lambda version, params: self.published.append(version)  # noqa: E731
-        super().__init__(update, reward, cast(Any, None), publish, NoAnnotator(), state)
+        self.begun: list[int] = []  # version at which each update began
+        assembler: Any = SimpleNamespace(begin_update=lambda: self.begun.append(self.version))
+        super().__init__(update, reward, assembler, publish, NoAnnotator(), state)
         self._device_idles, self._script = device_idles, list(script)
         self.waits: list[float] = []
 
@@ -49,7 +52,7 @@ class Scripted(Learner):
 def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, num_made):
     script = [False, False, False, True, False] if device_idles else [True, False]
     learner = Scripted(Counting(10), script, device_idles)
-    assert learner.step() == {"loss/bad_update": 0}
+    assert learner.step() == {"loss/bad_update": 0, "loss/version": 0}
     assert learner.state.reward_state == num_made
     assert learner.version == 1
 
@@ -57,7 +60,7 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
 def test_distributions_stay_on_the_device_and_are_no_metrics():
     learner = Scripted(Counting(0), [True, False], False)
     rewards = jnp.ones((2, 3))
-    learner._update = lambda state, batch: (state, {"bad_update": False, "rewards": rewards})  # type: ignore
+    learner._update = lambda state, batch, version: (state, {"bad_update": False, "rewards": rewards})  # type: ignore
     assert learner.step() == {"loss/bad_update": 0}
     assert list(learner.distributions) == ["rewards"] and isinstance(learner.distributions["rewards"], jax.Array)
 
@@ -76,7 +79,7 @@ def test_update_and_gradient_step_start_from_the_same_reward_and_are_joined():
     learner = Scripted(Averaging(10), [True, False], False)
     learner.state = learner.state._replace(reward_state={"scored": 1, "learnt": 5})
 
-    def update(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
+    def update(state: TrainState, batch: Any, version: Any) -> tuple[TrainState, dict]:
         reward = state.reward_state
         return state._replace(reward_state={**reward, "scored": reward["scored"] + 1}), {"bad_update": False}
 
@@ -99,3 +102,10 @@ def test_a_bad_update_is_no_version_and_is_not_published():
     told = [learner.step() for _ in range(4)]
     assert [metrics and metrics["loss/bad_update"] for metrics in told] == [0, 1, 1, 0]
     assert learner.published == [1, 2] and learner.version == 2
+
+
+def test_a_batch_taken_beforehand_waits_until_its_update_and_is_as_old_as_it_is_then():
+    learner = Scripted(Reward(), [True] * 4, False)
+    metrics = [learner.step() for _ in range(3)]
+    assert [own and own["loss/version"] for own in metrics] == [0, 1, 2]
+    assert learner.begun == [0, 1, 2] and len(learner.waits) == 4

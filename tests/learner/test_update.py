@@ -1,6 +1,7 @@
 """An update is a pure function; its optimiser is the one configured; it makes the loss smaller."""
 
 import functools
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -15,9 +16,10 @@ from oni_jax.learner.loss import make_loss_fn
 from oni_jax.learner.update import SOURCES, TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.base import Reward
-from oni_jax.types import ArraySpec, EnvSpec, RewardOutput, Trajectory
+from oni_jax.types import Array, ArraySpec, EnvSpec, RewardOutput, Trajectory
 
 NUM_STEPS, BATCH = 5, 4
+VERSION = np.int32(0)
 SPEC = EnvSpec({"x": ArraySpec((3,), "float32")}, 4, None, ())
 # Without discount or a bound on values: targets that stay where they are, on a fixed batch.
 LEARNER = LearnerConfig(learning_rate=1e-2, gamma=0.0, ppo_clip_value=100.0)
@@ -31,7 +33,7 @@ class CountingReward(Reward):
         return RewardOutput(features["rewards"] * jnp.ones_like(trajectory.rewards), state + 1)
 
 
-def unpack(batch: PackedBatch) -> Trajectory:
+def unpack(batch: PackedBatch, version: Array) -> Trajectory:
     """Steps that lie in the batch as random numbers."""
     x = batch.records
     steps = x[:-1]
@@ -47,7 +49,7 @@ def unpack(batch: PackedBatch) -> Trajectory:
         truncation_values=jnp.zeros_like(steps[..., 0]),
         behaviour_logits=0.1 * steps[..., 9:13],
         values=steps[..., 13],
-        policy_lags=jnp.zeros(steps.shape[:2], jnp.int32),
+        policy_lags=jnp.full(steps.shape[:2], version),
         initial_core_state=batch.initial_core_state,
     )
 
@@ -65,7 +67,6 @@ def build():
         captions=np.zeros((NUM_STEPS, BATCH), np.int32),
         features={"rewards": np.float32(1)},
         initial_core_state=POLICY.initial_state(BATCH),
-        version=np.int32(0),
     )
     return jax.jit(make_update_fn(loss_fn, CountingReward(), optimizer, unpack)), state, batch
 
@@ -81,7 +82,7 @@ def assert_equal(one: Any, other: Any) -> None:
 def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
     update, state, batch = build()
     before = copied((state, batch))
-    first, second = copied(update(state, batch)), copied(update(state, batch))
+    first, second = copied(update(state, batch, VERSION)), copied(update(state, batch, VERSION))
     assert_equal(first, second)
     assert_equal(copied((state, batch)), before)
     changed = jax.tree.map(lambda a, b: bool(np.any(a != b)), first[0].params, before[0].params)
@@ -92,11 +93,11 @@ def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
 def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     update, state, batch = build()
     state = jax.tree.map(jnp.array, state)
-    expected = copied(update(state, batch))
+    expected = copied(update(state, batch, VERSION))
     compiled = jit_update(update)
     rest = jax.tree.leaves(state._replace(params=(), reward_state=()))
     memory = [x.unsafe_buffer_pointer() for x in rest]
-    new_state, metrics = compiled(state, batch)
+    new_state, metrics = compiled(state, batch, VERSION)
     # Each part in its own place: moments that change places with others are copied first.
     new_rest = jax.tree.leaves(new_state._replace(params=(), reward_state=()))
     assert [x.unsafe_buffer_pointer() for x in new_rest] == memory
@@ -118,13 +119,14 @@ def test_what_an_update_does_not_change_is_not_copied():
         unpack,
     )
     model = jnp.arange(1000.0)
-    new_state, _ = jit_update(update)(jax.tree.map(jnp.array, state)._replace(reward_state=model), batch)
+    new_state, _ = jit_update(update)(jax.tree.map(jnp.array, state)._replace(reward_state=model), batch, VERSION)
     assert new_state.reward_state.unsafe_buffer_pointer() == model.unsafe_buffer_pointer()
 
 
 def test_the_state_can_be_saved_after_a_step_that_failed():
     update, state, batch = build()
-    learner = Learner(update, CountingReward(), cast(Any, None), cast(Any, None), NoAnnotator(), state)
+    assembler: Any = SimpleNamespace(begin_update=lambda: None)
+    learner = Learner(update, CountingReward(), assembler, cast(Any, None), NoAnnotator(), state)
     learner.state = jax.tree.map(jnp.array, state)
 
     def fail(timeout_secs: float) -> None:
@@ -168,13 +170,13 @@ def bad_inputs() -> dict[str, tuple[TrainState, PackedBatch]]:
 def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source):
     update, _, good_batch = build()
     state, batch = bad_inputs()[source]
-    skipped, metrics = update(state, batch)
+    skipped, metrics = update(state, batch, VERSION)
     assert metrics["bad_update"] and SOURCES[int(metrics["not_finite"])] == source
     assert_equal(copied(skipped), copied(state))
-    expected, metrics = update(state, good_batch)
+    expected, metrics = update(state, good_batch, VERSION)
     assert metrics["bad_update"] == (source in ("intrinsic rewards", "parameters"))
     assert metrics["not_finite"] == (SOURCES.index("parameters") if metrics["bad_update"] else -1)
-    assert_equal(copied(update(skipped, good_batch)[0]), copied(expected))
+    assert_equal(copied(update(skipped, good_batch, VERSION)[0]), copied(expected))
 
 
 def test_gradients_alone_can_make_it_bad():
@@ -183,7 +185,7 @@ def test_gradients_alone_can_make_it_bad():
 
     optimizer, params = make_optimizer(LEARNER), {"w": jnp.zeros(3)}
     state = TrainState(params, optimizer.init(params), jnp.int32(0), jnp.zeros(2, jnp.uint32))
-    skipped, metrics = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)(state, build()[2])
+    skipped, metrics = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)(state, build()[2], VERSION)
     assert SOURCES[int(metrics["not_finite"])] == "loss or its gradients"
     assert_equal(copied(skipped), copied(state))
 
@@ -191,13 +193,13 @@ def test_gradients_alone_can_make_it_bad():
 def test_a_bad_update_leaves_the_memory_it_overwrites_as_it_was():
     update, good, _ = build()
     state, batch = bad_inputs()["environment's rewards"]
-    skipped, _ = jit_update(update)(jax.tree.map(jnp.array, state), batch)
+    skipped, _ = jit_update(update)(jax.tree.map(jnp.array, state), batch, VERSION)
     assert_equal(copied(skipped), copied(good))
 
 
 def test_metrics_are_finite_scalars_and_the_rewards_of_each_step():
     update, state, batch = build()
-    _, metrics = update(state, batch)
+    _, metrics = update(state, batch, VERSION)
     rewards = {name: metrics.pop(name) for name in ("extrinsic_rewards", "intrinsic_rewards")}
     for name, mean in (("extrinsic_rewards", "extrinsic_reward_mean"), ("intrinsic_rewards", "intrinsic_reward_mean")):
         assert rewards[name].shape == (NUM_STEPS, BATCH)
@@ -208,10 +210,10 @@ def test_metrics_are_finite_scalars_and_the_rewards_of_each_step():
 
 def test_reward_is_scored_with_its_state_and_features():
     update, state, batch = build()
-    new_state, metrics = update(state, batch)
+    new_state, metrics = update(state, batch, VERSION)
     assert new_state.reward_state == 1
     assert metrics["intrinsic_reward_mean"] == 1
-    _, metrics = update(state, batch._replace(features={"rewards": np.float32(3)}))
+    _, metrics = update(state, batch._replace(features={"rewards": np.float32(3)}), VERSION)
     assert metrics["intrinsic_reward_mean"] == 3
 
 
@@ -219,7 +221,7 @@ def test_fixed_batch_is_learnt():
     update, state, batch = build()
     value_losses, losses = [], []
     for _ in range(40):
-        state, metrics = update(state, batch)
+        state, metrics = update(state, batch, VERSION)
         value_losses.append(float(metrics["value_loss"]))
         losses.append(float(metrics["loss"]))
     assert losses[-1] < 0.8 * losses[0]
@@ -263,7 +265,7 @@ def test_update_applies_the_clipped_gradient():
 
     update = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)
     state = TrainState(PARAMS, optimizer.init(PARAMS), jnp.int32(0), jnp.zeros(2, jnp.uint32))
-    new_state, metrics = update(state, build()[2])
+    new_state, metrics = update(state, build()[2], VERSION)
     np.testing.assert_allclose(new_state.params["w"] - PARAMS["w"], [-0.006, 0.008, 0], rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(metrics["grad_norm"], 5, rtol=1e-5)  # as it was before clipping
 

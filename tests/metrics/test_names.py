@@ -74,7 +74,7 @@ def test_a_run_writes_all_that_is_documented(rows):
 
 def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
     config = small_config(tmp_path, "Catch-v0", 0)
-    num_slots = system.build_ring(config, env_spec(config.env)).shape.num_slots
+    num_slots = system.build_exchange(config, env_spec(config.env)).ring.shape.num_slots
     for row in rows:
         assert 0 < row["updates_per_sec"] <= row["inference_calls_per_sec"] < row["acted_steps_per_sec"]
         assert row["env_steps_per_sec"] == pytest.approx(512 * row["updates_per_sec"])
