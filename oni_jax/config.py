@@ -40,7 +40,7 @@ def setting(
         aliases: other names that a command line may use.
         choices: the values allowed, of a str.
         within: the interval allowed, of a number.
-        fixed: a run that is resumed can't change it (its parameters would not fit).
+        fixed: a run that is resumed can't change it (its parameters would not fit, or were learnt for another).
         secret: never printed or written.
         positional: a str that the words of a command line that are no flags go to, with commas between them.
     """
@@ -135,8 +135,10 @@ class NetworkConfig:
     policy_initialization: str = setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )
-    obs_subtract_mean: float = setting(0.0, "Subtracted from the pixels (0-255).")
-    obs_scale: float = setting(255.0, "The pixels are then divided by this.", within=_POSITIVE)
+    obs_subtract_mean: float = setting(0.0, "Subtracted from the pixels (0-255).", fixed=True)
+    obs_scale: float = setting(
+        1.0, "The pixels are then divided by this. ONI: 1, raw pixels; Motif: 255.", within=_POSITIVE, fixed=True
+    )
     encoder_embedding_dim: int = setting(
         128, "Embedding size inside nle_torchbeast_encoder.", within=_COUNT, fixed=True
     )
@@ -172,7 +174,9 @@ class LearnerConfig:
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is offered.", within=_COUNT)
     ppo_epochs: int = setting(1, "Passes over a batch; only 1 is offered.", within=_COUNT)
     num_batches_to_accumulate: int = setting(
-        2, "Batches that may wait for the learner before the games pause.", within=_COUNT
+        1,
+        "Batches that may wait for the learner, beside the one that it learns from; then the games pause.",
+        within=_COUNT,
     )
     gamma: float = setting(0.99, "Discount a step.", within="[0, 1]")
     learning_rate: float = setting(1e-4, "Adam's step size.", within=_POSITIVE)
@@ -416,9 +420,13 @@ def check_resume(old: Config, new: Config) -> None:
     Raises:
         UserError: names the settings. (The number of actions, which also can't change, is the caller's to compare.)
     """
-    refused = [text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME]
+    refused = {text.split(":")[0]: text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME}
     if refused:
-        raise UserError(f"{'; '.join(refused)}: can't change when a run is resumed; choose another --experiment")
+        started_with = [f"--{field.name}={value}" for field, value in settings(old) if field.name in refused]
+        raise UserError(
+            f"{'; '.join(refused.values())}: can't change when a run is resumed; give what it was started with, "
+            f"{' '.join(started_with)}, or choose another --experiment"
+        )
 
 
 def is_within(value: float, interval: str) -> bool:

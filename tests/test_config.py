@@ -27,7 +27,7 @@ DEFAULTS = {
     "reward_scale": 1.0,
     "reward_clip": 10.0,
     "obs_subtract_mean": 0.0,
-    "obs_scale": 255.0,  # the published command lines'; their default is 1
+    "obs_scale": 1.0,
     "beta_count_exponent": 3.0,
     "llm_model": "Meta-Llama-3.1-8B-Instruct",
     "llm_server_addr": "",
@@ -181,7 +181,14 @@ def test_changes_are_named_and_some_refused():
         check_resume(old, with_values(new, {"hidden_size": 64}))
 
 
-def test_what_shapes_the_network_is_fixed():
-    shapeless = {"policy_initialization", "obs_subtract_mean", "obs_scale", "precision"}
+def test_a_run_of_former_defaults_is_not_resumed_on_other_pixels():
+    former = with_values(Config(), {"obs_scale": 255.0, "num_batches_to_accumulate": 2})
+    with pytest.raises(UserError, match="obs_scale: 255.0 -> 1.0.* give what it was started with, --obs_scale=255.0"):
+        check_resume(former, Config())
+    check_resume(former, with_values(Config(), {"obs_scale": 255.0}))
+
+
+def test_what_a_policy_s_parameters_are_for_is_fixed():
+    free = {"policy_initialization", "precision"}
     network = {field.name for field in dataclasses.fields(Config().network)}
-    assert network - shapeless <= set(FIXED_ON_RESUME)
+    assert network - free <= set(FIXED_ON_RESUME)

@@ -73,6 +73,7 @@ def recorded_policy(npz: Npz) -> ActorCritic:
     """The policy with the sizes of the recorded weights."""
     num_convs = sum(".conv_head." in name and name.endswith(".weight") for name in weights_of(npz))
     network = NetworkConfig(
+        obs_scale=255.0,
         hidden_size=npz["w/core.core.weight_hh_l0"].shape[1],
         encoder_subtype="convnet_simple" if num_convs == 3 else "convnet_impala",
     )

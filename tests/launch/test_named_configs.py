@@ -41,6 +41,7 @@ def test_a_named_config(task, method, tmp_path):
     assert (config.env.root_env, config.reward.extrinsic_reward_coeff) == TASKS[task]
     assert (config.reward.llm_reward_type, config.reward.llm_reward_coeff) == METHODS[method]
     assert config.learner.reward_scale == (0.1 if method == "motif" else 1.0)
+    assert config.network.obs_scale == (255.0 if method == "motif" else 1.0)
     assert config.run.experiment == name
     changed = {
         field.name for (field, value), (_, default) in zip(settings(config), settings(Config())) if value != default
@@ -51,6 +52,7 @@ def test_a_named_config(task, method, tmp_path):
         "llm_reward_type",
         "llm_reward_coeff",
         "reward_scale",
+        "obs_scale",
         "experiment",
         "reward_dir",
         "word_vectors",
