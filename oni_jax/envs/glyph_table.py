@@ -18,7 +18,11 @@ FONT_FILE = pathlib.Path(__file__).with_name("font_6x6.npy")
 
 def glyph_table() -> np.ndarray:
     """[256 characters, 16 colours, 6 rows, 6 columns, 3 channels] uint8, on black."""
-    ink = np.load(FONT_FILE, allow_pickle=False).astype(np.uint16)
+    return in_every_color(np.load(FONT_FILE, allow_pickle=False))
+
+
+def in_every_color(ink: np.ndarray) -> np.ndarray:
+    """A glyph table of the characters' ink, [256, 6, 6] uint8."""
     colors = np.frombuffer(bytes.fromhex(COLORS), np.uint8).reshape(16, 3).astype(np.uint16)
-    table = (ink[:, None, :, :, None] * colors[:, None, None, :] + 127) // 255
+    table = (ink.astype(np.uint16)[:, None, :, :, None] * colors[:, None, None, :] + 127) // 255
     return table.astype(np.uint8)

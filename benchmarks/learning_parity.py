@@ -1,0 +1,156 @@
+"""What a step teaches, beside the published system: return and entropy against steps, and what each difference does.
+
+    python -m benchmarks.learning_parity --json benchmarks/learning_parity.json
+
+Runs of reward type `none` with the flags of the recorded runs (`published_curves.json`): the defaults with several
+seeds, and each difference from them with some. The file is written after every run, and what it holds is not run again:
+a study that was interrupted goes on. Figures are means over the points within HALF_WINDOW steps of a mark, then over
+seeds, with the standard error of that mean.
+"""
+
+import json
+import math
+import os
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from benchmarks.harness import JSON, ROOT_ENV, environment, sized
+from benchmarks.training import LAUNCH_TRAIN, SMOKE_FLAGS, train
+
+PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.json")
+FLAGS = "--num_workers 2 --num_envs_per_worker 20 --batch_size 1024 --save_every_sec 0 --log_every_sec 1"
+MARKS = (100_000, 200_000, 300_000, 500_000)
+HALF_WINDOW = 10_000
+CURVE_STEPS = 10_000  # between the points that are kept of a curve
+
+
+class Side(NamedTuple):
+    """Training that differs from the defaults in one thing."""
+
+    flags: str = ""
+    change: str = ""  # of `changed_training`
+
+
+SIDES: Mapping[str, Side] = {
+    "defaults": Side(),
+    "orthogonal image encoder": Side(change="orthogonal_image_encoder"),
+    "--obs_scale 255": Side("--obs_scale 255"),
+    "--num_batches_to_accumulate 2": Side("--num_batches_to_accumulate 2"),
+    "--num_batches_to_accumulate 4": Side("--num_batches_to_accumulate 4"),
+    "--bootstrap published": Side("--bootstrap published"),
+    "truncation is an end": Side(change="truncation_is_an_end"),
+    "--precision bfloat16": Side("--precision bfloat16"),
+    "published drawing": Side(change="published_drawing"),
+}
+NAMES = {"return": "mean_return", "entropy": "loss/entropy", "policy_lag": "policy_lag_mean", "length": "mean_length"}
+
+_STEPS = flags.DEFINE_integer("steps", None, "Environment steps of a run. (default: 510000; few with --smoke)", 1)
+_SEEDS = flags.DEFINE_integer("seeds", 6, "Runs of the defaults.", 1)
+_SEEDS_EACH = flags.DEFINE_integer("seeds_each", 2, "Runs of each difference.", 0)
+_SIDES = flags.DEFINE_multi_enum("side", list(SIDES), list(SIDES), "Which.")
+
+Curve = Sequence[Sequence[float]]  # (steps, value)
+
+
+class Estimate(NamedTuple):
+    """Of a mean over seeds."""
+
+    mean: float
+    error: float  # standard error; NaN of one seed
+    num_seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if math.isnan(self.error) else f" ± {self.error:.2f}")
+
+
+def at_mark(curve: Curve, mark: int) -> float | None:
+    """Mean of a curve around so many steps; None where it does not reach them."""
+    values = [value for steps, value in curve if abs(steps - mark) <= HALF_WINDOW]
+    reached = bool(curve) and curve[-1][0] >= mark
+    return statistics.mean(values) if values and reached else None
+
+
+def estimate(curves: Sequence[Curve], mark: int) -> Estimate | None:
+    """Over seeds; None where none of them reaches the mark."""
+    values = [value for curve in curves if (value := at_mark(curve, mark)) is not None]
+    if not values:
+        return None
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(statistics.mean(values), error, len(values))
+
+
+def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Curves with a point for every CURVE_STEPS, the mean of the rows since the last one."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for name, metric in NAMES.items():
+        points: dict[int, list[float]] = {}
+        for row in rows:
+            if row.get(metric) is not None:
+                points.setdefault(-(-row["env_steps"] // CURVE_STEPS) * CURVE_STEPS, []).append(row[metric])
+        curves[name] = [(steps, round(statistics.mean(values), 4)) for steps, values in points.items()]
+    return curves
+
+
+def run_once(name: str, seed: int) -> dict[str, Any]:
+    """One run's curves, speed, and the entropy of its first update."""
+    side = SIDES[name]
+    program = ("-m", "benchmarks.changed_training", side.change) if side.change else LAUNCH_TRAIN
+    steps = _STEPS.value or sized(510_000, 1280)
+    words = [
+        *sized(FLAGS, SMOKE_FLAGS).split(),
+        f"--train_for_env_steps={steps}",
+        f"--seed={seed}",
+        *side.flags.split(),
+    ]
+    run = train("none", words, program=program)
+    return {
+        "side": name,
+        "seed": seed,
+        "curves": curves_of(run.rows),
+        "first_entropy": run.rows[0]["loss/entropy"],
+        "policy_lag_mean": run.summary["policy_lag_mean"],
+        "env_steps_per_sec": run.env_steps_per_sec(),
+    }
+
+
+def table(runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: a line for the published system and one for each side, return and entropy at the marks."""
+    sides = {"published": published, **{name: [run for run in runs if run["side"] == name] for name in SIDES}}
+    names = [f"{curve} at {mark // 1000} K" for curve in ("return", "entropy") for mark in MARKS]
+    lines = [f"| | seeds | {' | '.join(names)} | lag |", "|---" * (len(names) + 3) + "|"]
+    for side, own in sides.items():
+        if not own:
+            continue
+        cells = []
+        for curve in ("return", "entropy"):
+            found = [estimate([run["curves"][curve] for run in own], mark) for mark in MARKS]
+            cells += [str(value) if value else "" for value in found]
+        lag = statistics.mean(value for run in own for _, value in run["curves"]["policy_lag"])
+        lines.append(f"| {side} | {len(own)} | {' | '.join(cells)} | {lag:.1f} |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> None:
+    del argv
+    published = json.loads(PUBLISHED_FILE.read_text())
+    assert published["task"] == ROOT_ENV
+    report: dict[str, Any] = {"runs": [], "environment": environment()}
+    if JSON.value and os.path.exists(JSON.value):
+        report["runs"] = json.loads(pathlib.Path(JSON.value).read_text())["runs"]
+    done = {(run["side"], run["seed"]) for run in report["runs"]}
+    for seed in range(1, 1 + max(_SEEDS.value, _SEEDS_EACH.value)):
+        for name in _SIDES.value:
+            if seed > (_SEEDS.value if name == "defaults" else _SEEDS_EACH.value) or (name, seed) in done:
+                continue
+            report["runs"].append(run_once(name, seed))
+            if JSON.value:
+                pathlib.Path(JSON.value).write_text(json.dumps(report) + "\n")
+            print(table(report["runs"], published["runs"]), flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,89 @@
+"""Parity of learning: each difference changes what it says, and the table's figures are means over seeds."""
+
+import json
+import math
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import changed_training, learning_parity
+from oni_jax import system
+from oni_jax.config import EnvConfig, NetworkConfig
+from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs.registry import env_spec
+from oni_jax.networks import initializers, policy
+from oni_jax.types import Trajectory
+
+
+def test_estimates_are_means_over_seeds_with_their_standard_error():
+    curves = [[(80_000, 9.0), (100_000, 1.0), (110_000, 3.0)], [(100_000, 4.0)], [(90_000, 7.0)]]
+    assert learning_parity.at_mark(curves[0], 100_000) == 2.0
+    assert learning_parity.at_mark(curves[2], 100_000) is None  # not reached
+    found = learning_parity.estimate(curves, 100_000)
+    assert found and (found.mean, found.num_seeds) == (3.0, 2) and found.error == pytest.approx(1.0)
+    assert learning_parity.estimate(curves, 200_000) is None
+    one = learning_parity.estimate(curves[1:2], 100_000)
+    assert one and math.isnan(one.error) and str(one) == "4.00"
+
+
+def test_the_table_has_the_published_system_first():
+    published = json.loads(learning_parity.PUBLISHED_FILE.read_text())["runs"]
+    own = {"side": "defaults", "curves": {name: [(100_000, 2.5)] for name in learning_parity.NAMES}}
+    lines = learning_parity.table([own], published).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| published", "| defaults"]
+    assert lines[2].count("±") == 6  # two seeds, both curves, at 100, 200 and 300 K steps; none reached 500 K
+    assert lines[3].split(" | ")[1:] == ["1", "2.50", "", "", "", "2.50", "", "", "", "2.5 |"]
+
+
+@pytest.fixture
+def undone(monkeypatch):
+    """Puts back what a change replaces."""
+    for module, name in ((policy, "FAN_IN_UNIFORM"), (system, "glyph_table"), (system, "make_unpack_fn")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+
+
+def test_an_orthogonal_image_encoder(undone):
+    changed_training.orthogonal_image_encoder()
+    spec = env_spec(EnvConfig())
+    built = policy.make_policy(NetworkConfig(hidden_size=16), spec, glyph_table())
+    kernel = policy.init_params(built, spec, jax.random.key(0))["params"]["encoder"]["image_stack"]["conv_0"]["kernel"]
+    np.testing.assert_allclose(np.dot(kernel.reshape(-1, 32).T, kernel.reshape(-1, 32)), np.eye(32), atol=1e-4)
+    assert policy.FAN_IN_UNIFORM is initializers.ORTHOGONAL
+
+
+def test_the_published_drawing_cuts_characters_at_wrong_places(undone):
+    right = glyph_table()
+    changed_training.published_drawing()
+    wrong = system.glyph_table()
+    assert wrong.shape == right.shape and wrong.dtype == right.dtype
+    blank = [chr(code) for code in range(33, 127) if not wrong[code].any()]
+    assert blank and all(right[ord(character)].any() for character in blank)
+
+
+def test_a_truncation_that_counts_as_an_end(undone, monkeypatch):
+    ends = np.array([[True, False, False]])
+    cut = np.array([[False, True, False]])
+    trajectory = Trajectory(*[None] * 6, ends, cut, *[None] * 5)  # type: ignore
+    trajectory = trajectory._replace(terminations=ends, truncations=cut)
+    monkeypatch.setattr(system, "make_unpack_fn", lambda: lambda batch, version: trajectory)
+    changed_training.truncation_is_an_end()
+    changed = system.make_unpack_fn()(None, None)  # type: ignore
+    assert changed.terminations.tolist() == [[True, True, False]] and not changed.truncations.any()
+
+
+def test_a_study_goes_on_where_it_stopped(tmp_path):
+    path = tmp_path / "parity.json"
+    words = [sys.executable, "-m", "benchmarks.learning_parity", "--smoke", "--seeds=1", "--seeds_each=1"]
+    words += ["--side=defaults", "--side=truncation is an end", f"--json={path}"]
+    path.write_text(json.dumps({"runs": [{"side": "defaults", "seed": 1, "curves": {"policy_lag": [[1, 2.0]]}}]}))
+    report = json.loads(path.read_text())
+    report["runs"][0]["curves"] |= {"return": [], "entropy": []}
+    path.write_text(json.dumps(report))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(path.read_text())["runs"]
+    assert [run["side"] for run in runs] == ["defaults", "truncation is an end"]
+    assert runs[1]["curves"]["entropy"] and 0 < runs[1]["first_entropy"] < 3.34
