@@ -153,6 +153,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.reason = ""  # the signal's name
         self.interrupted_twice = False
+        self._num_interrupts = 0
         self.usr1_saves = False
         self.save_due = False
 
@@ -164,7 +165,7 @@ class StopRequest:
         came, write_end = os.pipe()
         os.set_blocking(write_end, False)
         ended = threading.Event()
-        threading.Thread(target=_leave_if_stuck, args=(came, ended), name="signals", daemon=True).start()
+        threading.Thread(target=self._leave_if_stuck, args=(came, ended), name="signals", daemon=True).start()
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         try:
@@ -186,6 +187,8 @@ class StopRequest:
         self.reason = signal.Signals(number).name
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, self._interrupt)
+            if self._num_interrupts > 1:  # both came before this ran
+                self._interrupt(number, None)
 
     def _interrupt(self, number: int, frame: object) -> None:
         del frame
@@ -193,22 +196,20 @@ class StopRequest:
         self.interrupted_twice = True  # what is raised inside a callback is printed and lost: raised again at the end
         raise KeyboardInterrupt
 
+    def _leave_if_stuck(self, came: int, ended: threading.Event) -> None:
+        """Ends the process when it has not `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.
 
-def _leave_if_stuck(came: int, ended: threading.Event) -> None:
-    """Ends the process when it has not `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.
-
-    Python runs handlers between its own instructions, in the main thread alone, and several of a kind at once as one:
-    a thread that compiles gets to them when it is done. The numbers come at once.
-    """
-    num_interrupts = 0
-    with open(came, "rb", buffering=0) as numbers:
-        while num_interrupts < 2 and (number := numbers.read(1)):
-            num_interrupts += number[0] == signal.SIGINT
-        if num_interrupts == 2 and not ended.wait(LEAVE_SECS):
-            with suppress(OSError):  # past sys.stderr, whose lock may be held, and without waiting for a terminal
-                if select.select([], [2], [], 0)[1]:
-                    os.write(2, f"{LEFT_AT_ONCE}\n".encode())
-            os._exit(130)
+        Python runs handlers between its own instructions, in the main thread alone, and several of a kind at once as
+        one: a thread that compiles gets to them when it is done. The numbers come at once.
+        """
+        with open(came, "rb", buffering=0) as numbers:
+            while self._num_interrupts < 2 and (number := numbers.read(1)):
+                self._num_interrupts += number[0] == signal.SIGINT
+            if self._num_interrupts == 2 and not ended.wait(LEAVE_SECS):
+                with suppress(OSError):  # past sys.stderr, whose lock may be held, and without waiting for a terminal
+                    if select.select([], [2], [], 0)[1]:
+                        os.write(2, f"{LEFT_AT_ONCE}\n".encode())
+                os._exit(130)
 
 
 class Worker(threading.Thread):

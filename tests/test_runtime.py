@@ -144,6 +144,26 @@ def test_a_second_interrupt_ends_what_cannot_be_interrupted_and_a_first_does_not
     assert process.returncode == 130
 
 
+BUSY = """
+import hashlib, time
+from oni_jax.runtime import StopRequest
+start = time.perf_counter()
+hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)
+of_two_secs = int(200_000 / (time.perf_counter() - start))
+with StopRequest().installed():
+    print("ready")
+    hashlib.pbkdf2_hmac("sha256", b"", b"", of_two_secs)
+    print("went on")
+"""
+
+
+def test_two_interrupts_that_come_while_python_runs_no_handler_are_two(start):
+    process = start(BUSY)
+    send(process, signal.SIGINT, signal.SIGINT, pause_secs=0.3)
+    output, error = process.communicate(timeout=20)
+    assert output == "" and error.endswith("KeyboardInterrupt\n"), output
+
+
 def answer(connection: Connection) -> None:
     connection.send_bytes(b"alive")
     connection.recv_bytes()
