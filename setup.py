@@ -14,8 +14,9 @@ setup(
     license_files=["LICENSE"],
     packages=find_packages(include=["oni_jax", "oni_jax.*", "launch", "launch.*"]),
     package_data={
-        "oni_jax.annotation": ["prompts/*.json"],
-        "oni_jax.envs": ["*.npy", "*.LICENSE"],  # the font, and its licence
+        "oni_jax.envs": ["*prompts/*.json"],
+        "oni_jax.envs.nethack": ["prompts/*.json"],
+        "oni_jax.networks": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "launch": ["*.sh", "slurm/*", "configs/*"],
     },
     python_requires=">=3.11",
@@ -24,6 +25,7 @@ setup(
         "aiohttp>=3.12,<4",
         "chex>=0.1.90",
         "flax>=0.12",
+        "gymnasium>=1.0",
         "jax>=0.10.2,<0.12",
         "matplotlib>=3.9",
         "nle>=1.3,<2",

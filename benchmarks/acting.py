@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, cast
 
 import jax
@@ -13,14 +14,11 @@ import psutil
 from oni_jax.config import Config
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.inference.parameters import ParameterStore
-from oni_jax.inference.server import InferenceServer
-from oni_jax.learner.batches import BatchAssembler
 from oni_jax.learner.loop import initial_key
 from oni_jax.networks.policy import PolicyOutput
-from oni_jax.runtime import Worker
-from oni_jax.system import build_exchange, build_pool
 from oni_jax.types import Array, EnvSpec, PyTree
+from oni_jax.worlds.actor_world import Acting, ActorWorld
+from oni_jax.worlds.base import World
 
 
 class EmptyVectorEnv:
@@ -53,6 +51,8 @@ class EmptyVectorEnv:
 class EmptyPolicy:
     """Stands in for the network: all actions alike."""
 
+    encoder = None
+
     def __init__(self, spec: EnvSpec):
         self._num_actions = spec.num_actions
 
@@ -78,39 +78,28 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
     make_env: Callable = functools.partial(make_vector_env, config.env, seed=config.run.seed)
     if empty_games:
         make_env = functools.partial(EmptyVectorEnv, spec)
-    exchange = build_exchange(config, spec)
-    pool = build_pool(config.actors, make_env, exchange.ring)
     policy: Any = EmptyPolicy(spec)
     try:
-        pool.start()
-        server = InferenceServer(policy, exchange, pool, ParameterStore(0, {}), initial_key(config.run.seed))
-        server.warm_up()
-        assembler = BatchAssembler(exchange, config.learner.batch_size, config.learner.max_policy_lag, "obs")
-        acting = Worker("inference", server.run)
-        acting.start()
-        try:
-            _take_batches(acting, assembler, warm_up_secs)
-            for clock in (server.actor_wait, server.learner_wait):
-                clock.share()  # starts anew
-            cpu_clock = time.pthread_getcpuclockid(cast(int, acting.ident))
-            used, acted, start = time.clock_gettime(cpu_clock), server.num_acted_steps, time.perf_counter()
-            used_by_all = cpu_secs()
-            num_batches = _take_batches(acting, assembler, secs)
+        with closing(
+            ActorWorld(config, spec, make_env, Acting(policy, {}, 0, initial_key(config.run.seed), (None,)))
+        ) as world:
+            world.start()
+            _take_batches(world, warm_up_secs)
+            acted = world.gauges()["acted_steps"]  # the waits start anew
+            cpu_clock = time.pthread_getcpuclockid(cast(int, world.thread.ident))
+            used, used_by_all, start = time.clock_gettime(cpu_clock), cpu_secs(), time.perf_counter()
+            num_batches = _take_batches(world, secs)
             elapsed = time.perf_counter() - start
-            used_by_all = cpu_secs() - used_by_all
-            used, acted = time.clock_gettime(cpu_clock) - used, server.num_acted_steps - acted
+            used, used_by_all = time.clock_gettime(cpu_clock) - used, cpu_secs() - used_by_all
+            gauges = world.gauges()
+            num_steps = max(1, gauges["acted_steps"] - acted)
             return {
                 "env_steps_per_sec": num_batches * config.learner.batch_size / elapsed,
-                "cpu_secs_per_step": used_by_all / max(1, acted),
-                "inference_thread_cpu_secs_per_step": used / max(1, acted),
-                "inference_waits_share": server.actor_wait.share(),
-                "games_paused_share": server.learner_wait.share(),
+                "cpu_secs_per_step": used_by_all / num_steps,
+                "inference_thread_cpu_secs_per_step": used / num_steps,
+                **{name: gauges[name] for name in ("inference_waits_share", "games_paused_share")},
             }
-        finally:
-            server.stop()
-            acting.join()
     finally:
-        pool.close()
         jax.clear_caches()
 
 
@@ -120,12 +109,11 @@ def cpu_secs() -> float:
     return sum(sum(found.cpu_times()[:2]) for found in (process, *process.children(recursive=True)))
 
 
-def _take_batches(acting: Worker, assembler: BatchAssembler, secs: float) -> int:
+def _take_batches(world: World, secs: float) -> int:
     """How many come in this time, one at least."""
     deadline, count = time.perf_counter() + secs, 0
     while time.perf_counter() < deadline or not count:
-        acting.check()
-        if assembler.next(0, 0.2) is not None:
-            assembler.begin_update()
+        if world.next(0, 0.2) is not None:
+            world.begin_update()
             count += 1
     return count

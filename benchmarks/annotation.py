@@ -22,8 +22,10 @@ from absl import app, flags
 from benchmarks.harness import JSON, alternate, num_repeats, sized, spread, write_report
 from benchmarks.samples import sample_messages
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge, JudgeOptions
+from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig
+from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.types import UNKNOWN
 
@@ -80,11 +82,13 @@ class Asking:
 @contextmanager
 def asking(config: AnnotationConfig, answer_secs: float = 0.0) -> Iterator[Asking]:
     """A judge, and a service that has found out how it likes to be asked."""
-    judge = EmbeddedJudge(JudgeOptions(latency_secs=answer_secs))
+    judge = EmbeddedJudge(ENVIRONMENT.language, JudgeOptions(latency_secs=answer_secs))
     try:
         with tempfile.TemporaryDirectory() as folder:
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
-            service = AnnotationService(config, LabelStore(f"{folder}/labels.sqlite"))
+            service = AnnotationService(
+                config, load_prompt(config, ENVIRONMENT.language), LabelStore(f"{folder}/labels.sqlite")
+            )
             try:
                 asked = Asking(service)
                 asked.label(5)

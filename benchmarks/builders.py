@@ -16,14 +16,13 @@ from oni_jax.annotation.prompts import goal_text
 from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.glyph_table import glyph_table
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
-from oni_jax.learner.batches import make_unpack_fn
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, loss_inputs, make_loss_fn
 from oni_jax.learner.shares import pack_shares, split_policy, split_reward
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
+from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.ops import shaping
@@ -31,6 +30,7 @@ from oni_jax.ops.records import as_bytes
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import make_reward
 from oni_jax.types import Array, PyTree, Trajectory
+from oni_jax.worlds.batches import PAYLOAD_SPLIT, make_unpack_fn
 
 IMAGE_SIDE = 72
 
@@ -53,12 +53,17 @@ class Update:
     def __init__(self, config: Config, replicas: Replicas | None = None):
         replicas = replicas or Replicas(jax.local_devices()[:1])
         spec = env_spec(config.env)
-        policy = make_policy(config.network, spec, glyph_table())
+        policy = make_policy(config.network, spec)
         batch = sample_batch(config, spec, policy)
-        reward = make_reward(config, spec, functools.partial(goal_text, config.annotation), replicas)
+        reward = make_reward(
+            config,
+            spec,
+            functools.partial(goal_text, config.annotation, find_environment(config.env).language),
+            replicas,
+        )
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
-        self.packed = pack_shares(batch, reward, replicas)
+        self.packed = pack_shares(batch, PAYLOAD_SPLIT, reward, replicas)
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
         self.state = replicas.place(TrainState(params, optimizer.init(params), reward.init(key), key))
@@ -76,7 +81,7 @@ class Update:
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
         """The batch unpacked, and what the loss makes of it."""
-        trajectory = jax.jit(self.unpack)(self.packed, np.int32(0))
+        trajectory = jax.jit(self.unpack)(self.packed.payload, np.int32(0))._replace(captions=self.packed.captions)
         learner, reward = self.config.learner, self.config.reward
         scored = self.reward.score(self.state.reward_state, trajectory, self.packed.features)
         intrinsic = shaping.count_discount(scored.rewards, trajectory.caption_counts, reward.beta_count_exponent)
@@ -89,7 +94,7 @@ class PolicyStep:
     def __init__(self, batch_size: int, precision: str = "float32"):
         config = config_of(precision=precision)
         spec = env_spec(config.env)
-        policy = make_policy(config.network, spec, glyph_table())
+        policy = make_policy(config.network, spec)
         self.params, self._key = init_params(policy, spec, jax.random.key(0)), initial_key(0)
         self._acting = jax.jit(lambda params: with_tables(policy, params))(self.params)
         self.records = sample_records((batch_size,), spec, np.random.default_rng(0))

@@ -17,17 +17,17 @@ CELL_SIZE = (6, 11)  # pixels cut out for each character by the published drawin
 
 def orthogonal_image_encoder() -> None:
     """The image encoder starts orthogonal, with biases of zero, as all other layers do."""
-    from oni_jax.networks import initializers, policy
+    from oni_jax.networks import encoders, initializers
 
-    policy.FAN_IN_UNIFORM = initializers.ORTHOGONAL
+    encoders.FAN_IN_UNIFORM = initializers.ORTHOGONAL
 
 
 def published_drawing() -> None:
     """Characters are drawn as by the published system with a newer Pillow: wrongly."""
-    from oni_jax import system
-    from oni_jax.envs.glyph_table import in_every_color
+    from oni_jax.networks import encoders
+    from oni_jax.networks.glyph_table import in_every_color
 
-    system.glyph_table = lambda: in_every_color(miscut_ink())
+    encoders.glyph_table = lambda: in_every_color(miscut_ink())
 
 
 def miscut_ink() -> np.ndarray:
@@ -44,9 +44,9 @@ def miscut_ink() -> np.ndarray:
 
 def truncation_is_an_end() -> None:
     """An episode that was cut off counts as ended: nothing is expected of what would have followed."""
-    from oni_jax import system
+    from oni_jax.worlds import actor_world
 
-    make_unpack_fn = system.make_unpack_fn
+    make_unpack_fn = actor_world.make_unpack_fn
 
     def make(*args):
         unpack = make_unpack_fn(*args)
@@ -58,7 +58,7 @@ def truncation_is_an_end() -> None:
 
         return changed
 
-    system.make_unpack_fn = make
+    actor_world.make_unpack_fn = make
 
 
 CHANGES: Mapping[str, Callable[[], None]] = {

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import nle._pynethack
 import numpy as np
 
-from oni_jax.envs.nethack import engine_array
-from oni_jax.envs.nethack_game import CHARACTER
-from oni_jax.envs.shared_code import SharedCode
-from oni_jax.envs.tasks import nethack
+from oni_jax.envs.nethack.game import CHARACTER
+from oni_jax.envs.nethack.shared_code import SharedCode
+from oni_jax.envs.nethack.tasks import nethack
+from oni_jax.envs.nethack.vector_env import engine_array
 
 _pynethack: Any = nle._pynethack  # written in C: type checkers can't see into it
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.harness import ROOT_ENV
+from benchmarks.judge_faults import FAULTS
 from benchmarks.launched import Launched
 from benchmarks.training import memory_of
-from oni_jax.annotation.judge_faults import FAULTS
 from oni_jax.config import UserError
 from oni_jax.rewards.label_store import LabelStore
 
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 class Server:
-    """`python -m launch.judge` at an address that stays, with a log of what it said. One process at a time."""
+    """A judge at an address that stays, with a log of what it said. One process at a time."""
 
     def __init__(self, folder: pathlib.Path):
         self.port = free_port()
@@ -47,7 +47,7 @@ class Server:
         """Listens after this; with a fault, every answer has it."""
         words = [f"--port={self.port}", f"--log={self._log}"]
         words += [f"--fault={fault}", "--fault_rate=1"] if fault else []
-        command = [sys.executable, "-u", "-m", "launch.judge", *words]
+        command = [sys.executable, "-u", "-m", "benchmarks.judge_faults", *words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         if not self._process.stdout.readline():

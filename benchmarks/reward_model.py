@@ -19,9 +19,10 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
-from oni_jax.annotation.judge_rules import judge_message, judge_pair, message_value
 from oni_jax.config import Config, EnvConfig, with_values
-from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.nethack.judge_rules import judge_message, judge_pair, message_value
+from oni_jax.envs.nethack.vector_env import OBSERVATIONS
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.preferences.players import ScriptedPlayer, random_player
 from oni_jax.rewards.base import Item, Reward
@@ -64,9 +65,9 @@ def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[by
     """Distinct messages that are not empty, in the order in which the games told them."""
     config = EnvConfig(root_env=ROOT_ENV)
     rng = np.random.default_rng(seed)
-    envs = [make_vector_env(config, num_games, seed, first, with_glyphs=True) for first in (0, num_games)]
+    envs = [make_vector_env(config, num_games, seed, first, OBSERVATIONS) for first in (0, num_games)]
     players = [ScriptedPlayer(cast(Any, envs[0]), rng), random_player(num_games, envs[1].spec.num_actions, rng)]
-    outs = [_step_output(env) for env in envs]
+    outs = [make_step_output(env.spec, env.num_envs) for env in envs]
     messages: dict[bytes, None] = {}
     try:
         for env, out in zip(envs, outs):
@@ -81,11 +82,6 @@ def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[by
         for env in envs:
             env.close()
     return list(messages)[:num_messages]
-
-
-def _step_output(env: Any) -> StepOutput:
-    records, finals = (np.zeros(env.num_envs, record_dtype(env.spec)) for _ in range(2))
-    return StepOutput(records, finals, np.zeros((env.num_envs, len(env.spec.episode_stats)), np.float32))
 
 
 def load_or_collect(path: str, num_messages: int, seed: int) -> list[bytes]:

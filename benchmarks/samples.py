@@ -5,9 +5,11 @@ import numpy as np
 from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.config import Config
 from oni_jax.envs.base import record_dtype
-from oni_jax.learner.batches import HostBatch
 from oni_jax.networks.policy import ActorCritic
+from oni_jax.ops.records import as_bytes
 from oni_jax.types import CaptionBatch, EnvSpec
+from oni_jax.worlds.base import Collected
+from oni_jax.worlds.batches import ActorPayload
 
 WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
 PHRASES = (
@@ -35,7 +37,6 @@ def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generat
     messages = np.array([b"", *sample_messages(1000)], f"S{records['message'].shape[-1]}")
     number = rng.integers(1, len(messages), shape) * (rng.random(shape) < 0.5)
     records["message"] = messages[number][..., None].view(np.uint8)
-    records["caption_id"] = records["outcome_caption_id"] = number + 1
     records["caption_count"] = records["outcome_caption_count"] = rng.integers(1, 50, shape)
     records["is_first"] = rng.random(shape) < 1 / EPISODE_STEPS
     records["reward"] = rng.normal(size=shape)
@@ -44,7 +45,7 @@ def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generat
     return records
 
 
-def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int = 0) -> HostBatch:
+def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int = 0) -> Collected:
     """A batch for an update, its messages as captions."""
     rng = np.random.default_rng(seed)
     steps, size = config.learner.rollout, config.learner.batch_size // config.learner.rollout
@@ -58,4 +59,4 @@ def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int =
     messages, index = np.unique(shown, return_inverse=True)
     observations = {name: records[name][:-1] for name in spec.observations}
     captions = CaptionBatch(messages.tolist(), index.reshape(shown.shape).astype(np.int32), observations)
-    return HostBatch(records, acted, captions, policy.initial_state(size))
+    return Collected(ActorPayload(as_bytes(records), as_bytes(acted), policy.initial_state(size)), captions)

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.harness import ROOT_ENV
-from oni_jax.envs.base import StepOutput, record_dtype
-from oni_jax.envs.nethack import NetHackVectorEnv, episode_seeds
-from oni_jax.envs.tasks import TASKS
+from oni_jax.config import NetHackConfig
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
 
 TASK = TASKS[ROOT_ENV]
 SEEDS = episode_seeds(0)
@@ -33,9 +34,8 @@ class Stepper:
 
     def __init__(self, workload: Workload, view: str, share_code: bool):
         num_games, first_index = workload.num_games, workload.first_index
-        self._env = NetHackVectorEnv(TASK, num_games, SEEDS, first_index, view=view, share_code=share_code)
-        records, finals = np.zeros((2, num_games), record_dtype(self._env.spec))
-        self._out = StepOutput(records, finals, np.zeros((num_games, len(self._env.spec.episode_stats)), np.float32))
+        self._env = NetHackVectorEnv(TASK, num_games, SEEDS, first_index, settings=NetHackConfig(view, share_code))
+        self._out = make_step_output(self._env.spec, num_games)
         self._env.reset(self._out)
 
     def run(self, actions: np.ndarray) -> None:

@@ -12,9 +12,7 @@ memory, so that processes apart are slower than one alone: no fault of the colle
 import dataclasses
 import functools
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -38,8 +36,7 @@ from benchmarks.harness import (
 from oni_jax.config import DevicesConfig
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import Peers
-from oni_jax.distributed.sharing import Shared
-from oni_jax.learner.loop import NoAnnotator
+from oni_jax.distributed.told import Told
 from oni_jax.parallel import Replicas
 from oni_jax.runtime import StopRequest, tune_memory
 
@@ -56,11 +53,10 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
         common, own = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
-        exchange: Any = SimpleNamespace(episodes=deque(), failures=deque(), num_game_restarts=0)
-        shared = Shared(peers, NoAnnotator(), exchange, ())
+        told = Told(common.captions._replace(observations={}))
 
         def share() -> None:
-            shared.share(common.captions)
+            peers.share(told)
 
         def together() -> None:
             share()

@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
@@ -25,7 +25,7 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
         UserError: an unknown flag, one that is refused, a value of the wrong type, or unknown named settings.
     """
     values = define_flags(defaults)
-    words = normalise(argv, values, aliases(defaults), positional(defaults))
+    words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
     names = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
     if names and isinstance(defaults, Config):
         defaults = cast(Program, named_configs.load(names[-1]))
@@ -49,6 +49,11 @@ def positional(defaults: Any) -> str:
     return "".join(field.name for field, _ in settings(defaults) if field.metadata["positional"])
 
 
+def repeated(defaults: Any) -> frozenset[str]:
+    """The flags that may be given several times."""
+    return frozenset(field.name for field, _ in settings(defaults) if field.metadata["repeated"])
+
+
 def check(config: Config) -> None:
     """All that can be told without starting anything.
 
@@ -57,19 +62,26 @@ def check(config: Config) -> None:
     """
     # Imported here: processes that a run spawns import the launcher, and have no use for these.
     from oni_jax.annotation.address import api_key_header, server_url
+    from oni_jax.annotation.judge_answers import load_rules
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
-    from oni_jax.envs.registry import env_spec
+    from oni_jax.envs.registry import env_spec, find_environment
+    from oni_jax.networks.registry import policy_observations
     from oni_jax.rewards.registry import check_reward, reward_type
 
     check_config(config)
+    environment = find_environment(config.env)
     check_reward(config)
-    env_spec(config.env, with_glyphs=config.network.use_glyphs or config.network.use_crop)
+    spec = env_spec(config.env, policy_observations(config.network))
     kind = reward_type(config).prompt_kind
+    if kind and not spec.has_captions:
+        raise UserError(f"--root_env {config.env.root_env}: says nothing that an LLM could judge; use another")
     if kind:
         api_key_header(config.annotation)
         if config.annotation.llm_server_addr:
             server_url(config.annotation.llm_server_addr)
-        load_prompt(config.annotation, kind)
+        else:
+            load_rules(environment.language)
+        load_prompt(config.annotation, environment.language, kind)
         load_chat_template(config.annotation.llm_chat_template)
 
 
@@ -110,22 +122,27 @@ def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
 
 
 def normalise(
-    argv: Sequence[str], values: flags.FlagValues, aliases: Mapping[str, str], positional: str = ""
+    argv: Sequence[str],
+    values: flags.FlagValues,
+    aliases: Mapping[str, str],
+    positional: str = "",
+    repeated: Collection[str] = (),
 ) -> list[str]:
     """The command line in one form, `--name=value`; names as in `values`, reached by their aliases too.
 
-    Words that are no flags go to the flag `positional`, with commas between them.
+    Words that are no flags go to the flag `positional`, with commas between them; so do the values of each of the
+    flags `repeated`.
 
     Raises:
         UserError: a word that is no flag, an unknown flag, one that is refused, or a flag without its value.
     """
     normal: list[str] = []
-    others: list[str] = []
+    joined: dict[str, list[str]] = {}
     words = list(argv)
     while words:
         word = words.pop(0)
         if positional and not word.startswith("-"):
-            others.append(word)
+            joined.setdefault(positional, []).append(word)
             continue
         if not word.startswith("-") or not word.strip("-"):
             raise UserError(f"{word!r} is not a flag; write --flag value")
@@ -143,9 +160,11 @@ def normalise(
             _refuse(name, value, [*values, *aliases])
         elif value is None:
             raise UserError(f"--{name} needs a value")
+        elif name in repeated:
+            joined.setdefault(name, []).append(value)
         else:
             normal.append(f"--{name}={_truth(value) if boolean else value}")
-    return [*normal, f"--{positional}={','.join(others)}"] if others else normal
+    return [*normal, *(f"--{name}={','.join(found)}" for name, found in joined.items())]
 
 
 def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:

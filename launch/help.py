@@ -10,7 +10,7 @@ from typing import Any
 from absl.flags import Flag
 
 from launch import flags, named_configs, programs
-from oni_jax.config import Config, UserError, settings
+from oni_jax.config import Config, UserError, own_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS, FOR_SHELLS = "all", "configs", "words"
@@ -39,21 +39,21 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     width = min(120, shutil.get_terminal_size().columns)
     fields = [field for field, _ in settings(defaults)]
     others = _other_flags(defaults)
-    sections = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
+    parts = sections(defaults)
     flag = topic.lstrip("-").replace("-", "_")
     flag = flags.aliases(defaults).get(flag, flag)
     if topic == FOR_SHELLS:
         return "\n".join(" ".join([flag, *values]) for flag, values in words(defaults))
     if topic == CONFIGS and isinstance(defaults, Config):
         return "\n".join(_config_lines(width))
-    if topic in sections:
-        return "\n".join(_section(sections[topic], width))
+    if topic in parts:
+        return "\n".join(_section(parts[topic], width))
     if flag in (field.name for field in fields):
         return "\n".join(_filled(_describe(field), width) for field in fields if field.name == flag)
     if flag in others:
         return _filled(_describe_other(others[flag]), width)
     if topic and topic != ALL:
-        known = [*sections, *([CONFIGS] if isinstance(defaults, Config) else []), ALL]
+        known = [*parts, *([CONFIGS] if isinstance(defaults, Config) else []), ALL]
         near = difflib.get_close_matches(flag, [*(field.name for field in fields), *others], 1)
         hint = f"; did you mean --help {near[0]}?" if near else ""
         raise UserError(f"--help {topic}: no such topic or flag; topics: {', '.join(known)}{hint}")
@@ -62,17 +62,17 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     lines = [f"python -m launch.{name} {place}[--flag value]..."]
     lines += textwrap.wrap(programs.programs().get(name, ""), width)
     if topic == ALL or len(fields) <= FEW:
-        return "\n".join([*lines, FORMS, *_everything(defaults, sections, width)])
-    return "\n".join([*lines, *_overview(defaults, sections, width)])
+        return "\n".join([*lines, FORMS, *_everything(defaults, parts, width)])
+    return "\n".join([*lines, *_overview(defaults, parts, width)])
 
 
 def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
     """What a command line may hold, for a shell to complete: a flag, and the values that are known for it."""
-    from oni_jax.envs.registry import FAMILIES
+    from oni_jax.envs.registry import environment_names
     from oni_jax.rewards.registry import REWARD_TYPES
 
     known = {
-        "root_env": [name for family in FAMILIES for name in family.names],
+        "root_env": environment_names(),
         "llm_reward_type": REWARD_TYPES,
     }
     for field, _ in settings(defaults):
@@ -80,11 +80,10 @@ def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
         yield f"--{field.name}", known.get(field.name, values)
     for name, flag in _other_flags(defaults).items():
         yield f"--{name}", named_configs.names() if name == "config" else getattr(flag.parser, "enum_values", ())
-    topics = [field.name for field in dataclasses.fields(defaults)]
-    yield "--help", [*topics, ALL, *([CONFIGS] if isinstance(defaults, Config) else [])]
+    yield "--help", [*sections(defaults), ALL, *([CONFIGS] if isinstance(defaults, Config) else [])]
 
 
-def _overview(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[str]:
+def _overview(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]:
     """The topics and the names of their flags."""
     yield ""
     yield from textwrap.wrap(
@@ -92,10 +91,10 @@ def _overview(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[s
         + FORMS,
         width,
     )
-    for topic, section in sections.items():
+    for topic, section in parts.items():
         yield ""
         yield f"{topic}: {_title(section)}"
-        names = " ".join(f"--{field.name}" for field in dataclasses.fields(section))
+        names = " ".join(f"--{field.name}" for field, _ in own_settings(section))
         yield textwrap.fill(names, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     if isinstance(defaults, Config):
         yield ""
@@ -105,8 +104,8 @@ def _overview(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[s
     yield textwrap.fill(f"Also: {' '.join(f'--{name}' for name in _other_flags(defaults))}", width)
 
 
-def _everything(defaults: Any, sections: dict[str, Any], width: int) -> Iterator[str]:
-    for section in sections.values():
+def _everything(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]:
+    for section in parts.values():
         yield ""
         yield from _section(section, width)
     yield ""
@@ -124,7 +123,7 @@ def _other_flags(defaults: Any) -> dict[str, Flag]:
 
 def _section(section: Any, width: int) -> Iterator[str]:
     yield _title(section)
-    for field in dataclasses.fields(section):
+    for field, _ in own_settings(section):
         yield _filled(_describe(field), width)
 
 

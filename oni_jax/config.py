@@ -31,6 +31,7 @@ def setting(
     fixed: bool = False,
     secret: bool = False,
     positional: bool = False,
+    repeated: bool = False,
 ) -> Any:
     """A field with what the launchers need.
 
@@ -43,6 +44,7 @@ def setting(
         fixed: a run that is resumed can't change it (its parameters would not fit, or were learnt for another).
         secret: never printed or written.
         positional: a str that the words of a command line that are no flags go to, with commas between them.
+        repeated: a str whose flag may be given several times; with commas between the values.
     """
     metadata = dict(
         help=text,
@@ -52,22 +54,33 @@ def setting(
         fixed=fixed,
         secret=secret,
         positional=positional,
+        repeated=repeated,
     )
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclasses.dataclass(frozen=True)
-class EnvConfig:
-    """The game."""
+class NetHackConfig:
+    """NetHack's own settings."""
 
-    root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
-    max_episode_steps: int = setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
     view: str = setting(
         "terminal",
         "What NetHack's window is cut from: the terminal, menus and all, or the map alone, which is faster.",
         choices=("terminal", "map"),
     )
     share_code: bool = setting(True, "Games of a process run one copy of NetHack's code, where they can: faster.")
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvConfig:
+    """The environment."""
+
+    root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
+    max_episode_steps: int = setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
+    plugin: str = setting(
+        "", "Module that registers environments or encoders of your own; several: give it again.", repeated=True
+    )
+    nethack: NetHackConfig = NetHackConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +123,7 @@ class NetworkConfig:
 
     encoder_custom: str = setting(
         "nle_rgbcrop_encoder",
-        "Observation encoder of the policy.",
-        choices=("nle_rgbcrop_encoder", "nle_torchbeast_encoder", "mlp_encoder"),
+        "Observation encoder of the policy; an unknown one lists them all. generic_encoder reads any environment.",
         fixed=True,
     )
     encoder_type: str = setting(
@@ -175,7 +187,8 @@ class LearnerConfig:
     ppo_epochs: int = setting(1, "Passes over a batch; only 1 is offered.", within=_COUNT)
     num_batches_to_accumulate: int = setting(
         1,
-        "Batches that may wait for the learner, beside the one that it learns from; then the games pause.",
+        "Batches that may wait for the learner, beside the one that it learns from; then the games pause. As many "
+        "trajectories as a group has games may wait at least.",
         within=_COUNT,
     )
     gamma: float = setting(0.99, "Discount a step.", within="[0, 1]")
@@ -356,31 +369,48 @@ class Config:
     run: RunConfig = RunConfig()
 
 
+def sections(config: Any) -> dict[str, Any]:
+    """The sections of a program's settings by name; one within another is a section of its own."""
+    found = {}
+    for field in dataclasses.fields(config):
+        part = getattr(config, field.name)
+        if dataclasses.is_dataclass(part):
+            found |= {field.name: part, **sections(part)}
+    return found
+
+
+def own_settings(section: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """The fields of one section, with their values."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if not dataclasses.is_dataclass(value):
+            yield field, value
+
+
 def settings(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
     """Every field of every section of a program's settings, with its value. Names are unique over the sections."""
-    for section in dataclasses.fields(config):
-        part = getattr(config, section.name)
-        for field in dataclasses.fields(part):
-            yield field, getattr(part, field.name)
+    for section in sections(config).values():
+        yield from own_settings(section)
 
 
 def with_values(config: Program, values: Mapping[str, Any]) -> Program:
     """`config` with some settings replaced, by name; names that no section has are ignored."""
     parts = {}
-    for section in dataclasses.fields(cast(Any, config)):
-        part = getattr(config, section.name)
-        own = {field.name: values[field.name] for field in dataclasses.fields(part) if field.name in values}
-        parts[section.name] = dataclasses.replace(part, **own)
-    return type(config)(**parts)
+    for field in dataclasses.fields(cast(Any, config)):
+        part = getattr(config, field.name)
+        if dataclasses.is_dataclass(part):
+            parts[field.name] = with_values(part, values)
+        elif field.name in values:
+            parts[field.name] = values[field.name]
+    return dataclasses.replace(cast(Any, config), **parts)
 
 
 def config_to_json(config: Config) -> str:
     """A JSON object of sections. Secrets are left out."""
-    tree = {}
-    for section in dataclasses.fields(config):
-        part = getattr(config, section.name)
-        shown = [field.name for field in dataclasses.fields(part) if not field.metadata["secret"]]
-        tree[section.name] = {name: getattr(part, name) for name in shown}
+    tree = {
+        name: {field.name: value for field, value in own_settings(part) if not field.metadata["secret"]}
+        for name, part in sections(config).items()
+    }
     return json.dumps(tree, indent=2) + "\n"
 
 
@@ -391,8 +421,8 @@ def config_from_json(text: str | bytes) -> Config:
         UserError: the text is no such object.
     """
     try:
-        sections = json.loads(text).values()
-        config = with_values(Config(), {name: value for section in sections for name, value in section.items()})
+        parts = json.loads(text).values()
+        config = with_values(Config(), {name: value for part in parts for name, value in part.items()})
         for (field, value), (_, default) in zip(settings(config), settings(Config())):
             if type(value) is not type(default) and not (type(default) is float and type(value) is int):
                 raise ValueError(f"{field.name} is {value!r}")

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 import jax
 
-from oni_jax.buffers.exchange import TrajectoryExchange
-from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.loop import Annotator, Learner
 from oni_jax.metrics import RateMeters, Row, histogram
+from oni_jax.worlds.base import World
 
 # Rates of counts that a row holds: name -> the count's.
 _RATES_OF = {
@@ -18,6 +17,7 @@ _RATES_OF = {
     "llm_tokens": "annotation/completion_tokens",
     "llm_prompt_tokens": "annotation/prompt_tokens",
 }
+_COUNTED = ("acted_steps", "inference_calls")  # of a world's gauges, those whose rates are shown
 # Of `jax.Device.memory_stats`.
 _MEMORY = {
     "device_memory_bytes": "bytes_in_use",
@@ -29,34 +29,31 @@ _MEMORY = {
 class Gauges:
     """Reads the parts of a run. Nothing is measured for it in between."""
 
-    def __init__(self, learner: Learner, server: InferenceServer, exchange: TrajectoryExchange, annotator: Annotator):
-        self._learner, self._server, self._exchange, self._annotator = learner, server, exchange, annotator
+    def __init__(self, learner: Learner, world: World, annotator: Annotator):
+        self._learner, self._world, self._annotator = learner, world, annotator
         self._rates = RateMeters()
 
     def start(self, env_steps: int, updates: int) -> None:
         """Acting and learning begin, with what earlier starts have done."""
-        totals = {"env_steps": env_steps, "updates": updates, **self._acting()}
-        self._rates.update(totals, time.monotonic())
+        counts = {name: float(value) for name, value in self._world.gauges().items() if name in _COUNTED}
+        self._rates.update({"env_steps": env_steps, "updates": updates, **counts}, time.monotonic())
 
     def read(self, row: Row) -> Row:
         """What is to be added to the counts in `row`."""
+        gauges = dict(self._world.gauges())
         totals: dict[str, float] = {name: row[count] for name, count in _RATES_OF.items() if count in row}
-        totals.update(self._acting())
+        totals |= {name: gauges.pop(name) for name in _COUNTED}
         if "labels_asked" in row:
             totals["labels"] = row["labels_asked"] - row["answers_unreadable"]
         answers = self._annotator.answers()
         return {
             **self._rates.update(totals, time.monotonic()),
-            "ring_slots_full": self._exchange.num_full,
-            "ring_slots_free": self._exchange.num_free,
-            "groups_paused": self._server.num_paused,
+            "learner_waits_share": self._learner.trajectory_wait.share(),
+            **gauges,
             **device_memory(jax.local_devices()[0].memory_stats()),
             **self._distributions(),
             **({"answers": answers} if answers else {}),
         }
-
-    def _acting(self) -> dict[str, float]:
-        return {"acted_steps": self._server.num_acted_steps, "inference_calls": self._server.num_calls}
 
     def _distributions(self) -> Row:
         found = {name: histogram(x) for name, x in jax.device_get(dict(self._learner.distributions)).items()}

@@ -12,18 +12,18 @@ import jax.numpy as jnp
 from oni_jax.annotation.prompts import goal_text
 from oni_jax.checkpointing import Checkpoints, Saved, checkpoint_steps
 from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
-from oni_jax.envs.glyph_table import glyph_table
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import open_experiment, write_settings
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.networks.published import import_params
+from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
 from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
-from oni_jax.rewards.registry import make_reward, reads_glyphs
+from oni_jax.rewards.registry import make_reward, observations_read
 from oni_jax.rewards.trainer import ModelState
 from oni_jax.training import Progress
 from oni_jax.types import PyTree
@@ -72,7 +72,7 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
     """
     params = import_params(ranking.weights)
     network = NetworkConfig(**encoder_settings(params))
-    observations = env_spec(EnvConfig(), with_glyphs=True).observations
+    observations = env_spec(EnvConfig(), torchbeast_observations(network)).observations
     zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in observations.items()}
     _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))
     if holds_reward_model(folder):
@@ -92,14 +92,15 @@ def _with_network(config: Config, found: Mapping[str, Any]) -> Config:
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:
     """The checkpoint of 0 steps."""
-    spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
-    policy = make_policy(config.network, spec, glyph_table())
+    spec = env_spec(config.env, observations_read(config))
+    policy = make_policy(config.network, env_spec(config.env, policy_observations(config.network)))
     key = initial_key(config.run.seed)
     if params is None:
         params = init_params(policy, spec, key)
     wanted = jax.eval_shape(functools.partial(init_params, policy, spec), key)
     _check_fits("the policy", params, wanted, "; choose the --root_env that it was trained on")
-    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    goal = functools.partial(goal_text, config.annotation, find_environment(config.env).language)
+    reward = make_reward(config, spec, goal)
     reward_state = reward.init(jax.random.fold_in(key, 1))
     if classifier:
         if not isinstance(reward_state, ModelState):

@@ -13,14 +13,14 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.prompts import goal_text, load_prompt
 from oni_jax.checkpointing import restore_reward
 from oni_jax.config import Config, UserError
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.messages import MESSAGE_SIZE, message_array
-from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
+from oni_jax.rewards.registry import make_reward, observations_read, reward_type
 from oni_jax.types import FIRST, TIE, Annotation, Array, CaptionBatch, EnvSpec, PyTree, Trajectory
 
 NUM_SCORED_AT_ONCE = 1024
@@ -48,7 +48,7 @@ class RunReward(NamedTuple):
 
     env_steps: int  # of the checkpoint
     config: Config
-    spec: EnvSpec  # with the glyphs, where they are read
+    spec: EnvSpec  # with what is read
     reward: Reward
     state: PyTree
     saved: Mapping[str, np.ndarray]  # of its host half
@@ -79,8 +79,9 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
         UserError: there is no such run, or no checkpoint that can be read.
     """
     config = read_settings(folder)
-    spec = env_spec(config.env, with_glyphs=reads_glyphs(config))
-    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation))
+    spec = env_spec(config.env, observations_read(config))
+    goal = functools.partial(goal_text, config.annotation, find_environment(config.env).language)
+    reward = make_reward(config, spec, goal)
     if type(reward) is Reward:
         raise NoRewardError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
     shapes = jax.eval_shape(reward.init, jax.random.key(0))
@@ -169,7 +170,7 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     model = annotation.llm_model if annotation.llm_server_addr else JUDGE_MODEL
     store = LabelStore(path)
     try:
-        return store.all(model, load_prompt(annotation, kind).digest)
+        return store.all(model, load_prompt(annotation, find_environment(config.env).language, kind).digest)
     except OSError as error:
         raise UserError(str(error)) from None
     finally:

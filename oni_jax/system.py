@@ -3,49 +3,43 @@
 import dataclasses
 import functools
 import hashlib
-import math
 import os
 import platform
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 
-from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import ActorPool, num_workers
-from oni_jax.actors.process_pool import ProcessPool
-from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.annotation.judge import server_or_judge
-from oni_jax.annotation.prompts import goal_text
+from oni_jax.annotation.prompts import goal_text, load_prompt
 from oni_jax.annotation.service import AnnotationService
-from oni_jax.buffers.exchange import TrajectoryExchange
-from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import ActorConfig, Config, UserError, check_shares
+from oni_jax.config import Config, UserError, check_shares
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import ALONE, Alone, Peers
-from oni_jax.distributed.sharing import Shared
-from oni_jax.envs.glyph_table import glyph_table
-from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.envs.base import Environment
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
-from oni_jax.inference.parameters import ParameterStore
-from oni_jax.inference.server import InferenceServer
-from oni_jax.learner.batches import BatchAssembler, make_unpack_fn
-from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, initial_key
+from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
 from oni_jax.learner.loss import make_loss_fn
-from oni_jax.learner.shares import split_policy, split_reward
-from oni_jax.learner.update import TrainState, make_optimizer, make_update_fn
-from oni_jax.lockstep import Lockstep
-from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.learner.shares import pack_shares, split_policy, split_reward
+from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
+from oni_jax.networks.policy import ActorCritic, init_params, make_policy
+from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
+from oni_jax.rewards.base import Reward
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.registry import make_reward, reads_glyphs, reward_type
+from oni_jax.rewards.registry import make_reward, observations_read, reward_type
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress, Training
-from oni_jax.types import EnvSpec, PyTree
+from oni_jax.types import EnvSpec
+from oni_jax.worlds.actor_world import Acting, ActorWorld
+from oni_jax.worlds.base import World
+from oni_jax.worlds.lockstep import LockstepWorld
 
 
 def run(config: Config, stop: StopRequest) -> int:
@@ -96,78 +90,113 @@ def _processor_digest() -> str:
     return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
+class Task(NamedTuple):
+    """What is learnt, and by what."""
+
+    environment: Environment
+    spec: EnvSpec  # with the observations that the policy and the reward read
+    policy: ActorCritic
+
+
 def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone | Peers = ALONE) -> Training:
     """Builds every part; what has to be closed is left to `stack`, the last built first."""
-    kind = reward_type(config)
-    with_glyphs = reads_glyphs(config)
-    spec = env_spec(config.env, with_glyphs=with_glyphs)
-    policy = make_policy(config.network, spec, glyph_table())
+    task = build_task(config)
     learning, acting = choose_devices(config)
     replicas = Replicas(learning)
-    reward = make_reward(config, spec, functools.partial(goal_text, config.annotation), replicas)
-    asks = kind.prompt_kind and peers.leads
-    annotator = stack.enter_context(_annotation(config, folder, kind.prompt_kind)) if asks else NoAnnotator()
-    # Of the batch, each process plays its part.
-    learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
-    exchange = build_exchange(dataclasses.replace(config, learner=learner_config), spec)
-    ring = exchange.ring
-    if isinstance(peers, Peers):
-        annotator = Shared(peers, annotator, exchange, reward.other_observations)
-    optimizer = make_optimizer(learner_config)
-    key = initial_key(config.run.seed)
-    params = init_params(policy, spec, key)
-    state = TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
-    checkpoints, saved = None, None
-    if peers.leads:
-        checkpoints = Checkpoints(
-            os.path.join(folder, "checkpoints"), config.run.keep_checkpoints, config.run.save_milestones_sec
-        )
-        stack.callback(checkpoints.close)
-        saved = checkpoints.restore(jax.device_get(state))
-    state, saved = peers.same(state, saved)
+    goal = functools.partial(goal_text, config.annotation, task.environment.language)
+    reward = make_reward(config, task.spec, goal, replicas)
+    annotator = build_annotator(config, folder, task.environment, stack) if peers.leads else NoAnnotator()
+    optimizer = make_optimizer(config.learner)
+    checkpoints = build_checkpoints(config, folder, stack) if peers.leads else None
+    state = fresh_state(config.run.seed, task, reward, optimizer)
+    state, saved = peers.same(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
     state = replicas.place(state)
-    progress = Progress(labels_of=annotator.labels_of)
+    progress = find_progress(saved, peers.first(annotator.labels_of), folder)
     if saved:
-        path = os.path.join(folder, "checkpoints", str(saved.progress["env_steps"]))
-        progress = restore_progress(saved, annotator.labels_of, path)
         reward.restore(saved.reward)
-        if peers.leads:
-            print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
+    # Of a batch, each process plays its part.
+    learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
+    own = dataclasses.replace(config, learner=learner_config)
+    world = build_world(own, task, state, progress, acting, peers)
+    stack.callback(world.close)
+    if saved and world.restore(saved.acting):
+        print("the games go on where they were", flush=True)
+    loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, config.reward)
+    update = make_update_fn(loss_fn, split_reward(reward, replicas), optimizer, world.unpack)
+    pack = functools.partial(pack_shares, payload_split=world.payload_split, reward=reward, replicas=replicas)
+    step = Step(pack, jit_update(update, replicas.sharding()))
+    learner = Learner(step, reward, world, annotator, state, progress.updates, peers)
+    return Training(config, folder, learner, world, annotator, checkpoints, progress)
 
+
+def build_task(config: Config) -> Task:
+    """Raises UserError: the environment lacks an observation that the encoder or the reward reads."""
+    environment = find_environment(config.env)
+    policy = make_policy(config.network, env_spec(config.env, policy_observations(config.network)))
+    return Task(environment, env_spec(config.env, observations_read(config)), policy)
+
+
+def build_annotator(config: Config, folder: str, environment: Environment, stack: ExitStack) -> Annotator:
+    """The annotation service, and the judge in front of it when no server was named; for a reward that asks."""
+    kind = reward_type(config).prompt_kind
+    if not kind:
+        return NoAnnotator()
+    return stack.enter_context(_annotation(config, folder, kind, environment))
+
+
+@contextmanager
+def _annotation(config: Config, folder: str, kind: str, environment: Environment) -> Iterator[Annotator]:
+    with server_or_judge(config.annotation, environment.language) as annotation:
+        path = annotation.label_store or os.path.join(folder, "labels.sqlite")
+        service = AnnotationService(annotation, load_prompt(annotation, environment.language, kind), LabelStore(path))
+        try:
+            yield service
+        except KeyboardInterrupt:  # who interrupts twice does not wait
+            service.close(grace_secs=0.0)
+            raise
+        finally:
+            service.close()
+
+
+def build_checkpoints(config: Config, folder: str, stack: ExitStack) -> Checkpoints:
+    run = config.run
+    checkpoints = Checkpoints(os.path.join(folder, "checkpoints"), run.keep_checkpoints, run.save_milestones_sec)
+    stack.callback(checkpoints.close)
+    return checkpoints
+
+
+def fresh_state(seed: int, task: Task, reward: Reward, optimizer: optax.GradientTransformation) -> TrainState:
+    """Before the first update."""
+    key = initial_key(seed)
+    params = init_params(task.policy, task.spec, key)
+    return TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
+
+
+def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
+    """That of a checkpoint, or none yet. Raises UserError: see `restore_progress`."""
+    if saved is None:
+        return Progress(labels_of=labels_of)
+    path = os.path.join(folder, "checkpoints", str(saved.progress["env_steps"]))
+    progress = restore_progress(saved, labels_of, path)
+    if jax.process_index() == 0:
+        print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
+    return progress
+
+
+def build_world(
+    config: Config, task: Task, state: TrainState, progress: Progress, devices: Sequence[Any], peers: Alone | Peers
+) -> World:
+    """The world in which this process plays, on these devices; the batch size is its own."""
+    key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
+    key = jax.random.fold_in(key, peers.index) if peers.index else key
+    acting = Acting(task.policy, state.params, progress.updates, key, devices)
     # A resumed run plays new games, unless those that were under way could be saved.
     seeds = [config.run.seed, progress.env_steps, *([peers.index] if peers.index else [])]
-    game_seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
-    make_env = functools.partial(make_vector_env, config.env, seed=game_seed, with_glyphs=with_glyphs)
-    pool = build_pool(config.actors, make_env, ring)
-    stack.callback(pool.close)
-    pool.start()
-    to_act_with = jax.jit(functools.partial(with_tables, policy))
-    parameters = ParameterStore(progress.updates, to_act_with(local(state.params)), acting)
-    acting_key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
-    if peers.index:
-        acting_key = jax.random.fold_in(acting_key, peers.index)
-    server = InferenceServer(policy, exchange, pool, parameters, acting_key)
-    loss_fn = make_loss_fn(split_policy(policy.apply, replicas), learner_config, config.reward)
-    intrinsic_at = config.reward.intrinsic_reward_at
-    unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
-    assembler = BatchAssembler(exchange, learner_config.batch_size, learner_config.max_policy_lag, intrinsic_at)
-    update = make_update_fn(loss_fn, split_reward(reward, replicas), optimizer, unpack)
-
-    def publish(version: int, params: PyTree) -> None:
-        parameters.publish(version, to_act_with(local(params)))
-
-    lockstep = None
-    if isinstance(pool, SerialPool) and peers.num == 1:
-        lockstep = Lockstep(f"{config.env} {ring.shape} {len(acting)}", pool, exchange, server, assembler)
-        if saved and lockstep.restore(saved.acting):
-            print("the games go on where they were", flush=True)
-    share = annotator.share if isinstance(annotator, Shared) else None
-    prefetch = lockstep is None and share is None
-    learner = Learner(update, reward, assembler, publish, annotator, state, progress.updates, prefetch, replicas, share)
-    return Training(
-        config, folder, learner, reward, annotator, exchange, server, checkpoints, progress, lockstep, peers
-    )
+    seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
+    make_env = functools.partial(make_vector_env, config.env, seed=seed, observations=tuple(task.spec.observations))
+    in_step = config.actors.actor_pool == "serial" and peers.num == 1
+    return (LockstepWorld if in_step else ActorWorld)(config, task.spec, make_env, acting)
 
 
 def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -212,35 +241,3 @@ def restore_progress(saved: Saved, labels_of: str, path: str) -> Progress:
             "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
         )
     return dataclasses.replace(progress, labels_of=labels_of)
-
-
-def build_exchange(config: Config, spec: EnvSpec) -> TrajectoryExchange:
-    """An exchange in which every unit has a slot to fill while fewer than num_batches_to_accumulate batches wait."""
-    actors, learner = config.actors, config.learner
-    num_units = num_workers(actors) * actors.worker_num_splits
-    num_envs = actors.num_envs_per_worker // actors.worker_num_splits
-    max_waiting = learner.num_batches_to_accumulate * learner.batch_size // learner.rollout
-    num_slots = num_units + math.ceil(max_waiting / num_envs) + 1  # one of which the learner is reading
-    ring = TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
-    return TrajectoryExchange(ring, max_waiting)
-
-
-def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> ActorPool:
-    if actors.actor_pool == "serial":
-        return SerialPool(make_env, ring)
-    return ProcessPool(make_env, ring, num_workers(actors), actors.max_actor_restarts)
-
-
-@contextmanager
-def _annotation(config: Config, folder: str, kind: str) -> Iterator[Annotator]:
-    """The annotation service, and the judge in front of it when no server was named."""
-    with server_or_judge(config.annotation) as annotation:
-        path = annotation.label_store or os.path.join(folder, "labels.sqlite")
-        service = AnnotationService(annotation, LabelStore(path), kind)
-        try:
-            yield service
-        except KeyboardInterrupt:  # who interrupts twice does not wait
-            service.close(grace_secs=0.0)
-            raise
-        finally:
-            service.close()

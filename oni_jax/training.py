@@ -11,22 +11,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.actors.pool import num_workers
-from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
-from oni_jax.distributed.peers import Alone, Peers, Wishes
-from oni_jax.distributed.sharing import Shared
+from oni_jax.distributed.peers import Wishes
 from oni_jax.gauges import Gauges
-from oni_jax.inference.server import InferenceServer
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Metrics
 from oni_jax.learner.update import TrainState
-from oni_jax.lockstep import Lockstep
 from oni_jax.metrics import MultiSink, NullProgress, RollingStats, Row, build_progress, build_sinks, write_json
-from oni_jax.rewards.base import Reward
-from oni_jax.runtime import Every, StopRequest, Worker, return_memory
+from oni_jax.runtime import Every, StopRequest, return_memory
+from oni_jax.worlds.base import World, WorldReport
 
 LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
 
@@ -49,78 +44,69 @@ class Progress:
 
 
 class Training:
-    """Owns the progress and the clock; `train` is called once, on the main thread."""
+    """Owns the progress and the clock; `train` is called once, on the main thread.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        learner, world, annotator: its parts, which are its own.
+        checkpoints: where process 0 saves; None: another process.
+        progress: so far.
+    """
 
     def __init__(
         self,
         config: Config,
         folder: str,
         learner: Learner,
-        reward: Reward,
+        world: World,
         annotator: Annotator,
-        exchange: TrajectoryExchange,
-        server: InferenceServer,
         checkpoints: Checkpoints | None,
         progress: Progress,
-        lockstep: Lockstep | None,
-        peers: Alone | Peers,
     ):
         self._config, self._folder = config, folder
-        self._learner, self._reward, self._annotator = learner, reward, annotator
-        self._exchange, self._server, self._checkpoints = exchange, server, checkpoints
-        self._lockstep, self._peers = lockstep, peers
-        self._told = annotator if isinstance(annotator, Shared) else exchange  # of episodes and failures
-        self.progress = progress
-        self._stats = RollingStats(exchange.ring.spec.episode_stats, config.run.stats_avg)
+        self.learner, self._world, self._annotator = learner, world, annotator
+        self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
+        self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
-        self._gauges = Gauges(learner, server, exchange, annotator)
-        self._busy_secs, self._busy_since = 0.0, time.perf_counter()
-        self._notes: set[str] = set()  # told already
+        self._gauges = Gauges(learner, world, annotator)
+        self._notes: list[str] = []  # to be printed
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
-        self._game_restarts_before = progress.game_restarts
         self._started = time.monotonic()
         learner.message_counts.restore(folder)
 
     def train(self, stop: StopRequest) -> None:
         """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
-        shape = self._exchange.ring.shape
-        games = f"{shape.num_units * shape.num_envs_per_unit} games in {shape.num_units} groups"
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
-        where = f"{games}{of_all}, learning on {jax.default_backend()}"
+        where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
         print(f"{where}; compiling takes a while at the first start", flush=True)
-        self._server.warm_up()
-        acting = Worker("inference", self._server.run)
         run, leads = self._config.run, self._peers.leads
         # Before the clock: W&B takes long.
         sinks = build_sinks(run, self._folder, self.progress.env_steps) if leads else MultiSink([])
-        self._started = time.monotonic()
-        self._gauges.start(self.progress.env_steps, self.progress.updates)
         at_rest = False  # what fails may leave acting in the middle of a step
         view = build_progress(run) if leads else NullProgress()
         with closing(self.compilations), closing(sinks), closing(view):
+            self._world.start()
+            self._started = time.monotonic()
+            self._gauges.start(self.progress.env_steps, self.progress.updates)
             try:
-                if not self._lockstep:
-                    acting.start()
-                self._loop(stop, acting, sinks, view)
+                self._loop(stop, sinks, view)
                 at_rest = True
                 if stop or not (self._steps_done() or self._time_is_up()):
                     print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
             finally:
-                self._server.stop()
-                if acting.is_alive():
-                    acting.join()
-                self._count_failures()
-                for failure in self._exchange.failures:  # that the other processes were not told of any more
-                    print(f"warning: {failure}", flush=True)
+                self._world.stop()
+                self._count_reports()
+                self._count(self._world.report(), tells=True)  # the other processes don't hear of it any more
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
                     self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts
                 if leads:
                     write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
-    def _loop(self, stop: StopRequest, acting: Worker, sinks: Any, view: Any) -> None:
+    def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> None:
         run, progress = self._config.run, self.progress
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
@@ -129,12 +115,11 @@ class Training:
         if ended and not stop:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
         while not ended:
-            acting.check()
-            self._count_failures()
-            new_metrics = self._learner.step()
+            new_metrics = self.learner.step()
+            self._count_reports()
             if new_metrics is not None:
                 metrics = new_metrics
-                self._count(metrics)
+                self._count_update(metrics)
                 self._bad_updates.check(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             save_asked, stop.save_due = stop.save_due, False
@@ -154,18 +139,22 @@ class Training:
 
     def _print_notes(self) -> None:
         """What the environments say of how they run, each text once."""
-        for note in self._exchange.ring.notes():
-            if note not in self._notes:
-                self._notes.add(note)
-                print(note, flush=True)
+        while self._notes:
+            print(self._notes.pop(0), flush=True)
 
-    def _count_failures(self) -> None:
-        while self._told.failures:
-            self.progress.actor_restarts += 1
-            failure = self._told.failures.popleft()
-            if self._peers.leads:
-                print(f"warning: {failure}", flush=True)
-        self.progress.game_restarts = self._game_restarts_before + self._told.num_game_restarts
+    def _count_reports(self) -> None:
+        """Takes in what the worlds of all processes have reported."""
+        while self.learner.reports:
+            self._count(self.learner.reports.popleft(), self._peers.leads)
+
+    def _count(self, report: WorldReport, tells: bool) -> None:
+        for failure in report.failures if tells else ():
+            print(f"warning: {failure}", flush=True)
+        self.progress.actor_restarts += len(report.failures)
+        self.progress.game_restarts += report.num_restarts
+        self.progress.episodes += len(report.episodes)
+        self._stats.add(np.array(report.episodes))
+        self._notes += report.notes
 
     def _steps_done(self) -> bool:
         return self.progress.env_steps >= self._config.run.train_for_env_steps
@@ -173,28 +162,25 @@ class Training:
     def _time_is_up(self) -> bool:
         return self.progress.train_secs - self._secs_before >= self._config.run.train_for_seconds
 
-    def _count(self, metrics: Metrics) -> None:
+    def _count_update(self, metrics: Metrics) -> None:
         progress = self.progress
         progress.env_steps += self._config.learner.batch_size
-        progress.updates = self._learner.version
+        progress.updates = self.learner.version
         progress.bad_updates += int(metrics["loss/bad_update"])
         progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
-        while self._told.episodes:
-            self._stats.add(self._told.episodes.popleft())
-            progress.episodes += 1
 
     def _save(self, at_rest: bool = True) -> None:
         if self._checkpoints is None:
             return
-        if problem := _problem(self._learner.state):
+        if problem := _problem(self.learner.state):
             print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
             return
         progress = dataclasses.replace(self.progress, last_episodes=self._stats.save())
-        acting = self._lockstep.save() if self._lockstep and at_rest else {}
-        saved = Saved(self._learner.state, self._reward.save(), dataclasses.asdict(progress), acting)
+        acting = self._world.save() if at_rest else {}
+        saved = Saved(self.learner.state, self.learner.reward.save(), dataclasses.asdict(progress), acting)
         self._checkpoints.save(self.progress.env_steps, saved)
-        self._learner.message_counts.save(self._folder)
+        self.learner.message_counts.save(self._folder)
 
     def _row(self, metrics: Metrics) -> Row:
         progress, now = self.progress, time.monotonic()
@@ -212,12 +198,7 @@ class Training:
             "rewarded_steps": progress.rewarded_steps,
             "policy_lag_mean": metrics["loss/policy_lag_mean"],
             "policy_lag_max": metrics["loss/policy_lag_max"],
-            "learner_waits_share": self._learner.trajectory_wait.share(),
-            "inference_waits_share": self._server.actor_wait.share(),
-            "games_paused_share": self._server.learner_wait.share(),
-            "actors_wait_share": self._actors_wait_share(),
             "compilations": self.compilations.count,
-            "captions_seen": len(self._exchange.captions),
             **self._label_stats(),
             **metrics,
         }
@@ -230,14 +211,6 @@ class Training:
         named = {"server_state": stats.pop("state"), "labels_backlog": stats.pop("backlog")}
         counts = {name: stats.pop(name) for name in LABEL_COUNTS}
         return {**named, **counts, **{f"annotation/{name}": value for name, value in stats.items()}}
-
-    def _actors_wait_share(self) -> float:
-        """1 - the time that actor processes spent stepping, as a share of all their time since the last call."""
-        busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
-        processes = num_workers(self._config.actors)
-        share = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * processes)
-        self._busy_secs, self._busy_since = busy, now
-        return max(0.0, 1.0 - share)
 
     def summary(self) -> Mapping[str, Any]:
         progress, stats = self.progress, self._annotator.stats()

@@ -14,6 +14,7 @@ PyTree = Any
 
 # Labels of pairs: which is better. UNKNOWN, of any item: it got no answer.
 FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3
+EVERYTHING = "*"  # in place of names: all observations that an environment shows without being asked
 NO_MESSAGE = "(no message)"  # how an empty one is shown
 
 
@@ -22,6 +23,7 @@ class ArraySpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    num_ids: int = 0  # of an array of ids: they are 0 ... num_ids - 1
 
 
 class EnvSpec(NamedTuple):
@@ -29,8 +31,9 @@ class EnvSpec(NamedTuple):
 
     observations: Mapping[str, ArraySpec]
     num_actions: int
-    caption: str | None  # the observation that holds the caption's bytes, zero padded: [M] uint8; None: no captions
+    has_captions: bool  # whether its observations come with texts that an LLM can judge
     episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
+    has_events: bool = False  # whether it says what an action did
 
 
 class CaptionBatch(NamedTuple):

@@ -77,13 +77,13 @@ def test_a_warm_run_compiles_nothing(reward, tmp_path, monkeypatch):
         run=dataclasses.replace(config.run, save_every_steps=10 * 512, log_every_sec=0.01),
     )
     counts = []
-    count = Training._count
+    count = Training._count_update
 
     def counted(training, metrics):
         counts.append(training.compilations.count)
         count(training, metrics)
 
-    monkeypatch.setattr(Training, "_count", counted)
+    monkeypatch.setattr(Training, "_count_update", counted)
     if reward:
         monkeypatch.setattr(system, "make_reward", lambda *_: reward())
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ import pytest
 
 from oni_jax import system
 from oni_jax.config import Config, DevicesConfig, EnvConfig, LearnerConfig, UserError
-from oni_jax.learner.shares import merge_captions, split_captions
+from oni_jax.ops.captions import merge_captions, split_captions
 from oni_jax.types import CaptionBatch
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll
@@ -40,7 +40,7 @@ def act() -> None:
     """Two devices act: what is learnt from is what the policy says, from the memory that each of them kept."""
     played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=4, devices=jax.devices()[3:5])
     assert {*played.exchange.device_of_slot.tolist()} == {0, 1}
-    held = [{*x.devices()} for states in played.exchange.initial_core_states for x in jax.tree.leaves(states)]
+    held = [{*x.devices()} for states in played.server._states for x in jax.tree.leaves(states.initial)]
     assert held == [{device} for device in jax.devices()[3:5]]
     for trajectory in played.trajectories:
         unroll(played, trajectory)

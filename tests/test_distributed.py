@@ -6,10 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from contextlib import nullcontext
-from types import SimpleNamespace
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,13 +18,15 @@ from oni_jax import system
 from oni_jax.config import DevicesConfig, UserError
 from oni_jax.distributed import meeting, peers
 from oni_jax.distributed.peers import Alone
-from oni_jax.distributed.sharing import Shared
+from oni_jax.distributed.told import Told, merge_told, pack_told
 from oni_jax.experiment import read_settings
-from oni_jax.learner.loop import Learner, NoAnnotator
+from oni_jax.learner.loop import Learner
 from oni_jax.networks import ragged
+from oni_jax.npz import from_npz, to_npz
 from oni_jax.parallel import local
 from oni_jax.runtime import StopRequest
-from oni_jax.types import CaptionBatch
+from oni_jax.types import Annotation, CaptionBatch
+from oni_jax.worlds.base import WorldReport
 from tests.processes import Launched, rows, summary
 from tests.test_resume import COMPILES_SOON
 
@@ -217,15 +216,23 @@ def test_threads_of_a_backend_of_cpus_wait_for_their_turn(monkeypatch, backend, 
         ended.set()
 
 
-def test_what_became_of_the_games_is_told_to_all():
-    captions = CaptionBatch([b"a"], np.zeros((2, 1), np.int32), {})
-    exchange: Any = SimpleNamespace(episodes=deque([np.ones(3)]), failures=deque(["one died"]), num_game_restarts=2)
-    peers: Any = SimpleNamespace(gather=lambda arrays: [arrays], tell=lambda arrays: [arrays, arrays])
-    shared = Shared(peers, NoAnnotator(), exchange, ())
-    for _ in range(2):
-        assert shared.share(captions).index.shape == (2, 2)
-    assert [*shared.failures] == ["process 0: one died", "process 1: one died"] and not exchange.failures
-    assert shared.num_game_restarts == 4 and len(shared.episodes) == 2
+def test_what_each_process_tells_all_have():
+    captions = CaptionBatch([b"a", b"", b"\xff"], np.arange(2, dtype=np.int32)[:, None], {"x": np.ones((2, 1, 3))})
+    annotations = [Annotation((b"a", b"bc"), 1, 0.25), Annotation((b"", b"d"), 0, 1.0)]
+    report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
+    told = [Told(captions, annotations, report), Told(captions._replace(messages=[b"d", b"a", b"e"]))]
+    found = [from_npz(to_npz(pack_told(own))) for own in told]
+    assert merge_told(found[1:]).annotations == [] and merge_told(found[1:]).report.episodes == []
+    merged = merge_told(found + found[:1])
+    assert [[merged.captions.messages[i] for i in row] for row in merged.captions.index] == [
+        [b"a", b"d", b"a"],
+        [b"", b"a", b""],
+    ]
+    assert merged.captions.observations["x"].shape == (2, 3, 3)
+    assert merged.annotations == annotations  # process 0's alone
+    assert merged.report.failures == ["process 0: one died", "process 2: one died"]
+    assert merged.report.num_restarts == 4 and merged.report.notes == ["as usual"]
+    assert np.array_equal(merged.report.episodes, [np.ones(3), np.zeros(3)] * 2)
 
 
 def test_who_else_there_is(monkeypatch):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from oni_jax import gauges
+from oni_jax.runtime import WaitClock
 from tests.metrics.rows import ANSWERS
 
 
@@ -14,9 +15,8 @@ def test_rates_of_labels_and_tokens(monkeypatch):
     monkeypatch.setattr(gauges.time, "monotonic", lambda: now)
     answers = []
     parts: Any = (
-        SimpleNamespace(distributions={}),
-        SimpleNamespace(num_acted_steps=0, num_calls=0, num_paused=1),
-        SimpleNamespace(num_full=2, num_free=3),
+        SimpleNamespace(distributions={}, trajectory_wait=WaitClock()),
+        SimpleNamespace(gauges=lambda: {"acted_steps": 0, "inference_calls": 0, "ring_slots_full": 2}),
         SimpleNamespace(answers=lambda: tuple(answers)),
     )
     read = gauges.Gauges(*parts)
@@ -29,4 +29,4 @@ def test_rates_of_labels_and_tokens(monkeypatch):
     row = read.read(more)
     assert (row["env_steps_per_sec"], row["labels_per_sec"], row["llm_tokens_per_sec"]) == pytest.approx((100, 8, 100))
     assert row["answers"] == ANSWERS
-    assert (row["ring_slots_full"], row["ring_slots_free"], row["groups_paused"]) == (2, 3, 1)
+    assert row["ring_slots_full"] == 2 and "acted_steps" not in row

@@ -13,7 +13,7 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.checkpointing import Checkpoints, Saved, restore_reward
 from oni_jax.config import Config, NetworkConfig, UserError, config_to_json, with_values
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.inspection import InspectedMessage, inspect_reward
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
@@ -75,7 +75,9 @@ def write_run(folder: pathlib.Path, config: Config) -> tuple[Reward, PyTree]:
     annotations = annotations_of(config)
     if annotations:
         store = LabelStore(str(folder / "labels.sqlite"))
-        store.put_many(JUDGE_MODEL, load_prompt(config.annotation, reward_type(config).prompt_kind).digest, annotations)
+        language = find_environment(config.env).language
+        prompt = load_prompt(config.annotation, language, reward_type(config).prompt_kind)
+        store.put_many(JUDGE_MODEL, prompt.digest, annotations)
         store.put_many("another model", "another prompt", [(Annotation((b"foreign",) * 2, 1, 1.0), "")])
         store.close()
     reward.ingest([annotation for annotation, _ in annotations])

@@ -52,7 +52,7 @@ def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch
     with ExitStack() as stack:
         config = flags.parse(words)
         training = system.build_training(config, str(folder), stack)
-        learner, reward, annotator = training._learner, training._reward, training._annotator
+        learner, reward, annotator = training.learner, training.learner.reward, training._annotator
         assert learner.version == training.progress.updates > 0
         saved = Checkpoints(str(folder / "checkpoints")).restore(learner.state)
         assert saved and saved.progress["env_steps"] == training.progress.env_steps

@@ -18,6 +18,7 @@ from oni_jax.config import (
     RunConfig,
 )
 from oni_jax.runtime import StopRequest
+from oni_jax.worlds import actor_world
 
 OPTIMUM = 1.0  # of both environments
 REACHED = 0.9
@@ -44,13 +45,13 @@ def trained_return(config: Config, tmp_path) -> float:
 
 def break_trajectories(monkeypatch, broken) -> None:
     """Lets the learner see `broken(trajectory)`."""
-    make_unpack_fn = system.make_unpack_fn
+    make_unpack_fn = actor_world.make_unpack_fn
 
     def make(*args):
         unpack = make_unpack_fn(*args)
         return lambda batch, version: broken(unpack(batch, version))
 
-    monkeypatch.setattr(system, "make_unpack_fn", make)
+    monkeypatch.setattr(actor_world, "make_unpack_fn", make)
 
 
 @pytest.mark.slow

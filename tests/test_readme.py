@@ -9,7 +9,7 @@ import pytest
 from launch import __main__ as listing
 from launch import refused_flags
 from launch.submit import Submission
-from oni_jax.config import Config, settings
+from oni_jax.config import Config, own_settings, sections, settings
 from oni_jax.evaluation.config import Evaluate
 from oni_jax.metrics.names import markdown_table
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
@@ -23,10 +23,9 @@ README = ROOT / "README.md"
 def flags_table() -> str:
     """Every setting, one table a topic."""
     lines = []
-    for section in dataclasses.fields(Config):
-        part = getattr(Config(), section.name)
+    for part in sections(Config()).values():
         lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", "", "| flag | default | |", "|---|---|---|"]
-        lines += [_row(field) for field in dataclasses.fields(part)]
+        lines += [_row(field) for field, _ in own_settings(part)]
     return "\n".join([*lines, ""])
 
 

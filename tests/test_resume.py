@@ -147,7 +147,7 @@ def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, n
         folder.mkdir(exist_ok=True)
         training = system.build_training(config, str(folder), stack)
         training.train(StopRequest())
-        state, progress = training._learner.state, training.progress
+        state, progress = training.learner.state, training.progress
         counted = [progress.env_steps, progress.updates, progress.episodes, progress.rewarded_steps]
         leaves = jax.tree_util.tree_leaves_with_path(state)
         return {**{jax.tree_util.keystr(path): np.array(x) for path, x in leaves}, "counted": np.array(counted)}

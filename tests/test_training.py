@@ -115,7 +115,11 @@ def greedy(rest):
 def test_too_little_memory_is_told_in_a_line_and_the_last_checkpoint_stays(tmp_path, capsys, monkeypatch):
     def fail_later(self):
         if self.version == 5:
-            self._update = lambda state, batch, version: greedy(state._replace(params=()))
+
+            def fail(state, batch, version):
+                return greedy(state._replace(params=()))
+
+            self._compiled = self._compiled._replace(update=fail)
         return step(self)
 
     step = Learner.step

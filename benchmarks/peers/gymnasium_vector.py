@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.peers.nle_env import make_env
-from oni_jax.envs.tasks import Task, nethack
+from oni_jax.envs.nethack.tasks import Task, nethack
 
 OBSERVATION_KEYS = ("blstats", "message", "glyphs", "tty_chars", "tty_colors")
 

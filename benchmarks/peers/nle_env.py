@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from nle.env import tasks as nle_tasks
 
-from oni_jax.envs.nethack import Seeds
-from oni_jax.envs.nethack_game import CHARACTER
-from oni_jax.envs.tasks import Task, nethack
+from oni_jax.envs.nethack.game import CHARACTER
+from oni_jax.envs.nethack.tasks import Task, nethack
+from oni_jax.envs.nethack.vector_env import Seeds
 
 
 def make_env(task: Task, observation_keys: Sequence[str], max_episode_steps: int = 5000) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from oni_jax.buffers.ring import TrajectoryRing
-from oni_jax.envs.base import SavableEnv, VectorEnv
-from oni_jax.envs.captions import CaptionTracker
+from oni_jax.envs.base import SavableEnv, VectorEnv, make_texts
+from oni_jax.envs.captions import CaptionTracker, NewTexts
 
 MakeEnv = Callable[..., VectorEnv]  # called with num_envs= and first_index=, the first one's number over all actors
 
@@ -22,16 +22,16 @@ class Group:
         num_envs = ring.shape.num_envs_per_unit
         first_index = (restarts * ring.shape.num_units + unit) * num_envs
         self._env = make_env(num_envs=num_envs, first_index=first_index)
-        self._tracker = CaptionTracker(num_envs, ring.spec.caption)
+        self._tracker, self._texts = CaptionTracker(ring.spec, num_envs), make_texts(num_envs)
         self._ring, self._unit = ring, unit
         self._started = False
         self._num_restarts = 0  # of games, counted in the ring
 
-    def advance(self, slot: int, t: int) -> None:
-        """Writes row `t` of `slot`, the unit's episode statistics and its new captions."""
+    def advance(self, slot: int, t: int) -> NewTexts:
+        """Writes row `t` of `slot` and the unit's episode statistics. Returns the texts met for the first time."""
         start = time.perf_counter()
         ring, unit = self._ring, self._unit
-        out = ring.step_output(unit, slot, t)
+        out = ring.step_output(unit, slot, t, self._texts)
         if self._started:
             self._env.step(ring.actions[unit], out)
         else:
@@ -41,8 +41,9 @@ class Group:
             ring.set_note(unit, self._env.note())
             ring.game_restarts[unit] += self._env.num_restarts - self._num_restarts
             self._num_restarts = self._env.num_restarts
-        ring.num_new[unit] = self._tracker.update(out, ring.new_ids[unit], ring.new_captions[unit])
+        new = self._tracker.update(out, ring.texts[slot, t])
         ring.busy_secs[unit] += time.perf_counter() - start
+        return new
 
     def save(self) -> dict[str, np.ndarray]:
         """Between two steps: the games, and what they have shown; nothing before they start or where they can't be."""

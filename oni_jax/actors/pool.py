@@ -16,6 +16,7 @@ class Answers(NamedTuple):
     """What came back from the units since the last look."""
 
     done: Sequence[int] = ()  # units that have finished their step
+    texts: Sequence[tuple[int, bytes]] = ()  # that they met for the first time, with their numbers
     lost: Sequence[int] = ()  # units whose games are gone; their next step, which starts new ones, writes a row 0
     failures: Sequence[str] = ()  # why they are lost, one line each
 

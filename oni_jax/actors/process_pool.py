@@ -13,8 +13,9 @@ from multiprocessing.process import BaseProcess
 
 from oni_jax.actors.group import MakeEnv
 from oni_jax.actors.pool import Answers
-from oni_jax.actors.worker import ANSWER, COMMAND, run_worker
+from oni_jax.actors.worker import COMMAND, run_worker, unpack_answer
 from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.envs.captions import NewTexts
 from oni_jax.files import ScratchFolder
 from oni_jax.runtime import ChildError, start_child, stop_child
 
@@ -101,13 +102,16 @@ class ProcessPool:
 
     def wait(self, timeout_secs: float) -> Answers:
         done: list[int] = []
+        texts: NewTexts = []
         lost: dict[Actor, str] = {}  # and why
         for key, _ in self._selector.select(timeout_secs):
             if key.data is None:
                 os.read(self._wake_read, 4096)
                 continue
             try:
-                done.append(self._receive(key.data))
+                unit, new = self._receive(key.data)
+                done.append(unit)
+                texts += new
             except ActorLost as reason:
                 lost[key.data] = str(reason)
         for unit in done:
@@ -117,20 +121,20 @@ class ProcessPool:
             lost.update(self._hanging(now))
             self._checked_at = now
         if not lost:
-            return Answers(done)
+            return Answers(done, texts)
         failures = [self._replace(actor, reason) for actor, reason in lost.items()]
-        return Answers(done, [unit for actor in lost for unit in actor.units], failures)
+        return Answers(done, texts, [unit for actor in lost for unit in actor.units], failures)
 
-    def _receive(self, actor: Actor) -> int:
+    def _receive(self, actor: Actor) -> tuple[int, NewTexts]:
         try:
             answer = actor.connection.recv_bytes()
         except (EOFError, OSError):
             actor.process.join(1.0)
             raise ActorLost(f"died, {_how_it_ended(actor.process.exitcode)}") from None
-        if len(answer) != ANSWER.size:
+        if not answer.startswith(b"\0"):  # its last words
             raise ActorLost(answer.decode(errors="replace"))
         actor.has_answered = True
-        return ANSWER.unpack(answer)[0]
+        return unpack_answer(answer)
 
     def _hanging(self, now: float) -> dict[Actor, str]:
         if now - self._checked_at > 10 * CHECK_SECS:  # this process stood still itself, and perhaps the actors with it

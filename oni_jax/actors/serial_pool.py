@@ -25,12 +25,12 @@ class SerialPool:
     def wait(self, timeout_secs: float) -> Answers:
         if not self._commands:
             time.sleep(min(timeout_secs, 1e-3))
-        done = []
+        done, texts = [], []
         while self._commands:
             unit, slot, t = self._commands.popleft()
-            self.groups[unit].advance(slot, t)
+            texts += self.groups[unit].advance(slot, t)
             done.append(unit)
-        return Answers(done)
+        return Answers(done, texts)
 
     def wake(self) -> None:
         pass

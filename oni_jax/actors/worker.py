@@ -9,9 +9,26 @@ from multiprocessing.connection import Connection
 
 from oni_jax.actors.group import Group, MakeEnv
 from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.envs.captions import NewTexts
 
 COMMAND = struct.Struct("=iii")  # unit, slot, row t to write
-ANSWER = struct.Struct("=i")  # unit
+ANSWER = struct.Struct("=xi")  # a zero byte, with which no error's text begins; unit; then its new texts, of which each
+TEXT = struct.Struct("=qi")  # is its number, its length and itself
+
+
+def pack_answer(unit: int, texts: NewTexts) -> bytes:
+    """What a process says when it has stepped a unit."""
+    return ANSWER.pack(unit) + b"".join(TEXT.pack(number, len(text)) + text for number, text in texts)
+
+
+def unpack_answer(answer: bytes) -> tuple[int, NewTexts]:
+    """The inverse."""
+    (unit,), place, texts = ANSWER.unpack_from(answer), ANSWER.size, []
+    while place < len(answer):
+        number, length = TEXT.unpack_from(answer, place)
+        place += TEXT.size + length
+        texts.append((number, answer[place - length : place]))
+    return unit, texts
 
 
 def run_worker(
@@ -28,8 +45,7 @@ def run_worker(
     try:
         while True:
             unit, slot, t = COMMAND.unpack(connection.recv_bytes())
-            groups[unit].advance(slot, t)
-            connection.send_bytes(ANSWER.pack(unit))
+            connection.send_bytes(pack_answer(unit, groups[unit].advance(slot, t)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         parent_is_gone = True
         raise

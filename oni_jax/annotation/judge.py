@@ -1,6 +1,6 @@
-"""The embedded judge: a server of the OpenAI protocol that judges NetHack messages by written rules.
+"""The embedded judge: a server of the OpenAI protocol that judges an environment's captions by its written rules.
 
-A stand-in, so that a run and the tests need no LLM: it knows nothing but `judge_rules`. It reads the goal, the message
+A stand-in, so that a run and the tests need no LLM: it knows nothing but those rules. It reads the goal, the message
 and the form of the answer out of the prompt's text, as an LLM would, so it understands only this project's prompts; in
 any other it judges the last line by the default goal.
 """
@@ -10,30 +10,43 @@ import atexit
 import dataclasses
 import functools
 import json
-import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from aiohttp import web
 
 from oni_jax.annotation.address import check_server
 from oni_jax.annotation.judge_answers import (
     JUDGE_MODEL,
+    Payload,
+    Reader,
     Verdict,
-    judge_prompt,
+    load_rules,
     make_choice,
     make_payload,
     read_prompts,
 )
-from oni_jax.annotation.judge_faults import FAULTS, draw_fault
 from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.envs.base import Language
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 MAX_REQUEST_BYTES = 1 << 26
+
+
+class Trouble(Protocol):
+    """Faults that a judge is to have, for tests."""
+
+    def draw(self) -> str | None:
+        """That of the next request, if any."""
+        ...
+
+    async def answer(self, fault: str, request: web.Request, payload: Payload) -> web.StreamResponse:
+        """What is said in place of `payload`."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,21 +56,16 @@ class JudgeOptions:
     host: str = "127.0.0.1"
     port: int = 0  # 0: a free one
     latency_secs: float = 0.0  # before each answer
-    fault_rate: float = 0.0
-    faults: tuple[str, ...] = ()  # kinds drawn from; all when empty
-    seed: int = 0
     log_path: str = ""  # one JSON line a prompt
+    trouble: Trouble | None = None
 
 
 class Judge:
-    """The server's state and handlers."""
+    """The server's state and handlers. Raises UserError: an environment without rules."""
 
-    def __init__(self, options: JudgeOptions):
-        unknown = set(options.faults) - set(FAULTS)
-        if unknown:
-            raise UserError(f"unknown fault {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
-        self._options = options
-        self._random = random.Random(options.seed)
+    def __init__(self, language: Language | None, options: JudgeOptions):
+        self._reader = Reader(language)
+        self._options, self._trouble = options, options.trouble
         self._counts: Counter[str] = Counter(dict.fromkeys(("requests", "prompts", "repeated"), 0))
         self._seen: set[int] = set()  # hashes of prompts judged well
         self._log: TextIO | None = None
@@ -99,16 +107,16 @@ class Judge:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"not a request of this endpoint: {type(error).__name__}: {error}"
             return web.json_response({"error": {"message": message, "type": "invalid_request_error"}}, status=400)
-        fault = draw_fault(self._options.faults, self._options.fault_rate, self._random)
+        fault = self._trouble.draw() if self._trouble else None
         if self._options.latency_secs > 0:
             await asyncio.sleep(self._options.latency_secs)
-        verdicts = [judge_prompt(prompt) for prompt in prompts]
+        verdicts = [self._reader.judge_prompt(prompt) for prompt in prompts]
         top = body.get("top_logprobs" if chat else "logprobs") if body.get("logprobs") else None
         choices = [make_choice(index, verdict, chat, top is not None) for index, verdict in enumerate(verdicts)]
         payload = make_payload(body, chat, prompts, choices)
         self._note(prompts, verdicts, fault)
-        if fault:
-            return await FAULTS[fault](request, payload)
+        if self._trouble and fault:
+            return await self._trouble.answer(fault, request, payload)
         return web.json_response(payload)
 
     def _note(self, prompts: Sequence[str], verdicts: Sequence[Verdict], fault: str | None) -> None:
@@ -129,9 +137,9 @@ class Judge:
             self._log.flush()
 
 
-async def serve(options: JudgeOptions, started: Any, stop: asyncio.Event) -> None:
+async def serve(language: Language | None, options: JudgeOptions, started: Any, stop: asyncio.Event) -> None:
     """Serves until `stop` is set; calls `started(port)` once it listens. Raises UserError if it can't."""
-    judge = Judge(options)
+    judge = Judge(language, options)
     runner = web.AppRunner(judge.application(), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     site = web.TCPSite(runner, options.host, options.port)
@@ -149,8 +157,8 @@ async def serve(options: JudgeOptions, started: Any, stop: asyncio.Event) -> Non
 class EmbeddedJudge:
     """A judge in a process of its own, on a free loopback port. It ends with `close`, or with this process."""
 
-    def __init__(self, options: JudgeOptions | None = None):
-        self._process, self._connection = start_child("judge", run_judge, options or JudgeOptions())
+    def __init__(self, language: Language | None, options: JudgeOptions | None = None):
+        self._process, self._connection = start_child("judge", run_judge, language, options or JudgeOptions())
         try:
             raw = self._connection.recv_bytes()
         except EOFError:
@@ -167,15 +175,20 @@ class EmbeddedJudge:
 
 
 @contextmanager
-def server_or_judge(config: AnnotationConfig) -> Iterator[AnnotationConfig]:
+def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iterator[AnnotationConfig]:
     """The settings with the address of a server: of a judge started for the while when they name none.
 
+    Args:
+        config: names a server, or none.
+        language: of the environment that the judge is asked about.
+
     Raises:
-        UserError: a server that is required is not there.
+        UserError: a server that is required is not there, or the environment has no rules for the judge.
     """
     with ExitStack() as stack:
         if not config.llm_server_addr:
-            judge = EmbeddedJudge()
+            load_rules(language)
+            judge = EmbeddedJudge(language)
             stack.callback(judge.close)
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
             print(
@@ -186,13 +199,13 @@ def server_or_judge(config: AnnotationConfig) -> Iterator[AnnotationConfig]:
         yield config
 
 
-def run_judge(connection: Connection, options: JudgeOptions) -> None:
+def run_judge(connection: Connection, language: Language, options: JudgeOptions) -> None:
     """The process's body: reports its port, and serves until the other side of `connection` closes."""
 
     async def body() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), stop.set)
-        await serve(options, lambda port: connection.send_bytes(str(port).encode()), stop)
+        await serve(language, options, lambda port: connection.send_bytes(str(port).encode()), stop)
 
     with suppress(BrokenPipeError):
         asyncio.run(body())

@@ -2,15 +2,17 @@
 
 import dataclasses
 import functools
+import importlib
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 from oni_jax.annotation.answers import LABEL_WORDS
-from oni_jax.annotation.judge_rules import goal_of_words, judge_message, judge_pair
-from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, PROMPT_DIR, read_prompt_file
+from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, read_prompt_file
 from oni_jax.annotation.prompts import unescape
+from oni_jax.config import UserError
+from oni_jax.envs.base import Language
 
 JUDGE_MODEL = "rule-based-judge"
 CERTAINTY = 0.95  # the probability that it gives to its label
@@ -38,20 +40,75 @@ class Verdict:
     one_word: bool
 
 
-def judge_prompt(prompt: str) -> Verdict:
-    """Reads a prompt and judges its message, or compares its two."""
-    ranking = prompt.rfind(_OPENINGS["ranking"][1]) > prompt.rfind(_OPENINGS["classification"][0])
-    before, item = _split(prompt, _OPENINGS["ranking" if ranking else "classification"])
-    kind = "ranking" if len(item) == 2 else "classification"
-    wanted = _read_instructions(before) if item else Instructions("defaultgoal", False, "")
-    item = item or (unescape((prompt.strip().splitlines() or [""])[-1]),)
-    label, analysis = _compare(wanted.goal, item) if kind == "ranking" else _classify(wanted.goal, item[0])
-    word = LABEL_WORDS[kind][label]
-    if wanted.one_word:
-        return Verdict(kind, wanted.goal, item, label, word, True)
-    ending = f'("{wanted.answer_key}": {word})' if kind == "ranking" else f"<label>{word}</label>"
-    text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{analysis}</analysis>\n{ending}"
-    return Verdict(kind, wanted.goal, item, label, text, False)
+class Rules(Protocol):
+    """An environment's rules, a module (`Language.judge_rules`): what its captions are worth for a goal, by its key."""
+
+    def judge_message(self, goal: str, message: bytes) -> tuple[bool, str]:
+        """Whether a caption is helpful, and what it tells of, in words."""
+        ...
+
+    def judge_pair(self, goal: str, first: bytes, second: bytes) -> int:
+        """0 if the first is better, 1 if the second is, 2 if they are alike. A description has several lines."""
+        ...
+
+    def goal_of_words(self, words: str) -> str:
+        """The goal key that comes nearest to a goal in somebody's own words."""
+        ...
+
+
+def load_rules(language: Language | None) -> Rules:
+    """Raises UserError: an environment without rules."""
+    if not (language and language.judge_rules):
+        raise UserError("this --root_env has no rules for the rule-based judge: name an LLM with --llm_server_addr")
+    return cast(Rules, importlib.import_module(language.judge_rules))
+
+
+class Reader:
+    """Reads the prompts of an environment, and judges what they are about. Raises UserError: it has no rules."""
+
+    def __init__(self, language: Language | None):
+        self._rules = load_rules(language)
+        paths = sorted(language.prompts.glob("*.json")) if language else ()
+        self._files = [read_prompt_file(path) for path in paths]
+        self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
+
+    def judge_prompt(self, prompt: str) -> Verdict:
+        """Reads a prompt and judges its message, or compares its two."""
+        ranking = prompt.rfind(_OPENINGS["ranking"][1]) > prompt.rfind(_OPENINGS["classification"][0])
+        before, item = _split(prompt, _OPENINGS["ranking" if ranking else "classification"])
+        kind = "ranking" if len(item) == 2 else "classification"
+        wanted = self._read_instructions(before) if item else Instructions("defaultgoal", False, "")
+        item = item or (unescape((prompt.strip().splitlines() or [""])[-1]),)
+        label, analysis = self._compare(wanted.goal, item) if len(item) == 2 else self._classify(wanted.goal, item[0])
+        word = LABEL_WORDS[kind][label]
+        if wanted.one_word:
+            return Verdict(kind, wanted.goal, item, label, word, True)
+        ending = f'("{wanted.answer_key}": {word})' if kind == "ranking" else f"<label>{word}</label>"
+        text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{analysis}</analysis>\n{ending}"
+        return Verdict(kind, wanted.goal, item, label, text, False)
+
+    def _classify(self, goal: str, message: bytes) -> tuple[int, str]:
+        helpful, words = self._rules.judge_message(goal, message)
+        said = f"The message tells of {words}, which is {'' if helpful else 'not '}helpful for this player."
+        return int(helpful), said
+
+    def _compare(self, goal: str, item: Sequence[bytes]) -> tuple[int, str]:
+        label = self._rules.judge_pair(goal, *item)
+        better = ("The first is better", "The second is better", "Neither is better")[label]
+        return label, f"{better} for this player."
+
+    def _instructions(self, text: str) -> Instructions:
+        """What is wanted, from all that stands before the messages."""
+        known = (goal for file in self._files for goal, wording in file["goals"].items() if wording in text)
+        one_word = any(file["answers"].get("label", "\0") in text for file in self._files)
+        keys = (file["answer_key"] for file in self._files if f'"{file["answer_key"]}"' in text)
+        goal = next(known, None) or self._rules.goal_of_words(self._own_words(text))
+        return Instructions(goal, one_word, next(keys, DEFAULT_ANSWER_KEY))
+
+    def _own_words(self, text: str) -> str:
+        """The line that stands where the environment's prompts have the goal."""
+        heads = (file["user"].partition("{goal}")[0] for file in self._files)
+        return next((text.rpartition(head)[2].partition("\n")[0] for head in heads if head in text), "")
 
 
 def _split(prompt: str, openings: Sequence[str]) -> tuple[str, tuple[bytes, ...]]:
@@ -63,38 +120,6 @@ def _split(prompt: str, openings: Sequence[str]) -> tuple[str, tuple[bytes, ...]
             return prompt, ()
         item.append(unescape(after.partition("\n</")[0]))
     return before, tuple(reversed(item))
-
-
-def _classify(goal: str, message: bytes) -> tuple[int, str]:
-    helpful, words = judge_message(goal, message)
-    return int(helpful), f"The message tells of {words}, which is {'' if helpful else 'not '}helpful for this player."
-
-
-def _compare(goal: str, item: tuple[bytes, ...]) -> tuple[int, str]:
-    label = judge_pair(goal, *item)
-    better = ("The first is better", "The second is better", "Neither is better")[label]
-    return label, f"{better} for this player."
-
-
-@functools.lru_cache(maxsize=64)
-def _read_instructions(text: str) -> Instructions:
-    """What is wanted, from all that stands before the messages."""
-    files = _prompt_files()
-    known = (goal for file in files for goal, wording in file["goals"].items() if wording in text)
-    one_word = any(file["answers"]["label"] in text for file in files)
-    keys = (file["answer_key"] for file in files if f'"{file["answer_key"]}"' in text)
-    return Instructions(next(known, None) or goal_of_words(_own_words(text)), one_word, next(keys, DEFAULT_ANSWER_KEY))
-
-
-def _own_words(text: str) -> str:
-    """The line that stands where this project's prompts have the goal."""
-    heads = (file["user"].partition("{goal}")[0] for file in _prompt_files())
-    return next((text.rpartition(head)[2].partition("\n")[0] for head in heads if head in text), "")
-
-
-@functools.cache
-def _prompt_files() -> list[dict]:
-    return [read_prompt_file(path) for path in sorted(PROMPT_DIR.glob("*.json"))]
 
 
 def read_prompts(body: Payload, chat: bool) -> list[str]:

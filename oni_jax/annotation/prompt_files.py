@@ -1,4 +1,4 @@
-"""Prompt files: the wording of a question, prompts/*.json or a user's own.
+"""Prompt files: the wording of a question, an environment's or a user's own.
 
 A prompt file holds `kind`, `system`, `user` with the kind's places ({message}; or {first} and {second}), and, where
 `user` has the places {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style. `again` may hold
@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 from oni_jax.config import UserError
 
-PROMPT_DIR = pathlib.Path(__file__).with_name("prompts")
 PLACES: Mapping[str, tuple[str, ...]] = {"classification": ("{message}",), "ranking": ("{first}", "{second}")}
 DEFAULT_ANSWER_KEY = "best_description"
 DEFAULT_AGAIN = "That can't be read as an answer. Answer once more, in exactly the form asked for."

@@ -8,8 +8,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, PLACES, PROMPT_DIR, read_prompt_file
+from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, PLACES, read_prompt_file
 from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.envs.base import Language
 
 MAX_GOAL_CHARS = 2000
 MAX_FIRST_ANSWER_CHARS = 4000
@@ -78,16 +79,25 @@ def unescape(text: str) -> bytes:
     return plain.encode("latin-1", "replace")
 
 
-def load_prompt(config: AnnotationConfig, kind: str = "classification") -> Prompt:
-    """The prompt that the settings ask for. Raises UserError for a file that is none, or is of another kind."""
-    path, data = _load(config, kind)
+def load_prompt(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> Prompt:
+    """The prompt that the settings ask for.
+
+    Args:
+        config: a file of its own, or which of the environment's.
+        language: the environment's.
+        kind: classification or ranking.
+
+    Raises:
+        UserError: there is none, or the file is none, or of another kind.
+    """
+    path, data = _load(config, language, kind)
     chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, path, data)}
 
     def fill(text: str) -> str:
         def choice(match: re.Match[str]) -> str:
             if (found := chosen[match[1]]) is None:
                 key = config.goal_key if match[1] == "goal" else config.llm_answer
-                raise UserError(f"prompt file {path}: its `{match[1]}s` has no text for `{key}`")
+                raise UserError(_lacks(path, data, f"{match[1]}s", key))
             return found
 
         return re.sub(r"\{(goal|answer)\}", choice, text)
@@ -101,18 +111,32 @@ def load_prompt(config: AnnotationConfig, kind: str = "classification") -> Promp
     return Prompt(kind, data["system"], pieces, fill(data["again"]), data["answer_key"], digest)
 
 
-def goal_text(config: AnnotationConfig, kind: str = "classification") -> str:
+def goal_text(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> str:
     """The goal's sentences, as they stand in the prompt of this kind. Raises UserError if the prompt has none."""
-    path, data = _load(config, kind)
+    path, data = _load(config, language, kind)
     text = _goal(config, path, data)
     if text is None:
-        raise UserError(f"prompt file {path}: its `goals` has no text for `{config.goal_key}`")
+        raise UserError(_lacks(path, data, "goals", config.goal_key))
     return text
 
 
-def _load(config: AnnotationConfig, kind: str) -> tuple[pathlib.Path, dict]:
-    own = config.prompt_file
-    path = pathlib.Path(own) if own else PROMPT_DIR / f"{kind}_{config.prompt_version}.json"
+def _lacks(path: pathlib.Path, data: dict, group: str, key: str) -> str:
+    return f"prompt file {path}: its `{group}` has no text for `{key}`; it has {', '.join(data[group]) or 'none'}"
+
+
+def _load(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[pathlib.Path, dict]:
+    if config.prompt_file:
+        path = pathlib.Path(config.prompt_file)
+    elif language:
+        path = language.prompts / f"{kind}_{config.prompt_version}.json"
+        if not path.exists():
+            known = ", ".join(sorted(found.stem for found in language.prompts.glob("*.json"))) or "none"
+            raise UserError(
+                f"--prompt_version {config.prompt_version}: this environment has no prompt for {kind} in that wording "
+                f"(it has {known}); give another, or a --prompt_file"
+            )
+    else:
+        raise UserError("this --root_env has no prompts: give a --prompt_file")
     data = read_prompt_file(path)
     if data["kind"] != kind:
         raise UserError(f"prompt file {path}: its `kind` is {data['kind']}, and a prompt for {kind} is needed")

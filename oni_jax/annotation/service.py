@@ -17,7 +17,7 @@ from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller, Store
-from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.annotation.prompts import Prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import ChildError, start_child, stop_child
 from oni_jax.types import UNKNOWN, Annotation, Answer
@@ -38,15 +38,14 @@ class AnnotationService:
 
     Args:
         config: with the address of a server, which need not be there yet.
+        prompt: what is asked about each item.
         store: a picklable label store; what it holds is handed out first and never asked.
-        kind: of the prompt: classification, for items of one message, or ranking, of two.
 
     Raises:
-        UserError: bad address, key, prompt file or chat template.
+        UserError: bad address, key or chat template.
     """
 
-    def __init__(self, config: AnnotationConfig, store: Store, kind: str = "classification"):
-        prompt = load_prompt(config, kind)
+    def __init__(self, config: AnnotationConfig, prompt: Prompt, store: Store):
         Client(config, prompt)  # raises what its process would raise out of sight
         self.labels_of = f"{config.llm_model} {prompt.digest}"
         self._max_outgoing = config.llm_max_backlog

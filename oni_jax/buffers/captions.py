@@ -1,32 +1,34 @@
-"""What the games have said so far."""
+"""What the environments have said so far."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 
 class CaptionTable:
-    """id -> bytes of every caption seen. Written by the inference thread, read by the learner's."""
+    """Number -> every text met. Written by the inference thread, read by the learner's."""
 
     def __init__(self) -> None:
-        self._captions: dict[int, bytes] = {0: b""}
+        self._texts: dict[int, bytes] = {0: b""}
 
     def __len__(self) -> int:
-        return len(self._captions) - 1
+        return len(self._texts) - 1
 
-    def add(self, ids: np.ndarray, captions: np.ndarray) -> None:
-        """ids [n] int64, captions [n, M] uint8, zero padded."""
-        for caption_id, caption in zip(ids.tolist(), captions, strict=True):
-            self._captions[caption_id] = caption.tobytes().replace(b"\0", b"")
+    def add(self, texts: Iterable[tuple[int, bytes]]) -> None:
+        self._texts.update(texts)
 
-    def __getitem__(self, caption_id: int) -> bytes:
-        return self._captions[caption_id]
+    def __getitem__(self, number: int) -> bytes:
+        return self._texts[number]
 
     def save(self) -> dict[str, np.ndarray]:
+        texts = list(self._texts.values())
         return {
-            "caption_ids": np.array(list(self._captions), np.int64),
-            "captions": np.array(list(self._captions.values())),
+            "text_numbers": np.array(list(self._texts), np.int64),
+            "text_lengths": np.array(list(map(len, texts)), np.int64),
+            "text_bytes": np.frombuffer(b"".join(texts), np.uint8),
         }
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        self._captions.update(zip(saved["caption_ids"].tolist(), saved["captions"].tolist(), strict=True))
+        whole, ends = saved["text_bytes"].tobytes(), np.cumsum(saved["text_lengths"]).tolist()
+        texts = [whole[end - length : end] for end, length in zip(ends, saved["text_lengths"].tolist())]
+        self.add(zip(saved["text_numbers"].tolist(), texts, strict=True))

@@ -8,7 +8,6 @@ import numpy as np
 
 from oni_jax.buffers.captions import CaptionTable
 from oni_jax.buffers.ring import TrajectoryRing
-from oni_jax.types import PyTree
 
 
 def policy_record_dtype(num_actions: int) -> np.dtype:
@@ -34,27 +33,30 @@ class TrajectoryExchange:
         ring: of the slots.
         max_waiting: complete trajectories that may wait for an update, in slots or copied out of them, before acting
             has to pause.
+        on_release: called when acting may be able to go on.
     """
 
-    def __init__(self, ring: TrajectoryRing, max_waiting: int):
+    def __init__(self, ring: TrajectoryRing, max_waiting: int, on_release: Callable[[], None] = lambda: None):
         shape = ring.shape
         self.ring = ring
         self.policy_records = np.zeros(  # [S, T, N]
             (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
         )
-        # Of each device that acts, leaves [S*N, ...] on it: before row 0 of each slot, of those that it fills.
-        self.initial_core_states: list[PyTree] = []
-        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # a place in that list
+        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # which of those that act fills it
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
         self.failures: deque[str] = deque()  # of actors that were replaced, one line each
-        self.on_release: Callable[[], None] = lambda: None
-        self.act: Callable[[], None] | None = None  # in lockstep: goes on acting, on the learner's thread
+        self._on_release = on_release
         self._free = deque(range(shape.num_slots))
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._max_waiting = max_waiting
         self._num_completed = 0  # trajectories; counted by the thread that acts
         self._num_consumed = 0  # by the one that learns
+
+    @property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """What lies in the slots, [S, ...]."""
+        return {"records": self.ring.records, "texts": self.ring.texts, "policy_records": self.policy_records}
 
     @property
     def num_game_restarts(self) -> int:
@@ -87,12 +89,10 @@ class TrajectoryExchange:
     def consume(self, num_trajectories: int) -> None:
         """So many trajectories wait no longer: an update on them has begun, or they were dropped."""
         self._num_consumed += num_trajectories
-        self.on_release()
+        self._on_release()
 
     def get_full(self, timeout_secs: float) -> int | None:
-        """The oldest full slot, or None after the time-out. In lockstep acts until there is one."""
-        while self.act and self._full.empty():
-            self.act()
+        """The oldest full slot, or None after the time-out."""
         try:
             return self._full.get(timeout=max(0.0, timeout_secs))
         except queue.Empty:
@@ -100,7 +100,7 @@ class TrajectoryExchange:
 
     def release(self, slot: int) -> None:
         self._free.append(slot)
-        self.on_release()
+        self._on_release()
 
     def save(self) -> dict[str, np.ndarray]:
         """While no slot is being filled: those that the learner has not given back, and the captions."""
@@ -109,14 +109,15 @@ class TrajectoryExchange:
             self._full.put(slot)
         held = sorted(set(range(self.ring.shape.num_slots)).difference(self._free))
         slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32), "device": self.device_of_slot}
-        rows = {"records": self.ring.records[held], "policy_records": self.policy_records[held]}
+        rows = {name: array[held] for name, array in self._arrays.items()}
         waiting = {"waiting": np.array(self._num_completed - self._num_consumed)}
         return {**slots, **rows, **waiting, **self.captions.save()}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, before anything was taken or put."""
         held = saved["held"].tolist()
-        self.ring.records[held], self.policy_records[held] = saved["records"], saved["policy_records"]
+        for name, array in self._arrays.items():
+            array[held] = saved[name]
         self.device_of_slot[:] = saved["device"]
         self._free = deque(slot for slot in self._free if slot not in held)
         for slot in saved["full"].tolist():

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 
 from oni_jax.buffers.shared_array import SharedArray
-from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.base import TEXT_DTYPE, StepOutput, Texts, record_dtype
 from oni_jax.types import EnvSpec
 
 NOTE_BYTES = 200
@@ -36,16 +36,12 @@ class TrajectoryRing:
         self.spec, self.shape = spec, shape
         units, envs = shape.num_units, shape.num_envs_per_unit
         record = record_dtype(spec)
-        caption_bytes = spec.observations[spec.caption].shape[0] if spec.caption else 1
         self._arrays = {
             "records": SharedArray((shape.num_slots, shape.rollout + 1, envs), record),
+            "texts": SharedArray((shape.num_slots, shape.rollout + 1, envs), TEXT_DTYPE),
             "actions": SharedArray((units, envs), np.int32),
             "finals": SharedArray((units, envs), record),
             "episode_stats": SharedArray((units, envs, len(spec.episode_stats)), np.float32),
-            # Captions first seen in this step; a step shows at most a final and a first observation a game.
-            "new_ids": SharedArray((units, 2 * envs), np.int64),
-            "new_captions": SharedArray((units, 2 * envs, caption_bytes), np.uint8),
-            "num_new": SharedArray((units,), np.int32),
             "busy_secs": SharedArray((units,), np.float64),  # time spent stepping so far
             "game_restarts": SharedArray((units,), np.int64),  # games that failed and were started anew
             "notes": SharedArray((units,), f"S{NOTE_BYTES}"),  # how the environments run, UTF-8
@@ -54,12 +50,10 @@ class TrajectoryRing:
 
     def _view(self) -> None:
         self.records = self._arrays["records"].array  # [S, T+1, N]
+        self.texts = self._arrays["texts"].array  # [S, T+1, N] TEXT_DTYPE
         self.actions = self._arrays["actions"].array  # [U, N] int32
         self.finals = self._arrays["finals"].array  # [U, N]
         self.episode_stats = self._arrays["episode_stats"].array  # [U, N, K] float32
-        self.new_ids = self._arrays["new_ids"].array  # [U, 2N] int64
-        self.new_captions = self._arrays["new_captions"].array  # [U, 2N, M] uint8
-        self.num_new = self._arrays["num_new"].array  # [U] int32
         self.busy_secs = self._arrays["busy_secs"].array  # [U] float64
         self.game_restarts = self._arrays["game_restarts"].array  # [U] int64
         self._notes = self._arrays["notes"].array
@@ -79,6 +73,6 @@ class TrajectoryRing:
         self.__dict__.update(state)
         self._view()
 
-    def step_output(self, unit: int, slot: int, t: int) -> StepOutput:
-        """Where `unit` writes the observation of row `t` of `slot`."""
-        return StepOutput(self.records[slot, t], self.finals[unit], self.episode_stats[unit])
+    def step_output(self, unit: int, slot: int, t: int, texts: Texts) -> StepOutput:
+        """Where `unit` writes the observation of row `t` of `slot`; its texts are the actor's own."""
+        return StepOutput(self.records[slot, t], self.finals[unit], self.episode_stats[unit], texts)

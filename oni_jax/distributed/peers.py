@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.checkpointing import Saved
 from oni_jax.config import Config, UserError, changed, config_from_json, config_to_json, of_all_processes
+from oni_jax.distributed.told import Told, merge_told, pack_told
 from oni_jax.npz import from_npz, to_npz
 from oni_jax.types import Array, PyTree
 
@@ -46,6 +47,12 @@ class Alone:
 
     def check_settings(self, config: Config) -> None:
         pass
+
+    def first(self, text: str) -> str:
+        return text
+
+    def share(self, told: Told) -> Told:
+        return told
 
 
 ALONE = Alone()
@@ -137,12 +144,16 @@ class Peers:
         agreed, self._agreed = self._agreed, Wishes()
         return agreed
 
-    def tell(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """`gather`, and the wishes with it. All processes call it, once an update."""
-        told = self.gather({**arrays, "wishes": np.array(self._wishes)})
+    def first(self, text: str) -> str:
+        """Process 0's. All processes call it."""
+        return str(self.gather({"text": np.array(text)})[0]["text"])
+
+    def share(self, told: Told) -> Told:
+        """What all processes tell, and what they wish with it. All processes call it, once a batch."""
+        found = self.gather({**pack_told(told), "wishes": np.array(self._wishes)})
         self._wishes = Wishes()
-        self._agreed = Wishes(*np.any([found.pop("wishes") for found in told], axis=0).tolist())
-        return told
+        self._agreed = Wishes(*np.any([own.pop("wishes") for own in found], axis=0).tolist())
+        return merge_told(found)
 
 
 def _start_backends() -> None:

@@ -1,23 +1,31 @@
 """What an environment is to the rest of the program. Names nothing of any game."""
 
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from oni_jax.config import EnvConfig
 from oni_jax.types import EnvSpec
 
 STEP_FIELDS = [
-    ("caption_id", "<i8"),  # of the observation's caption (envs/captions.py); 0: no captions
-    ("caption_count", "<f4"),  # times seen in the episode, this time included
+    ("caption_count", "<f4"),  # times that the observation's caption was seen in the episode, this time included
     ("is_first", "?"),  # the observation opens an episode
     # What the action before this observation brought:
     ("reward", "<f4"),
     ("terminated", "?"),  # the episode ended by its own rules
     ("truncated", "?"),  # the episode was cut off by the step limit
-    ("outcome_caption_id", "<i8"),  # caption that the action led to; that of the final observation where it ended
-    ("outcome_caption_count", "<f4"),
+    ("outcome_caption_count", "<f4"),  # of the caption that the action led to; see TEXT_DTYPE
 ]
+# The texts of one environment's step, by number (captions.py); 0: it has none. They stay on the host.
+TEXT_DTYPE = np.dtype(
+    [
+        ("caption", "<i8"),  # of the observation
+        ("outcome_caption", "<i8"),  # that the action led to; the final observation's where the episode ended
+        ("event", "<i8"),  # what the action did
+    ]
+)
 
 
 def record_dtype(spec: EnvSpec) -> np.dtype:
@@ -26,19 +34,40 @@ def record_dtype(spec: EnvSpec) -> np.dtype:
     return np.dtype(observations + STEP_FIELDS, align=True)
 
 
+class Texts(NamedTuple):
+    """What N environments say, in bytes of any length and without padding."""
+
+    captions: list[bytes]  # of the newest observations, for an LLM to judge
+    final_captions: list[bytes]  # of the final observations, where an episode ended
+    events: list[bytes]  # what the last actions did; empty at a reset
+
+
 class StepOutput(NamedTuple):
     """Memory of the caller's, which reset and step fill in place. N environments."""
 
     records: np.ndarray  # [N] record_dtype; after an end, the new episode's first observation
     finals: np.ndarray  # [N] record_dtype; where an episode ended: its final observation
     episode_stats: np.ndarray  # [N, K] float32; where an episode ended: its statistics
+    texts: Texts  # left alone by environments without captions and events
+
+
+def make_texts(num_envs: int) -> Texts:
+    """Empty ones."""
+    return Texts(*([b""] * num_envs for _ in Texts._fields))
+
+
+def make_step_output(spec: EnvSpec, num_envs: int) -> StepOutput:
+    """Zeros and empty texts."""
+    records, finals = np.zeros((2, num_envs), record_dtype(spec))
+    stats = np.zeros((num_envs, len(spec.episode_stats)), np.float32)
+    return StepOutput(records, finals, stats, make_texts(num_envs))
 
 
 class VectorEnv(Protocol):
     """N environments stepped one after another in this process. An ended one starts anew by itself.
 
-    Implementations write the observations and `is_first, reward, terminated, truncated`;
-    the caption fields are written by `captions.CaptionTracker`, which any environment can use.
+    Implementations write the observations, `is_first, reward, terminated, truncated` and the texts that their spec
+    promises; numbers and counts of texts are written by `captions.CaptionTracker`, which any environment can use.
     Equal (seed, first_index + i) give equal episodes for equal actions, however many share a process.
     """
 
@@ -72,3 +101,21 @@ class SavableEnv(VectorEnv, Protocol):
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, which may be among others; in place of `reset`."""
         ...
+
+
+class Language(NamedTuple):
+    """How an environment's captions are put before an LLM, or before the rule-based judge."""
+
+    prompts: pathlib.Path  # folder of prompt files, <kind>_<version>.json
+    judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: there are none
+
+
+class Environment(NamedTuple):
+    """Tasks of one kind, which differ in their names."""
+
+    names: Collection[str]
+    make_spec: Callable[[str], EnvSpec]  # of a task: all that it can show
+    # (settings, what is to be shown of it, number of environments, seed, first index): see `make_vector_env`
+    make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
+    on_request: Collection[str] = ()  # observations that are not shown unless they are asked for by name
+    language: Language | None = None  # None: an LLM needs a --prompt_file, and the rule-based judge is not offered

@@ -1,4 +1,4 @@
-"""Captions: a text's number, and how often it was seen in an episode."""
+"""Texts of environments: a text's number, and how often a caption was seen in an episode."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from oni_jax.envs.base import StepOutput
+from oni_jax.types import EnvSpec
 
-MAX_KNOWN = 200_000  # captions a tracker remembers; beyond it starts anew, and sends what it meets again
+MAX_KNOWN = 200_000  # texts a tracker remembers; beyond it starts anew, and sends what it meets again
+
+NewTexts = list[tuple[int, bytes]]
 
 
 def caption_id(message: bytes) -> int:
@@ -17,61 +20,52 @@ def caption_id(message: bytes) -> int:
 
 
 class CaptionTracker:
-    """Numbers and counts the captions of N environments, and hands on each text that it meets for the first time.
+    """Numbers the texts of N environments, counts their captions, and hands on each text met for the first time.
 
     Args:
+      spec: of the environments.
       num_envs: N.
-      caption: the observation that holds the text, [M] uint8; None: there is nothing to do.
-      max_known: captions remembered.
+      max_known: texts remembered.
     """
 
-    def __init__(self, num_envs: int, caption: str | None, max_known: int = MAX_KNOWN):
-        self._caption = caption
+    def __init__(self, spec: EnvSpec, num_envs: int, max_known: int = MAX_KNOWN):
+        self._has_captions, self._has_events = spec.has_captions, spec.has_events
         self._max_known = max_known
         self._ids: dict[bytes, int] = {}
         self._counts: list[dict[int, int]] = [{} for _ in range(num_envs)]  # of the running episodes
 
-    def update(self, out: StepOutput, new_ids: np.ndarray, new_messages: np.ndarray) -> int:
-        """Fills the caption fields of `out` after a reset or a step.
+    def update(self, out: StepOutput, numbers: np.ndarray) -> NewTexts:
+        """Fills in the counts of `out`, and `numbers`, after a reset or a step.
 
         Args:
           out: of the environments, in the order of earlier calls.
-          new_ids: [C] int64, of the caller's; C >= 2 N, the most a step can bring.
-          new_messages: [C, M] uint8, of the caller's, zero padded.
+          numbers: [N] TEXT_DTYPE, of the caller's.
 
         Returns:
-          How many captions were appended to both.
+          The texts that are met for the first time, with their numbers.
         """
-        if self._caption is None:
-            return 0
-        if len(new_ids) < 2 * len(self._counts):
-            raise ValueError(f"{len(self._counts)} environments need room for twice as many captions")
         if len(self._ids) > self._max_known:
             self._ids.clear()
-        records, finals = out.records, out.finals
-        new: list[bytes] = []
+        new: NewTexts = []
+        if self._has_captions:
+            self._number_captions(out, numbers, new)
+        if self._has_events:
+            numbers["event"] = [self._number(text, new) for text in out.texts.events]
+        return new
 
-        ended = records["terminated"] | records["truncated"]
-        ended_rows = ended.nonzero()[0]
-        outcomes = [
-            (i, *self._count(i, text, new)) for i, text in zip(ended_rows.tolist(), self._texts(finals[ended_rows]))
-        ]
+    def _number_captions(self, out: StepOutput, numbers: np.ndarray, new: NewTexts) -> None:
+        records, finals = out.records, out.finals
+        ended = (records["terminated"] | records["truncated"]).nonzero()[0].tolist()
+        outcomes = [(i, *self._count(i, out.texts.final_captions[i], new)) for i in ended]
         for i in records["is_first"].nonzero()[0].tolist():
             self._counts[i].clear()
-        seen = [self._count(i, text, new) for i, text in enumerate(self._texts(records))]
-        ids, counts = zip(*seen)
-
-        records["caption_id"] = records["outcome_caption_id"] = np.array(ids, np.int64)
+        ids, counts = zip(*[self._count(i, text, new) for i, text in enumerate(out.texts.captions)])
+        numbers["caption"] = numbers["outcome_caption"] = np.array(ids, np.int64)
         records["caption_count"] = records["outcome_caption_count"] = np.array(counts, np.float32)
         for i, number, count in outcomes:
-            for record in (finals[i], records[i]):
-                record["outcome_caption_id"], record["outcome_caption_count"] = number, count
-            finals[i]["caption_id"], finals[i]["caption_count"] = number, count
-        for row, text in enumerate(new):
-            new_ids[row] = self._ids[text]
-            new_messages[row] = 0
-            new_messages[row, : len(text)] = np.frombuffer(text, np.uint8)
-        return len(new)
+            numbers[i]["outcome_caption"] = number
+            records[i]["outcome_caption_count"] = count
+            finals[i]["caption_count"] = finals[i]["outcome_caption_count"] = count
 
     def save(self) -> dict[str, np.ndarray]:
         """The counts of the running episodes; the texts are handed on anew after `restore`."""
@@ -83,17 +77,16 @@ class CaptionTracker:
         for i, number, count in saved["caption_counts"].tolist():
             self._counts[i][number] = count
 
-    def _texts(self, records: np.ndarray) -> list[bytes]:
-        """The captions of records [n], without the zeros behind them."""
-        padded = np.ascontiguousarray(records[self._caption])
-        return padded.view(f"S{padded.shape[1]}").ravel().tolist()
-
-    def _count(self, i: int, text: bytes, new: list[bytes]) -> tuple[int, int]:
-        """Counts a text in environment i's episode: (its number, its count)."""
+    def _number(self, text: bytes, new: NewTexts) -> int:
         number = self._ids.get(text)
         if number is None:
             number = self._ids[text] = caption_id(text)
-            new.append(text)
+            new.append((number, text))
+        return number
+
+    def _count(self, i: int, text: bytes, new: NewTexts) -> tuple[int, int]:
+        """Counts a caption in environment i's episode: (its number, its count)."""
+        number = self._number(text, new)
         counts = self._counts[i]
         counts[number] = count = counts.get(number, 0) + 1
         return number, count

@@ -1,20 +1,23 @@
 """Catch: a ball falls down a board, a paddle at the bottom may be under it. The best return is 1."""
 
+import pathlib
+from typing import Any
+
 import numpy as np
 
-from oni_jax.envs.small_env import SmallVectorEnv
+from oni_jax.envs.base import Language
+from oni_jax.envs.small_env import SmallVectorEnv, small_environment
 from oni_jax.types import ArraySpec, EnvSpec
 
 ROWS, COLUMNS = 10, 5
 CAPTION_BYTES = 256
 
 # What is said of (ball's column - paddle's column), by its sign: 0, 1, -1
-FLYING_CAPTIONS = (b"The paddle is below the ball.", b"The ball is to the right.", b"The ball is to the left.")
-LANDED_CAPTIONS = (b"You catch the ball.", b"You miss the ball.", b"You miss the ball.")
-CAPTIONS = np.array(
-    [[list(text.ljust(CAPTION_BYTES, b"\0")) for text in texts] for texts in (FLYING_CAPTIONS, LANDED_CAPTIONS)],
-    np.uint8,
+TEXTS = (
+    (b"The paddle is below the ball.", b"The ball is to the right.", b"The ball is to the left."),
+    (b"You catch the ball.", b"You miss the ball.", b"You miss the ball."),  # landed
 )
+CAPTIONS = np.array([[list(text.ljust(CAPTION_BYTES, b"\0")) for text in texts] for texts in TEXTS], np.uint8)
 
 SPEC = EnvSpec(
     observations={
@@ -22,7 +25,7 @@ SPEC = EnvSpec(
         "message": ArraySpec((CAPTION_BYTES,), "uint8"),
     },
     num_actions=3,
-    caption="message",
+    has_captions=True,
     episode_stats=("return", "length"),
 )
 
@@ -31,16 +34,14 @@ class CatchVectorEnv(SmallVectorEnv):
     """Actions 0, 1, 2: left, stay, right. Reward at the end, after nine steps: 1 for a ball caught, -1 for a miss.
 
     Observations: `board` [50] float32, ten rows of five squares, 1 where the ball or the paddle is;
-    `message` [256] uint8, in words where the ball is seen from the paddle.
+    `message` [256] uint8, zero padded, in words where the ball is seen from the paddle: its caption, too.
     """
 
     spec = SPEC
 
-    def __init__(self, num_envs: int, seed: int = 0, first_index: int = 0, max_episode_steps: int = 5000):
-        super().__init__(num_envs, seed, first_index, max_episode_steps)
-        self._ball_rows = np.zeros(num_envs, np.int64)
-        self._ball_columns = np.zeros(num_envs, np.int64)
-        self._paddles = np.zeros(num_envs, np.int64)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._ball_rows, self._ball_columns, self._paddles = np.zeros((3, self.num_envs), np.int64)
 
     def begin(self, i: int) -> None:
         self._ball_rows[i] = 0
@@ -53,11 +54,21 @@ class CatchVectorEnv(SmallVectorEnv):
         landed = self._ball_rows == ROWS - 1
         return np.where(landed, np.where(self._ball_columns == self._paddles, 1.0, -1.0), 0.0), landed
 
-    def observe(self, records: np.ndarray) -> None:
+    def observe(self) -> dict[str, np.ndarray]:
         boards = np.zeros((self.num_envs, ROWS, COLUMNS), np.float32)
         everyone = np.arange(self.num_envs)
         boards[everyone, self._ball_rows, self._ball_columns] = 1
         boards[everyone, ROWS - 1, self._paddles] = 1
-        records["board"] = boards.reshape(self.num_envs, -1)
-        landed = (self._ball_rows == ROWS - 1).astype(np.int64)
-        records["message"] = CAPTIONS[landed, np.sign(self._ball_columns - self._paddles)]
+        return {"board": boards.reshape(self.num_envs, -1), "message": CAPTIONS[self._situations()]}
+
+    def captions(self) -> list[bytes]:
+        landed, sides = self._situations()
+        return [TEXTS[i][side] for i, side in zip(landed.tolist(), sides.tolist())]
+
+    def _situations(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each ball has landed, 0 or 1, and on which side of the paddle it is."""
+        return (self._ball_rows == ROWS - 1).astype(np.int64), np.sign(self._ball_columns - self._paddles)
+
+
+_LANGUAGE = Language(pathlib.Path(__file__).with_name("catch_prompts"), "oni_jax.envs.catch_rules")
+ENVIRONMENT = small_environment("Catch-v0", CatchVectorEnv, _LANGUAGE)

@@ -4,9 +4,11 @@ Signals go on at random after the first, episodes differ in length and nothing m
 a state that is zero there, no agent can tell which signal was the first.
 """
 
+from typing import Any
+
 import numpy as np
 
-from oni_jax.envs.small_env import SmallVectorEnv
+from oni_jax.envs.small_env import SmallVectorEnv, small_environment
 from oni_jax.types import ArraySpec, EnvSpec
 
 MAX_DELAY = 4
@@ -17,7 +19,7 @@ CARRIED_RETURN = 0.375
 SPEC = EnvSpec(
     observations={"signal": ArraySpec((1,), "float32")},
     num_actions=2,
-    caption=None,
+    has_captions=False,
     episode_stats=("return", "length"),
 )
 
@@ -31,11 +33,10 @@ class MemoryVectorEnv(SmallVectorEnv):
 
     spec = SPEC
 
-    def __init__(self, num_envs: int, seed: int = 0, first_index: int = 0, max_episode_steps: int = 5000):
-        super().__init__(num_envs, seed, first_index, max_episode_steps)
-        self._signals = np.zeros((num_envs, MAX_DELAY + 1), np.int64)  # [N, time], 0 or 1
-        self._delays = np.zeros(num_envs, np.int64)
-        self._times = np.zeros(num_envs, np.int64)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._signals = np.zeros((self.num_envs, MAX_DELAY + 1), np.int64)  # [N, time], 0 or 1
+        self._delays, self._times = np.zeros((2, self.num_envs), np.int64)
 
     def begin(self, i: int) -> None:
         self._signals[i] = self.generators[i].integers(2, size=MAX_DELAY + 1)
@@ -48,6 +49,9 @@ class MemoryVectorEnv(SmallVectorEnv):
         self._times = np.minimum(self._times + 1, self._delays)
         return np.where(at_end, np.where(actions == self._signals[:, 0], 1.0, -1.0), 0.0), at_end
 
-    def observe(self, records: np.ndarray) -> None:
+    def observe(self) -> dict[str, np.ndarray]:
         signals = self._signals[np.arange(self.num_envs), self._times]
-        records["signal"] = (2 * signals - 1)[:, None]
+        return {"signal": (2 * signals - 1)[:, None]}
+
+
+ENVIRONMENT = small_environment("Memory-v0", MemoryVectorEnv)

@@ -1,75 +1,76 @@
-"""Environments by name. A new family is one line of FAMILIES."""
+"""Environments by name. A new one is its file and a line of ENVIRONMENTS; one from elsewhere registers itself."""
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Collection
 
 from oni_jax.config import EnvConfig, UserError
-from oni_jax.envs import catch, memory, nethack, tasks
-from oni_jax.envs.base import VectorEnv
+from oni_jax.envs import catch, memory, nethack
+from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.plugins import load_plugins
 from oni_jax.types import EnvSpec
 
-
-class Family(NamedTuple):
-    names: Collection[str]
-    make_spec: Callable[[str, bool], EnvSpec]  # (name, with_glyphs)
-    make_env: Callable[[EnvConfig, int, int, int, bool], VectorEnv]  # make_vector_env's arguments
+EVERYTHING = "*"  # in place of names: all observations that an environment shows without being asked
 
 
-def _nethack_spec(name: str, with_glyphs: bool) -> EnvSpec:
-    return nethack.nethack_spec(tasks.TASKS[name], with_glyphs)
+ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, memory.ENVIRONMENT]
 
 
-def _make_nethack(config: EnvConfig, num_envs: int, seed: int, first_index: int, with_glyphs: bool) -> VectorEnv:
-    seeds = nethack.episode_seeds(seed)
-    task = tasks.TASKS[config.root_env]
-    return nethack.NetHackVectorEnv(
-        task, num_envs, seeds, first_index, config.max_episode_steps, with_glyphs, config.view, config.share_code
-    )
+def register_environment(environment: Environment) -> None:
+    """Makes an environment known by its names. Raises UserError when one of them is taken."""
+    taken = sorted({*environment.names} & {*environment_names()})
+    if taken:
+        raise UserError(f"the environment {taken[0]} is registered already: choose another name")
+    ENVIRONMENTS.append(environment)
 
 
-def _small(name: str, spec: EnvSpec, env_class: type[catch.CatchVectorEnv] | type[memory.MemoryVectorEnv]) -> Family:
-    def make_spec(name: str, with_glyphs: bool) -> EnvSpec:
-        if with_glyphs:
-            raise UserError(f"{name} has no glyphs: use an encoder that needs none")
-        return spec
-
-    def make_env(config: EnvConfig, num_envs: int, seed: int, first_index: int, with_glyphs: bool) -> VectorEnv:
-        make_spec(config.root_env, with_glyphs)
-        return env_class(num_envs, seed, first_index, config.max_episode_steps)
-
-    return Family((name,), make_spec, make_env)
+def environment_names() -> list[str]:
+    """Of all tasks that are known."""
+    return [name for environment in ENVIRONMENTS for name in environment.names]
 
 
-FAMILIES = (
-    Family(tasks.TASKS, _nethack_spec, _make_nethack),
-    _small("Catch-v0", catch.SPEC, catch.CatchVectorEnv),
-    _small("Memory-v0", memory.SPEC, memory.MemoryVectorEnv),
-)
+def find_environment(config: EnvConfig) -> Environment:
+    """What `root_env` names, plugins included. Raises UserError: it is unknown, or a plugin can't be imported."""
+    load_plugins(config.plugin)
+    for environment in ENVIRONMENTS:
+        if config.root_env in environment.names:
+            return environment
+    raise UserError(f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}")
 
 
-def env_spec(config: EnvConfig, with_glyphs: bool = False) -> EnvSpec:
-    """What the environment's observations and actions are, without starting one. UserError: unknown name."""
-    return _find_family(config.root_env).make_spec(config.root_env, with_glyphs)
+def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -> EnvSpec:
+    """What an environment is that shows these observations, without starting one; they are in its own order.
+
+    Raises:
+        UserError: an unknown name, or an observation that it does not have.
+    """
+    environment = find_environment(config)
+    spec = environment.make_spec(config.root_env)
+    missing = [name for name in observations if name not in (EVERYTHING, *spec.observations)]
+    if missing:
+        raise UserError(
+            f"--root_env {config.root_env} does not show {', '.join(missing)}, which the encoder or the reward reads "
+            f"(it shows {', '.join(spec.observations) or 'nothing'}): choose another, such as "
+            "--encoder_custom generic_encoder, or another environment"
+        )
+    unasked = {*spec.observations} - {*environment.on_request} if EVERYTHING in observations else set()
+    shown = {name: x for name, x in spec.observations.items() if name in unasked.union(observations)}
+    return spec._replace(observations=shown)
 
 
 def make_vector_env(
-    config: EnvConfig, num_envs: int, seed: int, first_index: int, with_glyphs: bool = False
+    config: EnvConfig,
+    num_envs: int,
+    seed: int,
+    first_index: int,
+    observations: Collection[str] = (EVERYTHING,),
 ) -> VectorEnv:
     """`num_envs` environments, the first of them number `first_index` of all that share `seed`. UserError: see above.
 
     Args:
-      config: the environment's name and its step limit.
+      config: the environment's name, its step limit, and its own settings.
       num_envs: N.
       seed: not negative.
       first_index: not negative.
-      with_glyphs: whether the observations hold the map's glyphs.
+      observations: names of those that are shown.
     """
-    return _find_family(config.root_env).make_env(config, num_envs, seed, first_index, with_glyphs)
-
-
-def _find_family(name: str) -> Family:
-    for family in FAMILIES:
-        if name in family.names:
-            return family
-    known = ", ".join(name for family in FAMILIES for name in family.names)
-    raise UserError(f"unknown root_env {name!r}; known: {known}")
+    spec = env_spec(config, observations)
+    return find_environment(config).make(config, spec, num_envs, seed, first_index)

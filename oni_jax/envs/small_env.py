@@ -1,18 +1,26 @@
-"""What tiny environments share: N boards in arrays, random only where an episode begins."""
+"""What environments share that are stepped here: their episodes' books, and random numbers where an episode begins."""
 
 import json
 from collections.abc import Mapping
 
 import numpy as np
 
-from oni_jax.envs.base import StepOutput
+from oni_jax.config import EnvConfig
+from oni_jax.envs.base import Environment, Language, StepOutput
 from oni_jax.types import EnvSpec
 
 
-class SmallVectorEnv:
-    """Base of vectorised environments; see `SavableEnv`. Subclasses write the three hooks and set `spec`.
+def small_environment(name: str, env_class: "type[SmallVectorEnv]", language: Language | None = None) -> Environment:
+    """The only task of a class."""
 
-    What they add to the state has to lie in arrays.
+    def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> SmallVectorEnv:
+        return env_class(num_envs, seed, first_index, config.max_episode_steps, spec)
+
+    return Environment((name,), lambda name: env_class.spec, make, language=language)
+
+
+class SteppedVectorEnv:
+    """Base of vectorised environments; see `VectorEnv`. Subclasses write the hooks and set `spec`.
 
     Episode statistics: `return`, `length`.
 
@@ -20,12 +28,21 @@ class SmallVectorEnv:
       num_envs: N.
       seed, first_index: environment i draws its episodes from a generator of (seed, first_index + i).
       max_episode_steps: steps after which an episode is truncated.
+      spec: with the observations that are shown; with all when left out.
     """
 
     spec: EnvSpec
     num_restarts = 0  # nothing here fails
 
-    def __init__(self, num_envs: int, seed: int = 0, first_index: int = 0, max_episode_steps: int = 5000):
+    def __init__(
+        self,
+        num_envs: int,
+        seed: int = 0,
+        first_index: int = 0,
+        max_episode_steps: int = 5000,
+        spec: EnvSpec | None = None,
+    ):
+        self.spec = spec or self.spec
         self.num_envs = num_envs
         self.generators = [np.random.default_rng([seed, first_index + i]) for i in range(num_envs)]
         self._max_episode_steps = max_episode_steps
@@ -40,41 +57,73 @@ class SmallVectorEnv:
         """Takes actions [N]. Returns (rewards [N], terminated [N] bool)."""
         raise NotImplementedError
 
-    def observe(self, records: np.ndarray) -> None:
-        """Writes the observations of all."""
+    def cut_off(self) -> np.ndarray:
+        """Which episodes end here without having come to their end, [N] bool."""
+        return self._lengths >= self._max_episode_steps
+
+    def observe(self) -> Mapping[str, np.ndarray]:
+        """The observations of all, by name, [N, ...]."""
+        raise NotImplementedError
+
+    def captions(self) -> list[bytes]:
+        """What is to be said of the observations of all, where the spec promises captions."""
+        raise NotImplementedError
+
+    def events(self) -> list[bytes]:
+        """What the last actions did, where the spec promises it."""
         raise NotImplementedError
 
     def reset(self, out: StepOutput) -> None:
         self._begin_all(np.ones(self.num_envs, bool))
-        self.observe(out.records)
+        self._show(out.records, out.texts.captions)
+        out.texts.events[:] = [b""] * self.num_envs
         out.records["is_first"] = True
         for field in ("reward", "terminated", "truncated"):
             out.records[field] = 0
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         rewards, terminated = self.advance(actions)
+        if self.spec.has_events:
+            out.texts.events[:] = self.events()
         self._lengths += 1
         self._returns += rewards
-        truncated = (self._lengths >= self._max_episode_steps) & ~terminated
+        truncated = self.cut_off() & ~terminated
         ended = terminated | truncated
 
         records = out.records
         records["reward"], records["terminated"], records["truncated"] = rewards, terminated, truncated
         records["is_first"] = False
         if ended.any():
-            self.observe(out.finals)
+            self._show(out.finals, out.texts.final_captions)
             for field in ("reward", "terminated", "truncated", "is_first"):
                 out.finals[field] = records[field]
             out.episode_stats[ended] = np.stack([self._returns, self._lengths], axis=1)[ended]
             self._begin_all(ended)
             records["is_first"] = ended
-        self.observe(records)
+        self._show(records, out.texts.captions)
 
     def note(self) -> str:
         return ""
 
     def close(self) -> None:
         pass
+
+    def _show(self, records: np.ndarray, captions: list[bytes]) -> None:
+        for name, values in self.observe().items():
+            if name in self.spec.observations:
+                records[name] = values
+        if self.spec.has_captions:
+            captions[:] = self.captions()
+
+    def _begin_all(self, chosen: np.ndarray) -> None:
+        for i in np.flatnonzero(chosen).tolist():
+            self.begin(i)
+        self._lengths[chosen] = 0
+        self._returns[chosen] = 0
+
+
+class SmallVectorEnv(SteppedVectorEnv):
+    """One whose state lies in arrays, those that subclasses add, too: it can be saved; see `SavableEnv`."""
 
     def save(self) -> dict[str, np.ndarray]:
         generators = json.dumps([generator.bit_generator.state for generator in self.generators])
@@ -88,9 +137,3 @@ class SmallVectorEnv:
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-
-    def _begin_all(self, chosen: np.ndarray) -> None:
-        for i in np.flatnonzero(chosen).tolist():
-            self.begin(i)
-        self._lengths[chosen] = 0
-        self._returns[chosen] = 0

@@ -10,7 +10,6 @@ import numpy as np
 
 from oni_jax.config import NetworkConfig
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy, with_tables
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.types import Array, EnvSpec, PyTree
@@ -101,5 +100,5 @@ def make_act_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, greedy:
 
 def policy_and_shapes(network: NetworkConfig, spec: EnvSpec) -> tuple[ActorCritic, PyTree]:
     """The policy, and the shapes and types of its parameters."""
-    policy = make_policy(network, spec, glyph_table())
+    policy = make_policy(network, spec)
     return policy, jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))

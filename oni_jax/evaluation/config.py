@@ -36,13 +36,14 @@ class EvaluationConfig:
     compare_checkpoint: str = setting(LATEST, "Which of the other experiment's: latest, best, or a number of steps.")
     episodes: int = setting(256, "Episodes played; more of them begin with these.", within=_COUNT)
     root_env: str = setting("", "Task id; empty: the run's. Its actions and observations must be those of the run's.")
+    plugin: str = setting("", "Module that registers environments of your own, beside the run's.", repeated=True)
     max_episode_steps: int = setting(0, "Steps after which an episode is cut off; 0: as in the run.")
     seed: int = setting(1, "Seed of games and play.", within="[0, 2147483648)")
     num_workers: int = setting(0, "Processes that play, four at most; 0: one a CPU core.", within="[0, 1024]")
     json: str = setting("", "File for everything: settings, versions, figures, and a row an episode.")
     csv: str = setting("", "File for a row an episode.")
     record: int = setting(
-        0, "NetHack: so many of the best, median and worst episodes each are recorded, as ttyrecs and videos."
+        0, "So many of the best, median and worst episodes each are recorded, as videos; NetHack's as ttyrecs, too."
     )
     record_format: str = setting("gif", "Kind of video; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS)
     recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the folder of the experiment.")

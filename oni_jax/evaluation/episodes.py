@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.nethack import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
+from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.nethack.vector_env import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
 from oni_jax.envs.registry import env_spec
-from oni_jax.envs.tasks import TASKS
 
 NUM_SLOTS = 64  # games side by side; slot s plays the episodes s, s + 64, s + 128, ...
 HELD_OUT = 1 << 128  # added to a seed. Training's are of 32 bits: no game of the one can be a game of the other
@@ -68,6 +68,11 @@ def end_counts(episodes: Sequence[Episode]) -> list[tuple[str, int]]:
 def has_goal(root_env: str) -> bool:
     """Whether there is something to reach in an environment."""
     return root_env in TASKS and TASKS[root_env].goal is not None
+
+
+def has_terminal(root_env: str) -> bool:
+    """Whether a person sees an environment in a terminal; others in the words of its captions."""
+    return root_env in TASKS
 
 
 def succeeded(episode: Episode) -> bool:

@@ -13,6 +13,8 @@ from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent, policy_an
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.experiment import read_settings
+from oni_jax.networks.registry import policy_observations
+from oni_jax.plugins import load_plugins
 from oni_jax.types import EnvSpec
 
 
@@ -23,7 +25,6 @@ class Player(NamedTuple):
     env_steps: int | None  # that it has learnt from; None of chance
     policy: str  # sample, greedy, random
     env: EnvConfig
-    with_glyphs: bool
     spec: EnvSpec
     agent: Agent
 
@@ -43,12 +44,13 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
         env = EnvConfig()
     else:
         env = read_settings(folder).env
+    env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
     return chosen_task(env, config.root_env, config.max_episode_steps)
 
 
 def random_player(task: EnvConfig, seed: int) -> Player:
     spec = env_spec(task)
-    return Player("", None, RANDOM, task, False, spec, RandomAgent(spec.num_actions, seed))
+    return Player("", None, RANDOM, task, spec, RandomAgent(spec.num_actions, seed))
 
 
 def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None, task: EnvConfig) -> Player:
@@ -59,10 +61,10 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     """
     folder = os.path.join(config.train_dir, experiment)
     run = read_settings(folder)
-    with_glyphs = run.network.use_glyphs or run.network.use_crop
-    env = dataclasses.replace(run.env, root_env=task.root_env, max_episode_steps=task.max_episode_steps)
-    spec = env_spec(env, with_glyphs)
-    learnt = env_spec(run.env, with_glyphs)
+    reads = policy_observations(run.network)
+    load_plugins(run.env.plugin)
+    env = dataclasses.replace(task, nethack=run.env.nethack)
+    spec, learnt = env_spec(env, reads), env_spec(run.env, reads)
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
         raise UserError(
             f"{task.root_env} has other actions or observations than {run.env.root_env}, which {experiment} has "
@@ -72,7 +74,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)
     greedy = config.policy == GREEDY
     agent = PolicyAgent(network, spec, params, config.seed, greedy)
-    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, with_glyphs, spec, agent)
+    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent)
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:

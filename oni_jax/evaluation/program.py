@@ -100,7 +100,9 @@ def _other(config: EvaluationConfig, task: EnvConfig) -> Player:
 def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = None) -> Evaluation:
     """The evaluation of a player; its episodes may be none where it was interrupted."""
     seed, env = config.seed, player.env
-    make_env = functools.partial(make_vector_env, env, seed=evaluation_seed(seed), with_glyphs=player.with_glyphs)
+    make_env = functools.partial(
+        make_vector_env, env, seed=evaluation_seed(seed), observations=tuple(player.spec.observations)
+    )
     workers = num_workers(ActorConfig(num_workers=config.num_workers))
     try:
         episodes = play_episodes(

@@ -1,14 +1,17 @@
-"""Episodes of an evaluation played again, from their seeds and actions, with a terminal that is recorded."""
+"""Episodes of an evaluation played again, from their seeds and actions; a terminal is recorded where there is one."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import UserError
-from oni_jax.envs.single_game import SingleGame
-from oni_jax.evaluation.episodes import Episode, nethack_seeds
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.base import VectorEnv, make_step_output
+from oni_jax.envs.nethack.single_game import SingleGame
+from oni_jax.envs.registry import make_vector_env
+from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed, has_terminal, nethack_seeds
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.types import EVERYTHING
 
 BEST, MEDIAN, WORST = "best", "median", "worst"
 Terminal = tuple[np.ndarray, np.ndarray, np.ndarray]  # see SingleGame.terminal
@@ -28,8 +31,8 @@ class Replay(NamedTuple):
     messages: Sequence[bytes]  # [L + 1]
     observations: dict[str, np.ndarray]  # [L + 1, ...] each
     rewards: np.ndarray  # [L] float32, the environment's
-    terminals: dict[int, Terminal]  # those asked for
-    turns: np.ndarray  # [L + 1] int64, of game time
+    terminals: dict[int, Terminal]  # those asked for; none where the environment has no terminal
+    turns: Sequence[int]  # [L + 1], of game time; none without a terminal
     mismatch: str  # how it ended otherwise than the episode did; "" where it didn't
 
 
@@ -51,30 +54,73 @@ def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
     return choices
 
 
+class SingleEpisode:
+    """One episode of a vector of one environment, with the face of a `SingleGame`.
+
+    Args:
+      env: fresh.
+      earlier: actions of its episodes before this one.
+    """
+
+    def __init__(self, env: VectorEnv, earlier: Sequence[bytes]):
+        self._env, self._earlier, self._out = env, earlier, make_step_output(env.spec, 1)
+        self.ended, self.stats = False, dict[str, float]()
+
+    def begin(self) -> np.ndarray:
+        self._env.reset(self._out)
+        for action in b"".join(self._earlier):
+            self._env.step(np.array([action], np.int32), self._out)
+        return self._out.records[0]
+
+    def act(self, action: int) -> np.ndarray:
+        self._env.step(np.array([action], np.int32), self._out)
+        record = self._out.records[0]
+        if not (record["terminated"] or record["truncated"]):
+            return record
+        self.ended = True
+        self.stats = dict(zip(self._env.spec.episode_stats, self._out.episode_stats[0].tolist()))
+        return self._out.finals[0]
+
+    def caption(self) -> bytes:
+        texts = self._out.texts
+        return (texts.final_captions if self.ended else texts.captions)[0]
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _episode(evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]) -> SingleGame | SingleEpisode:
+    of = evaluation
+    if has_terminal(of.root_env):
+        seeds = nethack_seeds(of.seed, index)
+        return SingleGame(of.root_env, seeds, of.max_episode_steps, names, ttyrec=ttyrec)
+    config = EnvConfig(root_env=of.root_env, max_episode_steps=of.max_episode_steps)
+    slot = index % NUM_SLOTS
+    earlier = [x.actions for x in of.episodes if x.index < index and x.index % NUM_SLOTS == slot]
+    return SingleEpisode(make_vector_env(config, 1, evaluation_seed(of.seed), slot, names or (EVERYTHING,)), earlier)
+
+
 def replay(
     evaluation: Evaluation,
     episode: Episode,
     ttyrec: str,
     seen: Collection[int],
     observations: Sequence[str] = (),
-    with_glyphs: bool = False,
 ) -> Replay:
-    """Plays an episode of a NetHack task again.
+    """Plays an episode again.
 
     Args:
       evaluation: that the episode is of.
       episode: its actions are taken.
-      ttyrec: file that the terminal is recorded in.
+      ttyrec: file that the terminal is recorded in, where there is one.
       seen: numbers t, whose terminals are kept.
       observations: names of those that are kept.
-      with_glyphs: whether they are among those with glyphs.
 
     Raises:
       UserError: the file can't be written.
     """
-    seeds = nethack_seeds(evaluation.seed, episode.index)
     try:
-        game = SingleGame(evaluation.root_env, seeds, evaluation.max_episode_steps, with_glyphs, ttyrec=ttyrec)
+        game = _episode(evaluation, episode.index, ttyrec, observations)
     except OSError as error:
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
     kept: dict[str, list[np.ndarray]] = {name: [] for name in observations}
@@ -84,10 +130,11 @@ def replay(
     terminals: dict[int, Terminal] = {}
 
     def observe(record: np.ndarray) -> None:
-        if len(messages) in seen:
-            terminals[len(messages)] = game.terminal()
-        messages.append(record["message"].tobytes().rstrip(b"\0"))
-        turns.append(game.turn())
+        if isinstance(game, SingleGame):
+            turns.append(game.turn())
+            if len(messages) in seen:
+                terminals[len(messages)] = game.terminal()
+        messages.append(game.caption())
         for name, values in kept.items():
             values.append(record[name].copy())
 
@@ -106,7 +153,7 @@ def replay(
         observations={name: np.stack(values) for name, values in kept.items()},
         rewards=np.array(rewards, np.float32),
         terminals=terminals,
-        turns=np.array(turns),
+        turns=turns,
         mismatch=_mismatch(episode, game.stats),
     )
 

@@ -27,7 +27,7 @@ from oni_jax.inference.policy_step import (
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Array
+from oni_jax.types import Array, PyTree
 
 WAIT_SECS = 0.2
 
@@ -54,11 +54,12 @@ class InferenceServer:
             policy.initial_state(shape.num_slots * shape.num_envs_per_unit),
         )
         self._states = [jax.device_put(states, device) for device in self._devices]  # each with the rows of all units
-        exchange.initial_core_states = [own.initial for own in self._states]
+        self._gather = jax.jit(lambda states, rows: jax.tree.map(lambda table: table[rows], states))
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the games
         self.learner_wait = WaitClock()  # every unit paused: waiting for the learner
         self._position = [(-1, 0)] * shape.num_units  # (slot, row that lies there or is being written)
         self._last_rows = np.zeros_like(ring.finals)  # [U, N]; of paused units
+        self._last_texts = np.zeros_like(ring.texts, shape=ring.finals.shape)
         self._runnable: list[deque[int]] = [deque() for _ in self._devices]
         self._paused = deque(range(shape.num_units))
         self._unstarted = set(self._paused)  # paused units that have no games yet, or no longer
@@ -69,7 +70,6 @@ class InferenceServer:
         self._policy_step = jit_policy_step(make_policy_step_fn(*step_args))
         self._value_step = jax.jit(make_value_step_fn(*step_args))
         self._stopping = threading.Event()
-        exchange.on_release = pool.wake
 
     def warm_up(self) -> None:
         """Compiles every shape that acting will use."""
@@ -97,6 +97,7 @@ class InferenceServer:
         everyone_paused = self.num_paused == self._ring.shape.num_units
         with (self.learner_wait if everyone_paused else self.actor_wait).waiting():
             answers = self._pool.wait(WAIT_SECS)
+        self._exchange.captions.add(answers.texts)
         for unit in answers.done:
             self._receive(unit)
         for unit in answers.lost:
@@ -118,9 +119,6 @@ class InferenceServer:
 
     def _receive(self, unit: int) -> None:
         ring, (slot, t) = self._ring, self._position[unit]
-        num_new = int(ring.num_new[unit])
-        if num_new:
-            self._exchange.captions.add(ring.new_ids[unit, :num_new], ring.new_captions[unit, :num_new])
         row = ring.records[slot, t]
         truncated = row["truncated"]
         if t > 0:
@@ -132,7 +130,8 @@ class InferenceServer:
         if t < ring.shape.rollout:
             self._runnable[self._place(unit)].append(unit)
             return
-        self._last_rows[unit] = row  # the slot may be another unit's when this one resumes
+        # The slot may be another unit's when this one resumes.
+        self._last_rows[unit], self._last_texts[unit] = row, ring.texts[slot, t]
         self._exchange.put_full(slot)
         self._paused.append(unit)
 
@@ -165,7 +164,7 @@ class InferenceServer:
             self._unstarted.remove(unit)
             self._pool.dispatch(unit, *self._position[unit])
             return
-        self._ring.records[slot, 0] = self._last_rows[unit]
+        self._ring.records[slot, 0], self._ring.texts[slot, 0] = self._last_rows[unit], self._last_texts[unit]
         self._runnable[self._place(unit)].append(unit)
 
     def _act(self) -> None:
@@ -210,17 +209,28 @@ class InferenceServer:
         version, params = self._parameters.newest
         call, arguments = np.uint32(self.num_calls % 2**32), (self._states[place], self._put(packed, place), calls)
         output, self._states[place] = self._policy_step(params[place], self._keys[place], call, *arguments)
-        self._exchange.initial_core_states[place] = self._states[place].initial
         return output, version
 
     def _put(self, array: Array, place: int) -> Array:
         return jax.device_put(array, self._devices[place])
 
+    def initial_core_states(self, rows: np.ndarray, devices: np.ndarray) -> PyTree:
+        """The core's memory before trajectories [B]: leaves [B, ...], on the device if one acts, else on the host.
+
+        rows: of the tables, [B]. devices: which of those that act has it, [B].
+        """
+        found = [self._gather(states.initial, rows) for states in self._states]
+        if len(found) == 1:
+            return found[0]
+        places = devices, np.arange(len(devices))
+        return jax.tree.map(lambda *tables: np.stack(tables)[places], *jax.device_get(found))
+
     def save(self) -> dict[str, np.ndarray]:
         """While every unit is paused: what the next answers depend on beside the games and the parameters."""
         core = {f"core_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._states))}
         counter = {"key": np.asarray(self._keys[0]), "num_calls": np.array(self.num_calls)}
-        return {**core, **counter, "paused": np.array(self._paused), "last_rows": self._last_rows}
+        rows = {"last_rows": self._last_rows, "last_texts": self._last_texts}
+        return {**core, **counter, **rows, "paused": np.array(self._paused)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, before anything was served."""
@@ -230,4 +240,4 @@ class InferenceServer:
         self._keys = [jax.device_put(saved["key"], device) for device in self._devices]
         self.num_calls = int(saved["num_calls"])
         self._paused, self._unstarted = deque(saved["paused"].tolist()), set()
-        self._last_rows[:] = saved["last_rows"]
+        self._last_rows[:], self._last_texts[:] = saved["last_rows"], saved["last_texts"]

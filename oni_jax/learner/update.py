@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 
 from oni_jax.config import LearnerConfig
-from oni_jax.learner.batches import PackedBatch
 from oni_jax.learner.loss import LossFn
 from oni_jax.rewards.base import Reward
 from oni_jax.types import Array, PyTree, Trajectory
@@ -24,8 +23,16 @@ class TrainState(NamedTuple):
     key: Array  # [2] uint32; from which, with numbers of updates, all randomness comes
 
 
+class Batch(NamedTuple):
+    """What an update is made of, as it lies on the devices."""
+
+    payload: PyTree  # a world's
+    captions: Array  # [T, B] int32; of each step, into the captions of its shard
+    features: Mapping[str, Array]  # the reward's look-ups of these
+
+
 Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that stay on the device
-Update = Callable[[TrainState, PackedBatch, Array], tuple[TrainState, Metrics]]
+Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
 # Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.
 SOURCES = (
@@ -49,15 +56,15 @@ def make_update_fn(
     loss_fn: LossFn,
     reward: Reward,
     optimizer: optax.GradientTransformation,
-    unpack: Callable[[PackedBatch, Array], Trajectory],
+    unpack: Callable[[PyTree, Array], Trajectory],
 ) -> Update:
     """update(state, batch, version) -> (state, metrics); pure, to be jitted. version [] int32: of the parameters.
 
     A bad update, whose loss or gradients are not finite, leaves the state as it is; the metrics tell.
     """
 
-    def update(state: TrainState, batch: PackedBatch, version: Array) -> tuple[TrainState, Metrics]:
-        trajectory = unpack(batch, version)
+    def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
+        trajectory = unpack(batch.payload, version)._replace(captions=batch.captions)
         scored = reward.score(state.reward_state, trajectory, batch.features)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
         loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)
@@ -105,7 +112,7 @@ def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Up
 
     @functools.partial(jax.jit, donate_argnums=0, out_shardings=(whole, whole, whole, None))
     def donating(
-        rest: TrainState, params: PyTree, reward_state: PyTree, batch: PackedBatch, version: Array
+        rest: TrainState, params: PyTree, reward_state: PyTree, batch: Batch, version: Array
     ) -> tuple[TrainState, PyTree, Changes, Metrics]:
         state, metrics = update(rest._replace(params=params, reward_state=reward_state), batch, version)
         leaves = zip(jax.tree.leaves(state.reward_state), jax.tree.leaves(reward_state))
@@ -114,7 +121,7 @@ def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Up
         # shapes are those of Adam's moments.
         return state._replace(params=(), reward_state=()), state.params, changes, metrics
 
-    def step(state: TrainState, batch: PackedBatch, version: Array) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
         rest = state._replace(params=(), reward_state=())
         rest, params, changes, metrics = donating(rest, state.params, state.reward_state, batch, version)
         leaves, structure = jax.tree.flatten(state.reward_state)

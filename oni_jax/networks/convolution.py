@@ -1,124 +1,54 @@
-"""Convolutions, written for XLA's CPU backend as matrix products; elsewhere as XLA's own convolution.
+"""Convolutions, and the one place that decides how they are computed: by XLA, or on a CPU as `networks.cpu` does."""
 
-On a CPU, XLA's convolutions run far below the speed of its matrix products. Same values either way.
-"""
-
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import chex
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
+from oni_jax.networks import cpu
+from oni_jax.networks.cpu import matrix_products
+from oni_jax.networks.cpu.chunks import map_in_chunks
 from oni_jax.networks.initializers import Initialization
 from oni_jax.types import Array
 
-CHUNK_SIZE = 32  # images whose intermediate arrays stay in a CPU's caches
 
-as_matrix_products: bool | None = None  # None: on the CPU only. Tests set it
+class Conv2d(Protocol):
+    """Cross-correlation, in the images' type. images [N, H, W, C], kernel [KH, KW, C, O] -> [N, H', W', O]."""
 
-
-def use_matrix_products() -> bool:
-    """Whether convolutions are to be written for the CPU."""
-    return jax.default_backend() == "cpu" if as_matrix_products is None else as_matrix_products
+    def __call__(self, images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array: ...
 
 
-def conv1d(sequences: Array, kernel: Array) -> Array:
+def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
+    """XLA's own `Conv2d`."""
+    chex.assert_rank([images, kernel], 4)
+    padded = [(padding, padding)] * 2
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        images, kernel.astype(images.dtype), (stride, stride), padded, dimension_numbers=layout
+    )
+
+
+def conv1d(sequences: Array, kernel: Array, conv2d: Conv2d) -> Array:
     """Cross-correlation without padding. sequences [N, L, C], kernel [K, C, O] -> [N, L', O]."""
     chex.assert_rank([sequences, kernel], 3)
     return conv2d(sequences[:, :, None], kernel[:, None])[:, :, 0]
 
 
-def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
-    """Cross-correlation, in the images' type. images [N, H, W, C], kernel [KH, KW, C, O] -> [N, H', W', O]."""
-    chex.assert_rank([images, kernel], 4)
-    kernel = kernel.astype(images.dtype)
-    if not use_matrix_products():
-        return jax.lax.conv_general_dilated(
-            images, kernel, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-    images = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    if kernel.shape[0] % stride or kernel.shape[1] % stride:
-        return _conv_of_patches(images, kernel, stride)
-    height, width = _output_shape(images, kernel, stride)
-    used = images[:, : (height - 1) * stride + kernel.shape[0], : (width - 1) * stride + kernel.shape[1]]
-    return _conv_of_cells(_space_to_depth(used, stride), _kernel_to_depth(kernel, stride))
+def fitting_conv2d() -> Conv2d:
+    """The fastest `Conv2d` of where JAX computes."""
+    return matrix_products.conv2d if cpu.is_used() else conv2d
 
 
-def conv2d_of_blocks(blocks: Array, kernel: Array, stride: int) -> Array:
-    """conv2d of images [N, H, W, C] that come as [N, H / stride, W / stride, stride**2, C]: a layout it has to make
-    anyway where it is written as matrix products. The kernel's sides are multiples of the stride.
-    """
-    chex.assert_rank([blocks, kernel], [5, 4])
-    kernel = kernel.astype(blocks.dtype)
-    return _conv_of_cells(blocks.reshape(*blocks.shape[:3], -1), _kernel_to_depth(kernel, stride))
+def convolve(network: Callable[[Array, Conv2d], Array], inputs: Array) -> Array:
+    """network(inputs, conv2d) with the fitting `conv2d`, of a network that treats the rows of inputs [N, ...] apart."""
 
+    def run(rows: Array) -> Array:
+        return network(rows, fitting_conv2d())
 
-def _output_shape(images: Array, kernel: Array, stride: int) -> tuple[int, int]:
-    return (images.shape[1] - kernel.shape[0]) // stride + 1, (images.shape[2] - kernel.shape[1]) // stride + 1
-
-
-def _space_to_depth(images: Array, size: int) -> Array:
-    """[N, H, W, C] -> [N, H / size, W / size, size * size * C]."""
-    count, height, width, channels = images.shape
-    cells = images.reshape(count, height // size, size, width // size, size, channels).swapaxes(2, 3)
-    return cells.reshape(count, height // size, width // size, size * size * channels)
-
-
-def _kernel_to_depth(kernel: Array, size: int) -> Array:
-    """The kernel that does on cells, with stride 1, what `kernel` does on pixels with stride `size`."""
-    height, width, channels, outputs = kernel.shape
-    cells = kernel.reshape(height // size, size, width // size, size, channels, outputs).swapaxes(1, 2)
-    return cells.reshape(height // size, width // size, size * size * channels, outputs)
-
-
-def _taps(kernel: Array) -> Iterator[tuple[int, int]]:
-    return itertools.product(range(kernel.shape[0]), range(kernel.shape[1]))
-
-
-def _as_matrix(kernel: Array) -> Array:
-    """[KH, KW, C, O] -> [C, KH * KW * O]."""
-    return jnp.moveaxis(kernel, 2, 0).reshape(kernel.shape[2], -1)
-
-
-@jax.custom_vjp
-def _conv_of_cells(images: Array, kernel: Array) -> Array:
-    """Stride 1: one matrix product makes every tap's share at every cell, then shifted slices are added up.
-
-    The backward pass lays shifted copies of the gradient side by side, and is two matrix products as well.
-    """
-    height, width = _output_shape(images, kernel, 1)
-    shares = (images.reshape(-1, images.shape[3]) @ _as_matrix(kernel)).reshape(*images.shape[:3], -1, kernel.shape[3])
-    return sum(shares[:, i : i + height, j : j + width, tap] for tap, (i, j) in enumerate(_taps(kernel)))
-
-
-def _conv_of_cells_forward(images: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _conv_of_cells(images, kernel), (images, kernel)
-
-
-def _conv_of_cells_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    images, kernel = residuals
-    rows, columns, channels, outputs = kernel.shape
-    shifted = [jnp.pad(gradient, ((0, 0), (i, rows - 1 - i), (j, columns - 1 - j), (0, 0))) for i, j in _taps(kernel)]
-    shares = jnp.stack(shifted, axis=3).reshape(-1, rows * columns * outputs)
-    kernel_gradient = (images.reshape(-1, channels).T @ shares).reshape(channels, rows, columns, outputs)
-    return (shares @ _as_matrix(kernel).T).reshape(images.shape), jnp.moveaxis(kernel_gradient, 0, 2)
-
-
-_conv_of_cells.defvjp(_conv_of_cells_forward, _conv_of_cells_backward)
-
-
-def _conv_of_patches(images: Array, kernel: Array, stride: int) -> Array:
-    """Any stride: the patches as rows, then one matrix product."""
-    height, width = _output_shape(images, kernel, stride)
-    slices = [
-        images[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]
-        for i, j in _taps(kernel)
-    ]
-    patches = jnp.stack(slices, axis=3).reshape(-1, kernel.shape[0] * kernel.shape[1] * kernel.shape[2])
-    return (patches @ kernel.reshape(-1, kernel.shape[3])).reshape(-1, height, width, kernel.shape[3])
+    return map_in_chunks(run, inputs) if cpu.is_used() else run(inputs)
 
 
 class ConvParams(nn.Module):
@@ -133,19 +63,3 @@ class ConvParams(nn.Module):
         kernel = self.param("kernel", self.initialization.kernel, (*self.kernel_size, num_channels, self.features))
         fan_in = math.prod(self.kernel_size) * num_channels
         return kernel, self.param("bias", self.initialization.bias(fan_in), (self.features,))
-
-
-def map_in_chunks(fn: Callable[[Array], Array], inputs: Array) -> Array:
-    """fn(inputs) for an fn that treats the rows of [N, ...] apart; on the CPU, CHUNK_SIZE of them at a time.
-
-    The backward pass computes the chunks anew: intermediate arrays neither leave the caches nor have to be kept,
-    which costs no time and saves much memory.
-    """
-    count = inputs.shape[0]
-    if not use_matrix_products() or count < 2:
-        return fn(inputs)
-    size = min(CHUNK_SIZE, count // 2)
-    whole = count - count % size
-    outputs = jax.lax.map(jax.checkpoint(fn, prevent_cse=False), inputs[:whole].reshape(-1, size, *inputs.shape[1:]))
-    outputs = outputs.reshape(whole, *outputs.shape[2:])
-    return outputs if whole == count else jnp.concatenate([outputs, fn(inputs[whole:])])

@@ -2,34 +2,21 @@
 
 from collections.abc import Callable, Mapping
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.networks.images import ConvStack, ResNet, Window
-from oni_jax.networks.initializers import Initialization
-from oni_jax.networks.precision import Dense
+from oni_jax.config import NetworkConfig, UserError
+from oni_jax.networks import cpu
+from oni_jax.networks.activations import ACTIVATIONS
+from oni_jax.networks.glyph_table import glyph_table
+from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, Window, make_window
+from oni_jax.networks.initializers import FAN_IN_UNIFORM, POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.networks.tiles import TiledImages
-from oni_jax.types import Array
+from oni_jax.types import Array, EnvSpec, PyTree
 
 HEAD_SIZE = 128  # of the layers over the statistics and the message
-
-
-@jax.custom_jvp
-def elu(x: Array) -> Array:
-    """x where positive, else exp(x) - 1. Its derivative is read off its value: nothing else need be kept."""
-    below = jnp.exp(jnp.minimum(x, 0).astype(jnp.float32)) - 1  # few bits would leave little of the difference
-    return jnp.where(x > 0, x, below.astype(x.dtype))
-
-
-@elu.defjvp
-def _elu_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    y = elu(*primals)
-    return y, tangents[0] * (jnp.minimum(y, 0) + 1)
-
-
-ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {"elu": elu, "relu": nn.relu, "tanh": nn.tanh}
 
 
 class RgbCropEncoder(nn.Module):
@@ -48,10 +35,6 @@ class RgbCropEncoder(nn.Module):
     obs_scale: float
     dtype: np.dtype
 
-    def required_observations(self) -> tuple[str, ...]:
-        image = ("obs",) if self.window is None else ("chars", "colors")
-        return (*image, "vector_obs", "message")
-
     def _dense(self, x: Array, size: int, name: str) -> Array:
         return self.activation(Dense(size, self.initialization, name=name)(x))
 
@@ -60,6 +43,13 @@ class RgbCropEncoder(nn.Module):
             return self.window(observations["chars"], observations["colors"])
         pixels = jnp.moveaxis(observations["obs"], 1, -1).astype(jnp.float32)
         return ((pixels - self.obs_subtract_mean) / self.obs_scale).astype(self.dtype)
+
+    def tables(self, params: PyTree) -> PyTree | None:
+        """What need be computed only once of each version of these parameters; None where nothing is."""
+        if self.window is None or not isinstance(self.image_stack, ConvStack) or not cpu.is_used():
+            return None
+        kernel = params["image_stack"]["conv_0"]["kernel"]
+        return {"image_stack": {"conv_0": self.image_stack.first_layer_table(kernel, self.window.tiles)}}
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
@@ -76,17 +66,58 @@ class RgbCropEncoder(nn.Module):
 class MlpEncoder(nn.Module):
     """Every observation, flattened, through one dense layer: for tiny environments."""
 
+    names: tuple[str, ...]  # of the observations
     hidden_size: int
     activation: Callable[[Array], Array]
     initialization: Initialization
     dtype: np.dtype
 
-    def required_observations(self) -> tuple[str, ...]:
-        return ()
-
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """-> [N, hidden_size]."""
-        flat = [observations[name].astype(self.dtype) for name in sorted(observations)]
+        flat = [observations[name].astype(self.dtype) for name in sorted(self.names)]
         x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
         return self.activation(Dense(self.hidden_size, self.initialization, name="dense")(x))
+
+
+def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncoder:
+    """The encoder that the settings ask for. Raises UserError: an image encoder of another kind than was named.
+
+    An environment that shows `obs`, as the recorded ones do, is not drawn.
+    """
+    activation, dtype = ACTIVATIONS[network.nonlinearity], PRECISIONS[network.precision].dtype
+    initialization = POLICY_INITIALIZATIONS[network.policy_initialization]
+    is_conv = network.encoder_subtype in CONV_LAYERS
+    if is_conv != (network.encoder_type == "conv"):
+        raise UserError(
+            f"--encoder_subtype={network.encoder_subtype} is not of --encoder_type={network.encoder_type}: "
+            f"use --encoder_type={'conv' if is_conv else 'resnet'}."
+        )
+    # --policy_initialization is of all but the convolutional image encoder, as published.
+    stack = (
+        ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
+        if is_conv
+        else ResNet(activation, initialization)
+    )
+    window = make_window(glyph_table(), network.obs_subtract_mean, network.obs_scale, dtype)
+    return RgbCropEncoder(
+        image_stack=stack,
+        window=None if "obs" in spec.observations else window,
+        hidden_size=network.hidden_size,
+        activation=activation,
+        initialization=initialization,
+        obs_subtract_mean=network.obs_subtract_mean,
+        obs_scale=network.obs_scale,
+        dtype=dtype,
+    )
+
+
+def make_mlp_encoder(network: NetworkConfig, spec: EnvSpec) -> MlpEncoder:
+    """For all observations of an environment."""
+    return MlpEncoder(
+        tuple(spec.observations),
+        network.hidden_size,
+        ACTIVATIONS[network.nonlinearity],
+        POLICY_INITIALIZATIONS[network.policy_initialization],
+        PRECISIONS[network.precision].dtype,
+    )

@@ -9,11 +9,12 @@ import numpy as np
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig, UserError
-from oni_jax.networks.convolution import ConvParams, conv2d, map_in_chunks
-from oni_jax.networks.initializers import ORTHOGONAL, Initialization
+from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
+from oni_jax.networks.initializers import ORTHOGONAL, POLICY_INITIALIZATIONS, Initialization
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
-from oni_jax.types import Array
+from oni_jax.networks.registry import torchbeast_observations
+from oni_jax.types import Array, EnvSpec
 
 NUM_GLYPHS = 5976  # NLE's MAX_GLYPH
 CONV_FEATURES = 16  # of all convolutions over glyphs but the last
@@ -51,13 +52,13 @@ class GlyphConvs(nn.Module):
             layers.append(ConvParams(features, (3, 3), self.initialization, name=f"conv_{i}")(channels))
             channels = features
 
-        def run(glyphs: Array) -> Array:
+        def network(glyphs: Array, conv2d: Conv2d) -> Array:
             x = embedding[glyphs].astype(self.dtype)
             for kernel, bias in layers:
                 x = nn.elu(add_bias(conv2d(x, kernel, self.stride, padding=1), bias))
             return x.reshape(x.shape[0], -1)
 
-        return map_in_chunks(run, glyphs)
+        return convolve(network, glyphs)
 
 
 class TorchbeastEncoder(nn.Module):
@@ -76,16 +77,6 @@ class TorchbeastEncoder(nn.Module):
     use_glyphs: bool = False
     initialization: Initialization = ORTHOGONAL
     dtype: np.dtype = np.dtype(np.float32)
-
-    def required_observations(self) -> tuple[str, ...]:
-        """Names of the observations that the chosen parts read."""
-        needed = {
-            "vector_obs": self.use_blstats,
-            "glyphs": self.use_crop or self.use_glyphs,
-            "hero_xy": self.use_crop,
-            "message": self.msg_model != "none",
-        }
-        return tuple(name for name, wanted in needed.items() if wanted)
 
     def _dense(self, features: int, name: str) -> Dense:
         return Dense(features, self.initialization, name=name)
@@ -121,6 +112,7 @@ class RankingNetwork(nn.Module):
 
     encoder: TorchbeastEncoder
     initialization: Initialization = ORTHOGONAL
+    reads: tuple[str, ...] = ("message",)  # names of the observations
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
@@ -130,13 +122,21 @@ class RankingNetwork(nn.Module):
             return Dense(1, self.initialization, name="reward")(x)[:, 0]
 
 
-def make_torchbeast_encoder(
-    network: NetworkConfig, initialization: Initialization, dtype: np.dtype
-) -> TorchbeastEncoder:
-    """The encoder that the settings ask for. Raises UserError where it would see nothing."""
+def make_glyph_encoder(network: NetworkConfig, spec: EnvSpec) -> TorchbeastEncoder:
+    """A policy's. Raises UserError where it would see nothing."""
+    del spec
+    return _make(network, POLICY_INITIALIZATIONS[network.policy_initialization], network.precision)
+
+
+def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
+    """The ranking reward model that the settings ask for. Raises UserError where it would see nothing."""
+    return RankingNetwork(_make(network, ORTHOGONAL, "float32"), reads=tuple(torchbeast_observations(network)))
+
+
+def _make(network: NetworkConfig, initialization: Initialization, precision: str) -> TorchbeastEncoder:
     if network.use_crop and not network.use_blstats:
         raise UserError("--use_crop needs --use_blstats: turn it on too.")
-    if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
+    if not torchbeast_observations(network):
         raise UserError("nle_torchbeast_encoder sees nothing: use --use_blstats, --use_glyphs or a message model.")
     return TorchbeastEncoder(
         embedding_dim=network.encoder_embedding_dim,
@@ -148,10 +148,5 @@ def make_torchbeast_encoder(
         use_crop=network.use_crop,
         use_glyphs=network.use_glyphs,
         initialization=initialization,
-        dtype=dtype,
+        dtype=PRECISIONS[precision].dtype,
     )
-
-
-def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
-    """The ranking reward model that the settings ask for. Raises UserError where it would see nothing."""
-    return RankingNetwork(make_torchbeast_encoder(network, ORTHOGONAL, PRECISIONS["float32"].dtype))

@@ -9,10 +9,12 @@ import numpy as np
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from oni_jax.networks.convolution import ConvParams, conv2d, conv2d_of_blocks, map_in_chunks, use_matrix_products
+from oni_jax.networks import cpu
+from oni_jax.networks.convolution import Conv2d, ConvParams, convolve, fitting_conv2d
+from oni_jax.networks.cpu.tiles import conv_of_tiles, tile_table
 from oni_jax.networks.initializers import Initialization
 from oni_jax.networks.precision import add_bias
-from oni_jax.networks.tiles import TiledImages, conv_of_tiles, draw, tile_table
+from oni_jax.networks.tiles import TiledImages, draw
 from oni_jax.types import Array
 
 CONV_LAYERS = {  # features, kernel size, stride
@@ -67,34 +69,26 @@ class ConvStack(nn.Module):
             params = ConvParams(features, (size, size), self.initialization, name=f"conv_{i}")(channels)
             layers.append((*params, stride))
             channels = features
-        (first, first_bias, first_stride), (second, second_bias, second_stride), *others = layers
 
-        def finish(x: Array) -> Array:
-            """From the second convolution, before its bias, on."""
-            x = self.activation(add_bias(x, second_bias))
-            for kernel, bias, stride in others:
+        def network(x: Array, conv2d: Conv2d, first: int = 0) -> Array:
+            for kernel, bias, stride in layers[first:]:
                 x = self.activation(add_bias(conv2d(x, kernel, stride), bias))
             return x.reshape(x.shape[0], -1)
 
-        def convolve(pixels: Array) -> Array:
-            x = self.activation(add_bias(conv2d(pixels, first, first_stride), first_bias))
-            return finish(conv2d(x, second, second_stride))
-
         if not isinstance(images, TiledImages):
-            return map_in_chunks(convolve, images)
-        codes, tiles = images
+            return convolve(network, images)
+        (kernel, bias, stride), (_, _, next_stride), *_ = layers
         table = self.get_variable("tables", "conv_0")  # made beforehand, or not
-        if table is None and use_matrix_products() and codes.shape[0] >= MIN_IMAGES_PER_TABLE:
-            table = self.first_layer_table(first, tiles)
+        if table is None and cpu.is_used() and len(images.codes) >= MIN_IMAGES_PER_TABLE:
+            table = self.first_layer_table(kernel, images.tiles)
         if table is None:
-            return convolve(draw(images))
+            return network(draw(images), fitting_conv2d())
+        blocks = conv_of_tiles(images.codes, table, kernel.shape[0], stride, images.tiles.shape[1], next_stride)
 
-        def convolve_blocks(x: Array) -> Array:
-            x = self.activation((x + first_bias).astype(tiles.dtype))
-            return finish(conv2d_of_blocks(x, second, second_stride))
+        def from_first_bias(x: Array, conv2d: Conv2d) -> Array:
+            return network(self.activation(add_bias(x, bias).astype(images.tiles.dtype)), conv2d, 1)
 
-        blocks = conv_of_tiles(codes, table, first.shape[0], first_stride, tiles.shape[1], second_stride)
-        return map_in_chunks(convolve_blocks, blocks)
+        return convolve(from_first_bias, blocks)
 
 
 class ResNet(nn.Module):
@@ -113,11 +107,11 @@ class ResNet(nn.Module):
                 layers[stage, i] = params(channels)
                 channels = features
 
-        def conv(x: Array, stage: int, i: int) -> Array:
-            kernel, bias = layers[stage, i]
-            return add_bias(conv2d(x, kernel, padding=1), bias)
+        def network(x: Array, conv2d: Conv2d) -> Array:
+            def conv(x: Array, stage: int, i: int) -> Array:
+                kernel, bias = layers[stage, i]
+                return add_bias(conv2d(x, kernel, padding=1), bias)
 
-        def run(x: Array) -> Array:
             for stage in range(len(RESNET_FEATURES)):
                 x = conv(x, stage, 0)
                 x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))  # pyright: ignore[reportArgumentType]
@@ -126,5 +120,5 @@ class ResNet(nn.Module):
             return self.activation(x).reshape(x.shape[0], -1)
 
         if not isinstance(images, TiledImages):
-            return map_in_chunks(run, images)
-        return map_in_chunks(lambda codes: run(draw(TiledImages(codes, images.tiles))), images.codes)
+            return convolve(network, images)
+        return convolve(lambda codes, conv2d: network(draw(TiledImages(codes, images.tiles)), conv2d), images.codes)

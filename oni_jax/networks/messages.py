@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.networks.convolution import ConvParams, conv1d, map_in_chunks, use_matrix_products
+from oni_jax.networks import cpu
+from oni_jax.networks.convolution import Conv2d, ConvParams, conv1d, convolve
+from oni_jax.networks.cpu.characters import conv_of_characters
 from oni_jax.networks.initializers import FAN_IN_UNIFORM, ORTHOGONAL, Initialization
 from oni_jax.networks.precision import Dense, add_bias
 from oni_jax.types import Array
@@ -78,49 +80,41 @@ class MessageNetwork(nn.Module):
 
         table = embedding.at[PADDING].set(0.0).astype(self.dtype)
         kernel, bias = layers[0]
-        first_layer = _make_first_layer(table, kernel, bias, architecture.length)
+        embed_and_convolve = conv_of_characters(table, kernel) if cpu.is_used() else None
 
-        def convolve(messages: Array) -> Array:
-            sequences = first_layer(messages.astype(jnp.int32))
+        def network(messages: Array, conv2d: Conv2d) -> Array:
+            first = embed_and_convolve or (lambda characters: conv1d(table[characters], kernel, conv2d))
+            sequences = _first_layer(messages.astype(jnp.int32), first, kernel.shape[0], bias, architecture.length)
             sequences = _max_pool(sequences) if architecture.pooled[0] else sequences
-            for (kernel, bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
-                sequences = _convolve(sequences, kernel, bias)
+            for (own_kernel, own_bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
+                sequences = _convolve(sequences, own_kernel, own_bias, conv2d)
                 sequences = _max_pool(sequences) if pooled else sequences
             return sequences.first(sequences.length).reshape(messages.shape[0], -1)
 
-        x = map_in_chunks(convolve, messages[:, : architecture.length])
+        x = convolve(network, messages[:, : architecture.length])
         for i, size in enumerate(architecture.hidden_sizes):
             x = nn.relu(Dense(size, self.dense_init, name=f"dense_{i}")(x))
         return x
 
 
-def _make_first_layer(embedding: Array, kernel: Array, bias: Array, length: int) -> Callable[[Array], Sequences]:
-    """layer(messages [N, L] int32, which may be cut short); embedding [256, D], whose padding is 0.
-
-    On the CPU each character's share at each place of the kernel is looked up: half of a gradient step's products go.
-    """
-    nothing = jnp.zeros(embedding.shape[1], embedding.dtype)
-    if not use_matrix_products():
-        return lambda messages: _convolve(Sequences(embedding[messages], nothing, length), kernel, bias)
-    size, length = kernel.shape[0], length - kernel.shape[0] + 1
-    shares = embedding @ kernel.astype(embedding.dtype)  # [K, 256, F]
-
-    def look_up(messages: Array) -> Sequences:
-        count = min(messages.shape[1], length)
-        missing = max(0, count + size - 1 - messages.shape[1])
-        places = jnp.pad(messages, ((0, 0), (0, missing)), constant_values=PADDING)
-        x = sum(shares[k][places[:, k : k + count]] for k in range(size))
-        return Sequences(nn.relu(add_bias(x, bias)), nn.relu(bias).astype(embedding.dtype), length)
-
-    return look_up
+def _first_layer(
+    messages: Array, embed_and_convolve: Callable[[Array], Array], kernel_size: int, bias: Array, length: int
+) -> Sequences:
+    """messages [N, L] int32, which may be cut short; the embedding of padding is 0."""
+    length = length - kernel_size + 1
+    count = min(messages.shape[1], length)
+    missing = max(0, count + kernel_size - 1 - messages.shape[1])
+    characters = jnp.pad(messages, ((0, 0), (0, missing)), constant_values=PADDING)[:, : count + kernel_size - 1]
+    x = embed_and_convolve(characters)
+    return Sequences(nn.relu(add_bias(x, bias)), nn.relu(bias).astype(x.dtype), length)
 
 
-def _convolve(sequences: Sequences, kernel: Array, bias: Array) -> Sequences:
+def _convolve(sequences: Sequences, kernel: Array, bias: Array, conv2d: Conv2d) -> Sequences:
     """Without padding, ReLU after it."""
     size = kernel.shape[0]
     length = sequences.length - size + 1
     count = min(sequences.start.shape[1], length)
-    start = nn.relu(add_bias(conv1d(sequences.first(count + size - 1), kernel), bias))
+    start = nn.relu(add_bias(conv1d(sequences.first(count + size - 1), kernel, conv2d), bias))
     beyond = nn.relu(add_bias(sequences.beyond @ kernel.sum(axis=0).astype(sequences.beyond.dtype), bias))
     return Sequences(start, beyond, length)
 

@@ -11,6 +11,7 @@ from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.config import AnnotationConfig
+from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.preferences.annotators import RULES, file_name, wanted_keys
 from oni_jax.preferences.config import AnnotatePairs, PreferenceConfig
 from oni_jax.preferences.dataset import PairDataset
@@ -33,11 +34,11 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     preference = config.preference
     dataset = PairDataset(preference.directory, wanted_keys(preference))
     rows = chunk_rows(dataset.num_pairs, preference.n_annotation_chunks, preference.chunk_number)
-    prompt = load_prompt(config.annotation, "ranking")
+    prompt = load_prompt(config.annotation, ENVIRONMENT.language, "ranking")
     with contextlib.ExitStack() as stack:
         annotation = config.annotation
         if preference.annotator == "llm":
-            annotation = stack.enter_context(server_or_judge(annotation))
+            annotation = stack.enter_context(server_or_judge(annotation, ENVIRONMENT.language))
         name = preference.custom_annotator_string or file_name(preference, annotation)
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         if preference.ignore_existing:

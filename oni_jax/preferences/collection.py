@@ -8,12 +8,13 @@ from contextlib import closing
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.envs.base import StepOutput, record_dtype
-from oni_jax.envs.nethack import NetHackVectorEnv
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.nethack.tasks import nethack
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.envs.tasks import nethack
 from oni_jax.experiment import read_settings
 from oni_jax.files import ScratchFolder
+from oni_jax.networks.registry import policy_observations
 from oni_jax.preferences.config import CollectionConfig, CollectPairs
 from oni_jax.preferences.dataset import create_dataset
 from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player
@@ -77,17 +78,16 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
     rng = np.random.default_rng(collection.seed)
     folder = os.path.join(collection.train_dir, collection.experiment)
     run = read_settings(folder) if collection.policy == "checkpoint" else None
-    with_glyphs = False
     if run:
-        env_config = dataclasses.replace(env_config, view=run.env.view)
-        with_glyphs = run.network.use_glyphs or run.network.use_crop
+        env_config = dataclasses.replace(env_config, nethack=run.env.nethack)
         if env_spec(run.env).num_actions != env_spec(env_config).num_actions:
             raise UserError(
                 f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
                 "name that, or one like it"
             )
     try:
-        env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, with_glyphs)
+        reads = policy_observations(run.network) if run else ()
+        env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
     except OSError as error:
         folder = tempfile.gettempdir()
         raise UserError(f"{folder}: the games can't put their files there ({error.strerror}); set $TMPDIR") from None
@@ -161,11 +161,7 @@ def _play(
     """Plays and draws; False when a request to stop came first."""
     num_envs = env.num_envs
     num_steps = collection.num_env_steps or max(STEPS_A_SUBEPISODE * 2 * collection.num_pairs, STEPS_A_GAME * num_envs)
-    out = StepOutput(
-        np.zeros(num_envs, record_dtype(env.spec)),
-        np.zeros(num_envs, record_dtype(env.spec)),
-        np.zeros((num_envs, len(env.spec.episode_stats)), np.float32),
-    )
+    out = make_step_output(env.spec, num_envs)
     rewards = np.zeros(num_envs, np.float32)
     arrays = env.arrays
     sources = {"message": arrays.message, "blstats": arrays.blstats, "rewards": rewards, **arrays.screen}

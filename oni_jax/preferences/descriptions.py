@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from oni_jax.envs.tasks import nethack
+from oni_jax.envs.nethack.tasks import nethack
 from oni_jax.preferences.config import PreferenceConfig
 from oni_jax.preferences.dataset import PairDataset
 

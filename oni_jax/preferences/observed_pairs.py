@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.envs.nethack import BLSTATS_SCALE, VECTOR_OBS_BOUND
+from oni_jax.envs.nethack.vector_env import BLSTATS_SCALE, VECTOR_OBS_BOUND
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.messages import MESSAGE_SIZE
 from oni_jax.networks.ragged import map_distinct_messages, map_messages
@@ -41,7 +41,7 @@ class ObservedPairs(Protocol):
 
 def observe(dataset: PairDataset, network: RankingNetwork) -> ObservedPairs:
     """Raises UserError where the data set's arrays are not what the network reads."""
-    names = network.encoder.required_observations()
+    names = network.reads
     if names == ("message",):
         return MessagePairs(dataset, network)
     return ObservationPairs(dataset, network, names)

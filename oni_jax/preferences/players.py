@@ -1,23 +1,17 @@
 """Who plays while pairs are collected: chance, a simple rule, or a trained policy."""
 
-import functools
 import os
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.checkpointing import restore_params
 from oni_jax.config import Config
-from oni_jax.envs.base import StepOutput, record_dtype
-from oni_jax.envs.glyph_table import glyph_table
-from oni_jax.envs.nethack import NetHackVectorEnv
-from oni_jax.envs.nethack_game import IN_QUESTION
-from oni_jax.envs.tasks import BASE_KEYS, nethack
-from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
-from oni_jax.networks.policy import init_params, make_policy, with_tables
-from oni_jax.ops.records import as_bytes
+from oni_jax.envs.base import StepOutput
+from oni_jax.envs.nethack.game import IN_QUESTION
+from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
+from oni_jax.evaluation.agents import PolicyAgent, policy_and_shapes
 from oni_jax.types import EnvSpec
 
 Player = Callable[[StepOutput], np.ndarray]
@@ -113,22 +107,16 @@ class ScriptedPlayer:
 
 def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> Player:
     """The policy of a run's newest checkpoint, drawing its actions. Raises UserError when there is none."""
-    policy = make_policy(run.network, spec, glyph_table())
-    key = jax.random.key(seed)
-    shapes = jax.eval_shape(functools.partial(init_params, policy, spec), key)
+    policy, shapes = policy_and_shapes(run.network, spec)
     env_steps, params = restore_params(os.path.join(folder, "checkpoints"), shapes)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
-    params = jax.jit(functools.partial(with_tables, policy))(params)
-    states = CoreStates(policy.initial_state(num_envs), policy.initial_state(num_envs))
-    calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
-    step = jit_policy_step(make_policy_step_fn(policy.apply, spec, record_dtype(spec), num_envs))
-    num_calls = 0
+    agent = PolicyAgent(policy, spec, params, seed, greedy=False)
+    episodes, steps = np.stack([np.arange(num_envs), np.zeros(num_envs)]).astype(np.int32)
 
     def play(out: StepOutput) -> np.ndarray:
-        nonlocal states, num_calls
-        packed = jnp.asarray(as_bytes(out.records.copy()))
-        output, states = step(params, key, np.uint32(num_calls), states, packed, calls)
-        num_calls += 1
-        return np.asarray(output)[:, 0].copy().view(np.int32)
+        is_first = out.records["is_first"]
+        episodes[is_first] += num_envs
+        steps[:] = np.where(is_first, 0, steps + 1)
+        return agent.act(0, out.records, episodes, steps)
 
     return play

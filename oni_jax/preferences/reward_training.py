@@ -53,7 +53,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
     if holds_reward_model(folder):
         raise UserError(f"{folder}: holds a reward model already; choose another --experiment, or remove it")
     network = make_ranking_network(config.encoder())
-    names = network.encoder.required_observations()
+    names = network.reads
     preference = f"preference/{training.annotator}"
     dataset = _open(training.dataset_dir, [*sorted({SOURCES[name] for name in names}), "info/score", preference])
     labels, scores = dataset.preferences(training.annotator), better(dataset.numbers("info/score"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.config import ActorConfig, AnnotationConfig, Config, RunConfig, UserError
-from oni_jax.envs.tasks import GOAL_REWARD, TASKS
+from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.experiment import read_settings
 
 NUM_POINTS = 200  # of a curve over several runs

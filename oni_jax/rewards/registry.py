@@ -1,10 +1,11 @@
 """The reward types by name. A new one is its file and a line here."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import Config, NetworkConfig, UserError
+from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.rewards.base import Reward
 from oni_jax.types import EnvSpec
 
@@ -23,8 +24,8 @@ class RewardType(NamedTuple):
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # whether llm_reward_value=probability is offered
     needs: str = ""  # the setting that names its file or folder
-    # Settings of its encoder, which tell what the environment has to show. UserError: they can't be read.
-    network: Callable[[Config], NetworkConfig] = lambda config: config.network
+    # Names of the observations that it reads beside the captions. UserError: what tells them can't be read.
+    observations: Callable[[Config], Collection[str]] = lambda config: ()
     check: Callable[[Config], None] = lambda config: None  # of that one, what can be told at once; raises UserError
 
 
@@ -67,8 +68,9 @@ def _reward_model(folder: str) -> "RewardModel":
     return load_reward_model(folder)
 
 
-def _motif_network(config: Config) -> NetworkConfig:
-    return _reward_model(config.reward.reward_dir).network
+def _beside_messages(network: NetworkConfig) -> Collection[str]:
+    """What a ranking model's encoder reads beside the message, which is the caption."""
+    return [name for name in torchbeast_observations(network) if name != "message"]
 
 
 def _cosine(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
@@ -92,8 +94,16 @@ _TYPES: dict[str, RewardType] = {
     "none": RewardType(_none),
     "online_cls": RewardType(_retrieval, "classification", soft=True),
     "online_cls_reward_model": RewardType(_classification, "classification", soft=True),
-    "online_motif": RewardType(_ranking, "ranking", threshold=-0.5),
-    "motif": RewardType(_motif, threshold=0.5, needs="reward_dir", network=_motif_network, check=_check_reward_dir),
+    "online_motif": RewardType(
+        _ranking, "ranking", threshold=-0.5, observations=lambda config: _beside_messages(config.network)
+    ),
+    "motif": RewardType(
+        _motif,
+        threshold=0.5,
+        needs="reward_dir",
+        observations=lambda config: _beside_messages(_reward_model(config.reward.reward_dir).network),
+        check=_check_reward_dir,
+    ),
     "cosine-bow": RewardType(_cosine, threshold=0.0, needs="word_vectors", check=_check_word_vectors),
 }
 REWARD_TYPES = tuple(_TYPES)
@@ -124,10 +134,9 @@ def make_reward(
     return reward_type(config).make(config, spec, goal, replicas)
 
 
-def reads_glyphs(config: Config) -> bool:
-    """Whether the policy or the reward sees the map's glyphs. UserError: the reward's settings can't be read."""
-    networks = (config.network, reward_type(config).network(config))
-    return any(network.use_glyphs or network.use_crop for network in networks)
+def observations_read(config: Config) -> Collection[str]:
+    """Names of the observations that the policy or the reward reads. UserError: what tells them can't be read."""
+    return {*policy_observations(config.network), *reward_type(config).observations(config)}
 
 
 def threshold(config: Config) -> float:

@@ -28,7 +28,7 @@ class ObservationScorer:
     def __init__(self, network: RankingNetwork, spec: EnvSpec, intrinsic_reward_at: str):
         self._network = network
         self._steps = slice(None, -1) if intrinsic_reward_at == "obs" else slice(1, None)
-        names = network.encoder.required_observations()
+        names = network.reads
         available = {**spec.observations, "message": ArraySpec((MESSAGE_SIZE,), "uint8")}
         missing = [name for name in names if name not in available]
         if missing:

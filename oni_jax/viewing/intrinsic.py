@@ -7,7 +7,6 @@ import numpy as np
 
 from oni_jax.inspection import RunReward
 from oni_jax.rewards.messages import message_array
-from oni_jax.rewards.registry import reads_glyphs
 from oni_jax.types import Array, CaptionBatch, PyTree, Trajectory
 from oni_jax.viewing.counts import discount, running_counts
 
@@ -21,14 +20,12 @@ class EpisodeRewards:
 
     Attributes:
       observations: names of those that it reads beside the message.
-      reads_glyphs: whether they are among those with glyphs.
     """
 
     def __init__(self, run: RunReward, num_at_once: int = 128):
         self._run, self._num_at_once = run, num_at_once
         self._at_obs = run.config.reward.intrinsic_reward_at == "obs"
         self.observations = run.reward.other_observations
-        self.reads_glyphs = reads_glyphs(run.config)
 
         @jax.jit
         def score(state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oni_jax.envs.tasks import nethack
+from oni_jax.envs.nethack.tasks import nethack
 
 ESCAPE, ENTER, LINE_FEED, DELETE = 27, 13, 10, 127
 META = 0x80

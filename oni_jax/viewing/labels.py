@@ -4,8 +4,10 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.annotation.judge_rules import goal_of_words, judge_message
+from oni_jax.annotation.judge_answers import load_rules
 from oni_jax.config import AnnotationConfig, Config
+from oni_jax.envs.base import Language
+from oni_jax.envs.registry import find_environment
 
 HELPFUL, NOT_HELPFUL = "helpful", "not helpful"
 
@@ -19,24 +21,28 @@ class Label(NamedTuple):
 
 
 class Labels:
-    """The labels that a run's LLM gave; of other messages what the judge's rules say.
+    """The labels that a run's LLM gave; of other messages what the judge's rules say, where it has any.
 
     Args:
       annotation: tells the goal.
+      language: of the environment.
       known: message -> the numbers of `inspection.LABEL_COLUMNS`.
     """
 
-    def __init__(self, annotation: AnnotationConfig, known: Mapping[bytes, tuple[int, ...]]):
-        self._goal = goal_of_words(annotation.goal) if annotation.goal else annotation.goal_key
+    def __init__(self, annotation: AnnotationConfig, language: Language | None, known: Mapping[bytes, tuple[int, ...]]):
+        self._rules = load_rules(language) if language and language.judge_rules else None
+        by_words = self._rules and annotation.goal
+        self._goal = self._rules.goal_of_words(annotation.goal) if self._rules and by_words else annotation.goal_key
         self._known = known
 
     def of(self, message: bytes) -> Label | None:
-        """None: of no message."""
-        if not message:
-            return None
+        """None: of no message, or one that neither knows."""
         known = self._known.get(message)
+        if not message or (known is None and self._rules is None):
+            return None
         if known is None:
-            helpful, words = judge_message(self._goal, message)
+            assert self._rules
+            helpful, words = self._rules.judge_message(self._goal, message)
             return Label(f"{HELPFUL if helpful else NOT_HELPFUL}: {words}", "rule-based judge", helpful)
         if len(known) == 1:
             return Label(HELPFUL if known[0] else NOT_HELPFUL, "label store", bool(known[0]))
@@ -50,4 +56,5 @@ def run_labels(folder: str, config: Config) -> Labels:
     from oni_jax.rewards.registry import reward_type
 
     has_store = bool(reward_type(config).prompt_kind) and os.path.isdir(folder)
-    return Labels(config.annotation, labels_of_messages(read_annotations(config, folder)) if has_store else {})
+    known = labels_of_messages(read_annotations(config, folder)) if has_store else {}
+    return Labels(config.annotation, find_environment(config.env).language, known)

@@ -14,7 +14,7 @@ class Progress(NamedTuple):
 
     step: int
     num_steps: int
-    turn: int
+    turn: int | None  # of game time, where there is one
     action: str  # the last one; "" at the beginning
     reward: float  # the environment's, since what was shown before
     returned: float  # all of it
@@ -36,7 +36,7 @@ def progress_lines(of: Progress) -> list[Text]:
     return [
         *([Text(f"end       {of.end}", YELLOW)] if of.end else []),  # first: what is last may find no room
         Text(f"step      {of.step:,} of {of.num_steps:,}"),
-        Text(f"turn      {of.turn:,}"),
+        *([] if of.turn is None else [Text(f"turn      {of.turn:,}")]),
         Text(f"action    {of.action}", CYAN),
         Text(f"reward    {number(of.reward)}", sign_color(of.reward)),
         Text(f"return    {number(of.returned)}"),

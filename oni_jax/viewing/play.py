@@ -3,19 +3,20 @@
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.single_game import SingleGame
-from oni_jax.envs.tasks import TASKS
+from oni_jax.envs.nethack.single_game import SingleGame
+from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task, nethack_seeds
 from oni_jax.experiment import read_settings
-from oni_jax.rewards.registry import reads_glyphs
+from oni_jax.rewards.registry import observations_read
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import panel
 from oni_jax.viewing.config import HUMAN, PlayConfig
@@ -60,7 +61,7 @@ class Table(NamedTuple):
     choose: Choose | None  # None: a person does
     labels: Labels
     reward: MessageReward
-    with_glyphs: bool
+    observations: Collection[str]  # that policy and reward read
 
 
 def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> Session:
@@ -72,7 +73,7 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     table = set_up(config)
     env = table.env
     seeds = nethack_seeds(config.seed, config.episode)
-    game = SingleGame(env.root_env, seeds, env.max_episode_steps, table.with_glyphs, env.view)
+    game = SingleGame(env.root_env, seeds, env.max_episode_steps, table.observations, env.nethack)
     try:
         session = Session(game, env.root_env, env.max_episode_steps, table.labels, table.reward)
         with shell() as own:
@@ -93,7 +94,7 @@ def set_up(config: PlayConfig) -> Table:
     if env.root_env not in TASKS:
         raise UserError(f"--root_env {env.root_env}: has no terminal; launch.play plays NetHack's tasks")
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
-    labels = run_labels(folder, run) if run else Labels(Config().annotation, {})
+    labels = run_labels(folder, run) if run else Labels(Config().annotation, find_environment(env).language, {})
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",
@@ -101,7 +102,7 @@ def set_up(config: PlayConfig) -> Table:
         choose=choose,
         labels=labels,
         reward=_reward(config, folder, run, labels),
-        with_glyphs=bool(run and reads_glyphs(run)),
+        observations=tuple(env_spec(env, observations_read(run)).observations) if run else (),
     )
 
 
@@ -125,7 +126,7 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
     def choose(session: Session) -> int:
         # A batch as large as an evaluation's, all of it this game, so that the policy does what it does there.
         records = np.zeros(UNIT_SIZE, dtype)
-        for name in dtype.names or ():
+        for name in session.record.dtype.names or ():
             records[name] = session.record[name]
         steps = np.full(UNIT_SIZE, session.step_count, np.int32)
         return int(player.agent.act(0, records, episodes, steps)[config.episode % UNIT_SIZE])

@@ -1,4 +1,4 @@
-"""Recordings of an evaluation's best, median and worst episodes: a ttyrec each, and a video of it."""
+"""Recordings of an evaluation's best, median and worst episodes: a video each, and of a terminal a ttyrec."""
 
 import functools
 import math
@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.envs.tasks import TASKS
+from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.players import Player, evaluated_task
+from oni_jax.evaluation.episodes import has_terminal
+from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.inspection import NoRewardError, load_reward
@@ -20,7 +21,7 @@ from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.panel import Intrinsic, Progress, beside, heading, intrinsic_lines, note_lines, progress_lines
 from oni_jax.viewing.picture import picture
-from oni_jax.viewing.screen import Screen, Text, engine_screen
+from oni_jax.viewing.screen import COLUMNS, DARK_GRAY, ROWS, WHITE, Screen, Text, engine_screen, text_screen
 from oni_jax.viewing.ttyrec import SUFFIX
 from oni_jax.viewing.video import check_format, write_video
 
@@ -42,9 +43,6 @@ class Recorder:
     def __init__(self, config: EvaluationConfig, stop: StopRequest):
         self._config, self._stop = config, stop
         check_format(config.record_format)
-        root_env = evaluated_task(config).root_env
-        if root_env not in TASKS:
-            raise UserError(f"--record {config.record}: {root_env} has no terminal; only NetHack's tasks are recorded")
         run = os.path.join(config.train_dir, config.experiment)
         if not config.recordings_dir and not os.path.isdir(run):
             raise UserError(f"--record {config.record}: there is no {run}; say where to with --recordings_dir")
@@ -93,7 +91,6 @@ class Recorder:
             path + SUFFIX,
             set(seen),
             rewards.observations if rewards else (),
-            with_glyphs=bool(rewards and rewards.reads_glyphs),
         )
         if found.mismatch:
             print(found.mismatch, flush=True)
@@ -106,9 +103,10 @@ class Recorder:
         video = f"{path}.{self._config.record_format}"
         screens = _screens(evaluation, choice, found, given, seen, notes)
         write_video(video, map(picture, screens), PICTURES_PER_SEC)
-        for name in (path + SUFFIX, video):
+        files = [path + SUFFIX, video] if found.terminals else [video]
+        for name in files:
             print(f"--record: {name}", flush=True)
-        return [path + SUFFIX, video]
+        return files
 
 
 def file_stem(evaluation: Evaluation, choice: Choice) -> str:
@@ -149,7 +147,7 @@ def _screens(
 ) -> Iterator[Screen]:
     """What the video shows, picture by picture."""
     episode = choice.episode
-    keys = TASKS[evaluation.root_env].keys
+    keys = TASKS[evaluation.root_env].keys if has_terminal(evaluation.root_env) else ()
     title = heading(
         evaluation.player,
         [evaluation.root_env, f"{choice.rank} {choice.place}: episode {episode.index} of seed {evaluation.seed}"],
@@ -162,8 +160,8 @@ def _screens(
         progress = Progress(
             step=step,
             num_steps=len(episode.actions),
-            turn=int(found.turns[step]),
-            action=action_text(keys[episode.actions[step - 1]]) if step else "",
+            turn=found.turns[step] if found.turns else None,
+            action=_action_text(keys, episode.actions[step - 1]) if step else "",
             reward=float(found.rewards[max(0, before) : step].sum()),
             returned=float(found.rewards[:step].sum()),
             end=episode.end if step == len(episode.actions) else "",
@@ -173,5 +171,15 @@ def _screens(
             own = Intrinsic(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
             intrinsic = intrinsic_lines(own)
         texts = [*title, *progress_lines(progress), *intrinsic, Text(""), *note_lines(notes)]
-        yield beside(engine_screen(*found.terminals[step]), texts)
+        shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.messages[step])
+        yield beside(shown, texts)
         before = step
+
+
+def _action_text(keys: Sequence[int], action: int) -> str:
+    return action_text(keys[action]) if keys else f"number {action}"
+
+
+def _caption_screen(caption: bytes) -> Screen:
+    lines = [Text(line, WHITE) for line in caption.decode(errors="replace").splitlines()]
+    return text_screen(lines or [Text("no caption", DARK_GRAY)], ROWS, COLUMNS)

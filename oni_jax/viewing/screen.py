@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.tasks import nethack
+from oni_jax.envs.nethack.tasks import nethack
 
 ROWS, COLUMNS = nethack.OBSERVATION_DESC["tty_chars"]["shape"]
 # Colours, as terminals number them: 8 more is the bright one.

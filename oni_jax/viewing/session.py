@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.config import RewardConfig
-from oni_jax.envs.single_game import SingleGame
-from oni_jax.envs.tasks import TASKS
+from oni_jax.envs.nethack.single_game import SingleGame
+from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.viewing.counts import discount
 from oni_jax.viewing.keys import action_text
@@ -73,7 +73,7 @@ class Session:
 
     def _observe(self, record: np.ndarray) -> None:
         self.record = record
-        self.message: bytes = record["message"].tobytes().rstrip(b"\0")
+        self.message = self._game.caption()
         self._counts[self.message] += 1
         self.count = self._counts[self.message]
         self.label: Label | None = self._labels.of(self.message)

@@ -206,5 +206,5 @@ def test_replacements_long_ago_do_not_count(lasting_pool, monkeypatch):
 def test_wake_ends_a_wait(process_pool):
     process_pool.wake()
     start = time.monotonic()
-    assert process_pool.wait(30.0) == Answers([])
+    assert process_pool.wait(30.0) == Answers([], [])
     assert time.monotonic() - start < 10

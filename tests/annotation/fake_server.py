@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from oni_jax.annotation.judge_answers import judge_prompt
+from tests.asking import judge_prompt
 
 
 @dataclasses.dataclass

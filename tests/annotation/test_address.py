@@ -7,17 +7,17 @@ import time
 
 import pytest
 
+from benchmarks.judge_faults import Faults
 from launch import annotate_pairs, train
 from oni_jax.annotation.address import api_key_header, check_server, server_url
 from oni_jax.annotation.client import Client, RequestError
-from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
 from tests.annotation.fake_server import fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask
+from tests.asking import load_prompt, start_judge, start_service
 from tests.processes import RETRIEVAL, SMALL, Launched, rows
 
 KEY = "sk-S3CRET-of-a-test"
@@ -215,7 +215,7 @@ def test_the_key_is_in_no_process_list_no_state_and_no_traceback(tmp_path):
 
         async with fake_server(script) as server:
             config = dataclasses.replace(KEYED, llm_server_addr=server.address)
-            service = AnnotationService(config, store)
+            service = start_service(config, store)
             said = []
             try:
                 service.submit([(b"You kill the newt!",)])
@@ -239,7 +239,7 @@ def test_the_key_is_in_no_process_list_no_state_and_no_traceback(tmp_path):
 @pytest.mark.slow
 def test_no_file_of_a_run_holds_the_key(tmp_path):
     """Nor its output, nor any of its processes' command lines."""
-    judge = EmbeddedJudge(JudgeOptions(fault_rate=0.2, faults=("wrong_key", "http_500", "redirect"), seed=1))
+    judge = start_judge(JudgeOptions(trouble=Faults(0.2, ("wrong_key", "http_500", "redirect"), seed=1)))
     words = [*SMALL, *RETRIEVAL, f"--train_dir={tmp_path}", "--experiment=run", "--train_for_env_steps=20000"]
     run = Launched("launch.train", *words, f"--llm_server_addr={judge.address}", "--llm_api_key=env:KEY_OF_A_TEST")
     run.wait_for(lambda: any(row.get("labels_held") for row in rows(tmp_path / "run")))

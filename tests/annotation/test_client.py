@@ -9,9 +9,9 @@ from aiohttp import web
 from oni_jax.annotation.address import check_server
 from oni_jax.annotation.answers import LABEL_WORDS
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
-from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig, UserError
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, labels, refusal, texts
+from tests.asking import load_prompt
 
 LISTS = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.5)
 LABELS = dataclasses.replace(LISTS, llm_answer="label")

@@ -15,12 +15,12 @@ from oni_jax.annotation import failures, pacing
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.failures import retry_after_secs
 from oni_jax.annotation.pacing import Pacer
-from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.types import UNKNOWN
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.annotation.test_labeller import CONFIG, all_messages, flat, quick_pauses, run, store
+from tests.asking import load_prompt
 
 __all__ = ["quick_pauses", "store"]  # fixtures
 NUM_MESSAGES = 24

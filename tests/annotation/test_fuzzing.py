@@ -21,16 +21,17 @@ from oni_jax.annotation import failures, pacing
 from oni_jax.annotation import labeller as labeller_module
 from oni_jax.annotation.address import server_url
 from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
-from oni_jax.annotation.judge_answers import judge_prompt, read_prompts
+from oni_jax.annotation.judge_answers import read_prompts
 from oni_jax.annotation.pacing import LONGEST_ASKED_PAUSE_SECS, Pacer
 from oni_jax.annotation.prompt_files import PLACES
-from oni_jax.annotation.prompts import load_chat_template, load_prompt, render_chat
+from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
 from tests.annotation.fake_server import choices
 from tests.annotation.test_answers import NESTED
 from tests.annotation.test_faults import FAULTS, good_choices
 from tests.annotation.test_labeller import CONFIG, all_messages, run
+from tests.asking import judge_prompt, load_prompt
 
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"

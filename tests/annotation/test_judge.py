@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.judge_faults import FAULTS
 from oni_jax.annotation.answers import TIE, read_choice
-from oni_jax.annotation.judge import EmbeddedJudge, Judge, JudgeOptions
-from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, judge_prompt, make_choice
-from oni_jax.annotation.judge_faults import FAULTS
-from oni_jax.annotation.judge_rules import description_value
+from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, make_choice
 from oni_jax.annotation.prompt_files import PLACES
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.config import AnnotationConfig
+from oni_jax.envs.nethack.judge_rules import description_value
+from tests.asking import judge_prompt, load_prompt, start_judge
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 
@@ -177,7 +176,7 @@ def test_foreign_prompt():
 
 @pytest.fixture(scope="module")
 def judge():
-    judge = EmbeddedJudge()
+    judge = start_judge()
     yield judge
     judge.close()
 
@@ -230,13 +229,8 @@ def test_bad_requests(judge, body):
     assert status == 400 and answer["error"]["message"]
 
 
-def test_unknown_fault():
-    with pytest.raises(UserError, match="unknown fault"):
-        Judge(JudgeOptions(faults=("gremlins",)))
-
-
-def start(*flags):
-    command = [sys.executable, "-m", "launch.judge", *flags]
+def start(*flags, program="launch.judge"):
+    command = [sys.executable, "-m", program, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -267,7 +261,7 @@ def test_alone(tmp_path, number):
 
 
 @pytest.mark.parametrize(
-    "flags", [("--port", "99999"), ("--fault", "gremlins"), ("--log", "/proc/no/log"), ("word",), ("--prot", "1")]
+    "flags", [("--port", "99999"), ("--fault", "hang"), ("--log", "/proc/no/log"), ("word",), ("--prot", "1")]
 )
 def test_bad_flags(flags):
     process = start(*flags)
@@ -283,3 +277,5 @@ def test_port_taken(judge):
 
 def test_every_fault_has_a_name():
     assert len(FAULTS) >= 15
+    process = start("--fault", "gremlins", program="benchmarks.judge_faults")
+    assert "gremlins" in process.communicate(timeout=20)[1] and process.returncode == 2

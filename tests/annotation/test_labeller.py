@@ -9,11 +9,11 @@ from oni_jax.annotation import labeller as labeller_module
 from oni_jax.annotation import pacing
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller
-from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.types import UNKNOWN, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
+from tests.asking import load_prompt
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
 WAIT_SECS = 8.0

@@ -11,13 +11,12 @@ from oni_jax.annotation.prompts import (
     LLAMA3_TEMPLATE,
     PLAIN_TEMPLATE,
     escape,
-    goal_text,
     load_chat_template,
-    load_prompt,
     render_chat,
     unescape,
 )
 from oni_jax.config import AnnotationConfig, UserError
+from tests.asking import goal_text, load_prompt
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 ALL = [

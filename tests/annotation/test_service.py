@@ -11,15 +11,15 @@ import time
 
 import pytest
 
-from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.annotation.service import AnnotationService
+from benchmarks.judge_faults import Faults
+from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
 from oni_jax.types import UNKNOWN
 from tests.annotation.test_client import free_port
 from tests.annotation.test_judge import call
+from tests.asking import load_prompt, start_judge, start_service
 
 WAIT_SECS = 30.0
 ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(150)] + [(b"It's a wall. (%d)" % i,) for i in range(150)]
@@ -27,7 +27,7 @@ ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(150)] + [(b"It's a wal
 
 @pytest.fixture
 def judge():
-    judge = EmbeddedJudge()
+    judge = start_judge()
     yield judge
     judge.close()
 
@@ -43,7 +43,7 @@ def start(store):
 
     def start(address, **settings):
         config = AnnotationConfig(llm_server_addr=address, llm_batch_size=50, **settings)
-        services.append(AnnotationService(config, store))
+        services.append(start_service(config, store))
         return services[-1]
 
     yield start
@@ -111,7 +111,7 @@ def test_pairs(judge, store, api, answer, version):
     pairs += [pair[::-1] for pair in pairs[:15]] + [(b"", b"It's a wall.")]
     expected = dict(zip(pairs, [0] * 30 + [1] * 15 + [2]))
     for num_asked in (len(pairs), 0):
-        service = AnnotationService(config, store, "ranking")
+        service = start_service(config, store, "ranking")
         service.submit(pairs)
         annotations = collect(service, len(pairs))
         service.close()
@@ -124,7 +124,7 @@ def test_pairs(judge, store, api, answer, version):
 
 
 def test_closing_waits_for_what_is_paid_for(store, start):
-    judge = EmbeddedJudge(JudgeOptions(latency_secs=0.5))
+    judge = start_judge(JudgeOptions(latency_secs=0.5))
     service = start(judge.address, llm_api="completions")
     service.submit(ITEMS[:2])
     wait_for(service, lambda stats: stats["in_flight"] == 2)
@@ -139,13 +139,13 @@ def test_server_absent_then_present_then_killed_then_back(start):
     service.submit(ITEMS[:100])
     wait_for(service, lambda stats: stats["state"] == "waiting for server")
     assert service.stats()["backlog"] == 100
-    judge = EmbeddedJudge(JudgeOptions(port=port, latency_secs=0.05))
+    judge = start_judge(JudgeOptions(port=port, latency_secs=0.05))
     collect(service, 100)
     judge._process.kill()
     judge.close()
     service.submit(ITEMS[100:])
     wait_for(service, lambda stats: stats["state"] == "waiting for server")
-    judge = EmbeddedJudge(JudgeOptions(port=port))
+    judge = start_judge(JudgeOptions(port=port))
     collect(service, 200)
     wait_for(service, lambda stats: stats["state"] == "ok")
     service.close()
@@ -156,7 +156,7 @@ def test_server_absent_then_present_then_killed_then_back(start):
 def test_every_fault_of_the_judge(start, store, tmp_path):
     """Whatever a server does, labels come, and each is what the judge's own log says."""
     log = tmp_path / "log.jsonl"
-    judge = EmbeddedJudge(JudgeOptions(fault_rate=0.3, seed=1, log_path=str(log)))
+    judge = start_judge(JudgeOptions(trouble=Faults(0.3, seed=1), log_path=str(log)))
     service = start(judge.address, llm_api="completions", llm_max_retries=50, llm_timeout_secs=1.0)
     items = [(message + b"!",) for (message,) in ITEMS]
     service.submit(items)
@@ -226,7 +226,7 @@ class BrokenStore:
 
 
 def test_exception_in_the_process_is_raised_with_its_traceback(judge):
-    service = AnnotationService(AnnotationConfig(llm_server_addr=judge.address), BrokenStore())
+    service = start_service(AnnotationConfig(llm_server_addr=judge.address), BrokenStore())
     with pytest.raises(ChildError, match="ZeroDivisionError: a mistake"):
         wait_for(service, lambda stats: False)
     service.close()
@@ -237,19 +237,18 @@ def test_exception_in_the_process_is_raised_with_its_traceback(judge):
 )
 def test_bad_settings_start_nothing(store, settings):
     with pytest.raises(UserError):
-        AnnotationService(dataclasses.replace(AnnotationConfig(llm_server_addr="host"), **settings), store)
+        start_service(dataclasses.replace(AnnotationConfig(llm_server_addr="host"), **settings), store)
 
 
 PARENT = textwrap.dedent("""
     import sys, time
-    from oni_jax.annotation.judge import EmbeddedJudge
-    from oni_jax.annotation.service import AnnotationService
     from oni_jax.config import AnnotationConfig
     from oni_jax.rewards.label_store import LabelStore
+    from tests.asking import start_judge, start_service
 
     if __name__ == "__main__":
-        judge = EmbeddedJudge()
-        service = AnnotationService(AnnotationConfig(llm_server_addr=judge.address), LabelStore(sys.argv[1]))
+        judge = start_judge()
+        service = start_service(AnnotationConfig(llm_server_addr=judge.address), LabelStore(sys.argv[1]))
         service.submit([(b"You kill the newt!",)])
         while not service.poll():
             time.sleep(0.01)

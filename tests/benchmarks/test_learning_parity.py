@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from benchmarks import changed_training, learning_parity
-from oni_jax import system
 from oni_jax.config import EnvConfig, NetworkConfig
-from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec
-from oni_jax.networks import initializers, policy
+from oni_jax.networks import encoders, initializers, policy
+from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.types import Trajectory
+from oni_jax.worlds import actor_world
 
 
 def test_estimates_are_means_over_seeds_with_their_standard_error():
@@ -41,23 +41,23 @@ def test_the_table_has_the_published_system_first():
 @pytest.fixture
 def undone(monkeypatch):
     """Puts back what a change replaces."""
-    for module, name in ((policy, "FAN_IN_UNIFORM"), (system, "glyph_table"), (system, "make_unpack_fn")):
+    for module, name in ((encoders, "FAN_IN_UNIFORM"), (encoders, "glyph_table"), (actor_world, "make_unpack_fn")):
         monkeypatch.setattr(module, name, getattr(module, name))
 
 
 def test_an_orthogonal_image_encoder(undone):
     changed_training.orthogonal_image_encoder()
     spec = env_spec(EnvConfig())
-    built = policy.make_policy(NetworkConfig(hidden_size=16), spec, glyph_table())
+    built = policy.make_policy(NetworkConfig(hidden_size=16), spec)
     kernel = policy.init_params(built, spec, jax.random.key(0))["params"]["encoder"]["image_stack"]["conv_0"]["kernel"]
     np.testing.assert_allclose(np.dot(kernel.reshape(-1, 32).T, kernel.reshape(-1, 32)), np.eye(32), atol=1e-4)
-    assert policy.FAN_IN_UNIFORM is initializers.ORTHOGONAL
+    assert encoders.FAN_IN_UNIFORM is initializers.ORTHOGONAL
 
 
 def test_the_published_drawing_cuts_characters_at_wrong_places(undone):
     right = glyph_table()
     changed_training.published_drawing()
-    wrong = system.glyph_table()
+    wrong = encoders.glyph_table()
     assert wrong.shape == right.shape and wrong.dtype == right.dtype
     blank = [chr(code) for code in range(33, 127) if not wrong[code].any()]
     assert blank and all(right[ord(character)].any() for character in blank)
@@ -68,9 +68,9 @@ def test_a_truncation_that_counts_as_an_end(undone, monkeypatch):
     cut = np.array([[False, True, False]])
     trajectory = Trajectory(*[None] * 6, ends, cut, *[None] * 5)  # type: ignore
     trajectory = trajectory._replace(terminations=ends, truncations=cut)
-    monkeypatch.setattr(system, "make_unpack_fn", lambda: lambda batch, version: trajectory)
+    monkeypatch.setattr(actor_world, "make_unpack_fn", lambda: lambda batch, version: trajectory)
     changed_training.truncation_is_an_end()
-    changed = system.make_unpack_fn()(None, None)  # type: ignore
+    changed = actor_world.make_unpack_fn()(None, None)  # type: ignore
     assert changed.terminations.tolist() == [[True, True, False]] and not changed.truncations.any()
 
 

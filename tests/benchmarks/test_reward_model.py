@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reward_model
-from oni_jax.annotation.judge_rules import judge_message, message_value
+from oni_jax.envs.nethack.judge_rules import judge_message, message_value
 from oni_jax.types import Annotation
 
 SMALL = {"encoder_msg_model": "lt_cnn_small", "reward_model_lr": 3e-3, "reward_model_batch_size": 64}

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks import samples
 from benchmarks.builders import Update, config_of, flops_per_frame
-from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loss import make_loss_fn
@@ -26,7 +25,7 @@ def ours() -> Update:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "EPISODE_STEPS", 8)
         built = Update(dataclasses.replace(config, network=network))
-    assert built.packed.records.shape[:2] == (config.learner.rollout + 1, BATCH_SIZE // config.learner.rollout)
+    assert built.packed.payload.records.shape[:2] == (config.learner.rollout + 1, BATCH_SIZE // config.learner.rollout)
     return built
 
 
@@ -65,7 +64,7 @@ def test_the_torch_peer_has_our_loss_and_our_gradients(ours):
 def test_flops_of_a_frame():
     config = config_of()
     spec = env_spec(config.env)
-    policy = make_policy(config.network, spec, glyph_table())
+    policy = make_policy(config.network, spec)
     params = jax.eval_shape(lambda key: init_params(policy, spec, key), jax.random.key(0))
     forward = 2 * 6.73e6  # multiply-adds of the default policy, counted by hand
     assert 2.5 * forward < flops_per_frame(params, config) < 3 * forward

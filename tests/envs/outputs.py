@@ -2,16 +2,11 @@
 
 import numpy as np
 
-from oni_jax.envs.base import StepOutput, VectorEnv, record_dtype
+from oni_jax.envs.base import StepOutput, VectorEnv, make_step_output
 
 
 def step_output(env: VectorEnv) -> StepOutput:
-    dtype = record_dtype(env.spec)
-    return StepOutput(
-        np.zeros(env.num_envs, dtype),
-        np.zeros(env.num_envs, dtype),
-        np.zeros((env.num_envs, len(env.spec.episode_stats)), np.float32),
-    )
+    return make_step_output(env.spec, env.num_envs)
 
 
 def are_equal(one: np.ndarray, other: np.ndarray) -> bool:

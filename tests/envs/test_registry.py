@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from oni_jax.config import EnvConfig, UserError
-from oni_jax.envs.registry import FAMILIES, env_spec, make_vector_env
+from oni_jax.envs import catch
+from oni_jax.envs.registry import env_spec, environment_names, make_vector_env, register_environment
+from oni_jax.types import EVERYTHING
 from tests.envs.outputs import step_output
 
-NAMES = [name for family in FAMILIES for name in family.names]
+NAMES = environment_names()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -20,16 +22,35 @@ def test_the_spec_is_that_of_the_environment(name):
     env.close()
     spec = env_spec(config)
     assert spec == env.spec
-    assert spec.caption is None or spec.caption in spec.observations
+    assert all(out.texts.captions) or not spec.has_captions or name.startswith("NetHack")  # which may say nothing
     assert spec.episode_stats[:2] == ("return", "length")
 
 
-def test_glyphs():
+def test_only_what_is_asked_for_is_shown():
     config = EnvConfig(root_env="NetHackScore-v1")
-    added = set(env_spec(config, with_glyphs=True).observations) - set(env_spec(config).observations)
-    assert added == {"glyphs", "hero_xy"}
-    with pytest.raises(UserError, match="Catch-v0 has no glyphs"):
-        env_spec(EnvConfig(root_env="Catch-v0"), with_glyphs=True)
+    unasked = env_spec(config).observations
+    assert list(unasked) == ["chars", "colors", "vector_obs", "message"]
+    assert list(env_spec(config, (EVERYTHING, "glyphs")).observations) == [*unasked, "glyphs"]
+    env = make_vector_env(config, 1, 1, 0, ("hero_xy", "message"))
+    out = step_output(env)
+    env.reset(out)
+    env.close()
+    assert list(env.spec.observations) == ["message", "hero_xy"] and out.records["hero_xy"].all()
+    assert "chars" not in (out.records.dtype.names or ()) and out.texts.captions[0]
+    board = make_vector_env(EnvConfig(root_env="Catch-v0"), 2, 1, 0, ("board",))
+    out = step_output(board)
+    board.reset(out)
+    assert out.records["board"].sum() == 4 and "message" not in (out.records.dtype.names or ())
+
+
+def test_an_observation_that_is_not_there():
+    with pytest.raises(UserError, match="Catch-v0 does not show glyphs.* generic_encoder"):
+        env_spec(EnvConfig(root_env="Catch-v0"), ("board", "glyphs"))
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(UserError, match="Catch-v0 is registered already"):
+        register_environment(catch.ENVIRONMENT)
 
 
 def test_unknown_name():

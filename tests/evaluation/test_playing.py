@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.base import StepOutput, record_dtype
-from oni_jax.envs.nethack import episode_seeds
+from oni_jax.envs.base import make_step_output, record_dtype
+from oni_jax.envs.nethack.vector_env import episode_seeds
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.evaluation.agents import UNIT_SIZE, RandomAgent
 from oni_jax.evaluation.config import EvaluationConfig
@@ -67,11 +67,7 @@ def test_kept_actions_lead_to_the_same_end():
     assert {len(episode.actions) for episode in episodes} == {9}
     spec = env_spec(CATCH_ENV)
     env = make_vector_env(CATCH_ENV, NUM_SLOTS, evaluation_seed(1), 0)
-    out = StepOutput(
-        np.zeros(NUM_SLOTS, record_dtype(spec)),
-        np.zeros(NUM_SLOTS, record_dtype(spec)),
-        np.zeros((NUM_SLOTS, 2), np.float32),
-    )
+    out = make_step_output(spec, NUM_SLOTS)
     env.reset(out)
     for t in range(18):  # twice nine: the episodes from NUM_SLOTS on are the second ones
         later = [episodes[slot + NUM_SLOTS * (t // 9)] if slot < 36 else episodes[slot] for slot in range(NUM_SLOTS)]

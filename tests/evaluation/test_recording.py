@@ -18,7 +18,7 @@ ENV = EnvConfig(root_env="NetHackScore-v1", max_episode_steps=40)
 @pytest.fixture(scope="module")
 def evaluation() -> Evaluation:
     spec = env_spec(ENV)
-    make_env = functools.partial(make_vector_env, ENV, seed=evaluation_seed(5), with_glyphs=False)
+    make_env = functools.partial(make_vector_env, ENV, seed=evaluation_seed(5))
     episodes = play_episodes(make_env, spec, RandomAgent(spec.num_actions, 5), 3, 40, num_workers=0)
     return Evaluation("random policy", "", None, "random", ENV.root_env, 40, 5, 3, episodes)
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import nle
 import numpy as np
 
+from oni_jax.envs.base import TEXT_DTYPE
 from oni_jax.envs.captions import CaptionTracker
-from oni_jax.envs.nethack import NetHackVectorEnv
-from oni_jax.envs.tasks import TASKS
+from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from tests.envs.outputs import step_output
 
 Result = tuple[str, float, float]
@@ -70,8 +71,8 @@ def play(npz: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _play(env: NetHackVectorEnv, actions: np.ndarray) -> dict[str, np.ndarray]:
     out = step_output(env)
-    tracker = CaptionTracker(1, env.spec.caption)
-    new_captions = np.zeros(2, np.int64), np.zeros((2, 256), np.uint8)
+    tracker = CaptionTracker(env.spec, 1)
+    numbers = np.zeros(1, TEXT_DTYPE)
     rows: dict[str, list] = {name: [] for name in OUTCOMES + OBSERVATIONS + FIRST_OBSERVATIONS}
     reset_at = [0]
 
@@ -89,11 +90,11 @@ def _play(env: NetHackVectorEnv, actions: np.ndarray) -> dict[str, np.ndarray]:
         )
 
     env.reset(out)
-    tracker.update(out, *new_captions)
+    tracker.update(out, numbers)
     append_first()
     for step, action in enumerate(actions):
         env.step(action[None], out)
-        tracker.update(out, *new_captions)
+        tracker.update(out, numbers)
         record, done = out.records[0], bool(env.end_status[0])
         stats = dict(zip(env.spec.episode_stats, out.episode_stats[0]))
         before = env.previous_blstats[0]

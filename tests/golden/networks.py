@@ -79,8 +79,8 @@ def recorded_policy(npz: Npz) -> ActorCritic:
     )
     names = {"obs": "in/obs", "vector_obs": "in/vector_obs", "message": "in/message"}
     observations = {ours: ArraySpec(npz[name].shape[1:], f"{npz[name].dtype}") for ours, name in names.items()}
-    spec = EnvSpec(observations, len(npz["w/action_parameterization.distribution_linear.bias"]), "message", ())
-    return make_policy(network, spec, None)
+    spec = EnvSpec(observations, len(npz["w/action_parameterization.distribution_linear.bias"]), True, ())
+    return make_policy(network, spec)
 
 
 def policy_outputs(npz: Npz) -> dict[str, np.ndarray]:

@@ -11,15 +11,15 @@ from oni_jax.actors.pool import Answers
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
-from oni_jax.config import EnvConfig, NetworkConfig
+from oni_jax.config import EnvConfig, LearnerConfig, NetworkConfig
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.policy_step import bucket_sizes
 from oni_jax.inference.server import InferenceServer
-from oni_jax.learner.batches import BatchAssembler, make_unpack_fn, pack
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.runtime import Worker
 from oni_jax.types import PyTree, Trajectory
+from oni_jax.worlds.batches import ActorPayload, BatchAssembler, make_unpack_fn
 
 NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
 MANY = 1000  # more trajectories than a test has
@@ -32,16 +32,17 @@ class Played:
         self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs", make_pool=SerialPool, devices=(None,)
     ):
         spec = env_spec(env)
-        self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec, None)
+        self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec)
         self.params = init_params(self.policy, spec, jax.random.key(0))
         ring = TrajectoryRing(spec, RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 2 + 1, ROLLOUT))
         self.exchange = exchange = TrajectoryExchange(ring, MANY)
         pool = make_pool(functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
         parameters = ParameterStore(3, self.params, devices)
-        server = InferenceServer(self.policy, exchange, pool, parameters, jax.random.key(1))
+        self.server = server = InferenceServer(self.policy, exchange, pool, parameters, jax.random.key(1))
         server.warm_up()
-        assembler = BatchAssembler(exchange, NUM_UNITS * NUM_ENVS * ROLLOUT, 1000, intrinsic_at)
+        learner = LearnerConfig(batch_size=NUM_UNITS * NUM_ENVS * ROLLOUT, rollout=ROLLOUT, max_policy_lag=1000)
+        assembler = BatchAssembler(exchange, learner, intrinsic_at, server.initial_core_states)
         acting = Worker("inference", server.run)
         acting.start()
         self.host = []
@@ -53,7 +54,14 @@ class Played:
         acting.join()
         acting.check()
         unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
-        self.trajectories = [jax.device_get(unpack(pack(batch, {}), np.int32(7))) for batch in self.host]
+        self.trajectories = [jax.device_get(unpack(batch.payload, np.int32(7))) for batch in self.host]
+        self.captions = [batch.captions for batch in self.host]
+        self.records = [batch.payload.records.view(ring.records.dtype)[..., 0] for batch in self.host]
+
+
+def versions(exchange: TrajectoryExchange, payload: ActorPayload) -> np.ndarray:
+    """[T, B] of the parameters that acted."""
+    return payload.policy_records.view(exchange.policy_records.dtype)[..., 0]["version"]
 
 
 class LossyPool(SerialPool):
@@ -73,7 +81,7 @@ class LossyPool(SerialPool):
         self.num_lost += 1
         self.groups[unit] = Group(self._make_env, self._ring, unit, restarts=self.num_lost)
         done = [other for other in answers.done if other != unit or self.num_lost % 2]
-        return Answers(done, [unit], ["lost"])
+        return answers._replace(done=done, lost=[unit], failures=["lost"])
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +111,8 @@ def check_actions(trajectory: Trajectory) -> None:
 def test_trajectories_hold_only_what_was_played_when_games_are_lost():
     played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=12, make_pool=LossyPool)
     assert len(played.exchange.failures) >= 12
-    for batch, trajectory in zip(played.host, played.trajectories):
-        after_steps = batch.records[1:]  # where an episode begins there, the last one's end was seen
+    for records, trajectory in zip(played.records, played.trajectories):
+        after_steps = records[1:]  # where an episode begins there, the last one's end was seen
         assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
         unroll(played, trajectory)
         check_actions(trajectory)
@@ -115,8 +123,8 @@ def test_buckets_hold_every_number_of_units():
 
 
 def test_trajectories_join(catch):
-    for before, after in zip(catch.host, catch.host[1:], strict=False):
-        np.testing.assert_array_equal(before.records[-1], after.records[0])
+    for before, after in zip(catch.records, catch.records[1:], strict=False):
+        np.testing.assert_array_equal(before[-1], after[0])
 
 
 def test_unrolling_a_trajectory_gives_what_was_said_while_acting(catch):
@@ -146,19 +154,19 @@ def test_lag_is_the_difference_of_versions(catch):
 
 
 def test_captions_are_the_messages_shown(catch):
-    for batch, trajectory in zip(catch.host, catch.trajectories, strict=True):
+    for captions, trajectory in zip(catch.captions, catch.trajectories, strict=True):
         shown = trajectory.observations["message"][:-1]
-        for t, b in np.ndindex(trajectory.captions.shape):
+        for t, b in np.ndindex(captions.index.shape):
             text = shown[t, b].tobytes().rstrip(b"\0")
-            assert batch.captions.messages[trajectory.captions[t, b]] == text
-        assert len(set(batch.captions.messages)) == len(batch.captions.messages)
+            assert captions.messages[captions.index[t, b]] == text
+        assert len(set(captions.messages)) == len(captions.messages)
 
 
 def test_next_obs_takes_the_caption_that_the_action_caused():
     played = Played(EnvConfig(root_env="Catch-v0"), num_batches=4, intrinsic_at="next_obs")
     landed = {b"You catch the ball.", b"You miss the ball."}
-    for batch, trajectory in zip(played.host, played.trajectories, strict=True):
-        texts = np.array(batch.captions.messages)[trajectory.captions]
+    for captions, trajectory in zip(played.captions, played.trajectories, strict=True):
+        texts = np.array(captions.messages)[captions.index]
         np.testing.assert_array_equal(np.isin(texts, list(landed)), trajectory.terminations)
     assert any(trajectory.terminations.any() for trajectory in played.trajectories)
 
@@ -170,13 +178,14 @@ class Paced:
         env = EnvConfig(root_env="Catch-v0")
         self.ring = ring = TrajectoryRing(env_spec(env), RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 3, ROLLOUT))
         self.exchange = exchange = TrajectoryExchange(ring, max_waiting=2 * NUM_ENVS)
-        policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec, None)
+        policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec)
         self.params = init_params(policy, ring.spec, jax.random.key(0))
         pool = SerialPool(functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
         self.parameters = ParameterStore(3, self.params)
         self.server = InferenceServer(policy, exchange, pool, self.parameters, jax.random.key(1))
-        self.assembler = BatchAssembler(exchange, NUM_ENVS * ROLLOUT, 1000, "obs")
+        learner = LearnerConfig(batch_size=NUM_ENVS * ROLLOUT, rollout=ROLLOUT)
+        self.assembler = BatchAssembler(exchange, learner, "obs", self.server.initial_core_states)
 
     def advance(self, times: int) -> int:
         """Steps acted."""
@@ -204,21 +213,20 @@ def test_games_pause_while_enough_trajectories_wait_and_go_on_with_new_parameter
     paced.parameters.publish(5, paced.params)
     assert paced.advance(ROLLOUT) == 2 * NUM_UNITS * NUM_ENVS
     batch = [paced.assembler.next(5, 0.1) for _ in range(2)][1]
-    assert batch is not None and batch.policy_records["version"][:, 0].tolist() == [4, 4, 4, 5, 5]
+    assert batch is not None and versions(paced.exchange, batch.payload)[:, 0].tolist() == [4, 4, 4, 5, 5]
 
 
 def test_a_trajectory_too_old_is_dropped():
     spec_env = EnvConfig(root_env="Catch-v0")
     ring = TrajectoryRing(env_spec(spec_env), RingShape(1, 2, 3, ROLLOUT))
     exchange = TrajectoryExchange(ring, MANY)
-    exchange.initial_core_states = [np.zeros((6, 1))]
-    exchange.captions._captions[0] = b""
-    assembler = BatchAssembler(exchange, 2 * ROLLOUT, 10, "obs")
+    learner = LearnerConfig(batch_size=2 * ROLLOUT, rollout=ROLLOUT, max_policy_lag=10)
+    assembler = BatchAssembler(exchange, learner, "obs", lambda rows, devices: np.zeros((6, 1))[rows])
     for slot, version in ((0, 5), (1, 6)):
         assert exchange.take_free() == slot
         exchange.policy_records[slot]["version"] = version
         exchange.put_full(slot)
     batch = assembler.next(version=15, timeout_secs=0.1)
-    assert batch is not None and (batch.policy_records["version"] == 6).all()
+    assert batch is not None and (versions(exchange, batch.payload) == 6).all()
     assert assembler.num_dropped == 2 and exchange._num_consumed == 2
     assert [exchange.take_free() for _ in range(4)] == [2, 0, 1, None]

@@ -11,10 +11,12 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.judge_faults import Faults
 from launch import annotate_pairs
-from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
+from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.preferences.annotators import file_name
 from oni_jax.preferences.config import AnnotatePairs
+from tests.asking import start_judge
 from tests.preferences.pairs import padded, random_dataset, write_dataset
 
 NAME = "rule-based-judge_msg_True_bl_False_defaultgoal_default"
@@ -26,7 +28,7 @@ def labels(directory: pathlib.Path, annotator: str) -> list[int]:
 
 @contextlib.contextmanager
 def judge(log: pathlib.Path, **options):
-    server = EmbeddedJudge(JudgeOptions(log_path=str(log), **options))
+    server = start_judge(JudgeOptions(log_path=str(log), **options))
     try:
         yield server
     finally:
@@ -163,7 +165,7 @@ def test_a_failing_server_loses_no_pair(tmp_path):
     directory = random_dataset(tmp_path / "data", num_pairs=40)
     faults = ("http_500", "no_choices", "missing_choices", "close")
     for name, api in (("chat", "chat"), ("lists", "completions")):
-        with judge(tmp_path / "log", fault_rate=0.1, faults=faults) as server:
+        with judge(tmp_path / "log", trouble=Faults(0.1, faults)) as server:
             words = ("--llm_server_addr", server.address, "--llm_api", api, "--llm_batch_size", "8")
             assert run(directory, *words, "--custom_annotator_string", name, "--llm_max_retries", "50") == 0
         assert 3 not in labels(directory, name)
@@ -184,7 +186,7 @@ def test_the_same_two_descriptions_are_asked_about_once(tmp_path, monkeypatch, r
 def test_what_stays_unreadable_is_unknown_and_not_asked_for_ever(tmp_path, capsys):
     directory = random_dataset(tmp_path / "data", num_pairs=5)
     words = ("--directory", str(directory), "--custom_annotator_string", "mine", "--llm_server_addr")
-    with judge(tmp_path / "log", fault_rate=1.0, faults=("unreadable",)) as server:
+    with judge(tmp_path / "log", trouble=Faults(1.0, ("unreadable",))) as server:
         assert annotate_pairs.main([*words, server.address]) == 0
         assert labels(directory, "mine") == [3] * 5
         assert "5 unknown" in capsys.readouterr().out

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from launch import flags, import_checkpoint
+from oni_jax import system
 from oni_jax.checkpointing import Checkpoints
 from oni_jax.config import config_from_json
-from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import open_experiment
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.networks.published import import_params
 from oni_jax.preferences.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_reward
@@ -58,17 +57,13 @@ def resume(command_line: list[str]) -> TrainState:
     """What launch.train would go on with, given the command line that was printed."""
     config = flags.parse(command_line)
     flags.check(config)
-    spec = env_spec(config.env)
-    policy, reward = (
-        make_policy(config.network, spec, np.zeros((256, 16, 6, 6, 3), np.uint8)),
-        make_reward(config, spec),
-    )
+    task = system.build_task(config)
+    reward = make_reward(config, task.spec)
 
-    def init(key: jax.Array) -> TrainState:
-        params = init_params(policy, spec, key)
-        return TrainState(params, make_optimizer(config.learner).init(params), reward.init(key), key)
+    def init() -> TrainState:
+        return system.fresh_state(5, task, reward, make_optimizer(config.learner))
 
-    like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(init, jax.random.PRNGKey(5)))
+    like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(init))
     with open_experiment(config) as path:  # refuses settings that the run was not made with
         checkpoints = Checkpoints(f"{path}/checkpoints")
         saved = checkpoints.restore(like)

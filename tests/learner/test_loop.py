@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from oni_jax.learner.loop import Learner, NoAnnotator
+from oni_jax.learner.loop import Learner, NoAnnotator, Step
 from oni_jax.learner.update import TrainState
 from oni_jax.rewards.base import Reward
 
@@ -36,12 +36,18 @@ class Scripted(Learner):
 
         state = TrainState(jnp.zeros(1), (), jnp.int32(0), jnp.zeros(2))
         self.published: list[int] = []
-        publish = lambda version, params: self.published.append(version)  # noqa: E731
         self.begun: list[int] = []  # version at which each update began
-        assembler: Any = SimpleNamespace(begin_update=lambda: self.begun.append(self.version))
-        super().__init__(update, reward, assembler, publish, NoAnnotator(), state)
+        world: Any = SimpleNamespace(
+            runs_ahead=True,
+            begin_update=lambda: self.begun.append(self.version),
+            publish=lambda version, params: self.published.append(version),
+        )
+        super().__init__(Step(cast(Any, None), update), reward, world, NoAnnotator(), state)
         self._device_idles, self._script = device_idles, list(script)
         self.waits: list[float] = []
+
+    def replace_update(self, update: Any) -> None:
+        self._compiled = self._compiled._replace(update=update)
 
     def _take_batch(self, timeout_secs: float) -> Any:
         self.waits.append(timeout_secs)
@@ -60,7 +66,7 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
 def test_distributions_stay_on_the_device_and_are_no_metrics():
     learner = Scripted(Counting(0), [True, False], False)
     rewards = jnp.ones((2, 3))
-    learner._update = lambda state, batch, version: (state, {"bad_update": False, "rewards": rewards})  # type: ignore
+    learner.replace_update(lambda state, batch, version: (state, {"bad_update": False, "rewards": rewards}))
     assert learner.step() == {"loss/bad_update": 0}
     assert list(learner.distributions) == ["rewards"] and isinstance(learner.distributions["rewards"], jax.Array)
 
@@ -83,7 +89,7 @@ def test_update_and_gradient_step_start_from_the_same_reward_and_are_joined():
         reward = state.reward_state
         return state._replace(reward_state={**reward, "scored": reward["scored"] + 1}), {"bad_update": False}
 
-    learner._update = update  # type: ignore
+    learner.replace_update(update)
     learner.step()
     assert learner.state.reward_state == {"scored": 2, "learnt": 16}
 

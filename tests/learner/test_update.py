@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
-from oni_jax.learner.batches import PackedBatch
-from oni_jax.learner.loop import Learner, NoAnnotator
+from oni_jax.learner.loop import Learner, NoAnnotator, Step
 from oni_jax.learner.loss import make_loss_fn
-from oni_jax.learner.update import SOURCES, TrainState, jit_update, make_optimizer, make_update_fn
+from oni_jax.learner.update import SOURCES, Batch, TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.base import Reward
-from oni_jax.types import Array, ArraySpec, EnvSpec, RewardOutput, Trajectory
+from oni_jax.types import Array, ArraySpec, EnvSpec, PyTree, RewardOutput, Trajectory
 
 NUM_STEPS, BATCH = 5, 4
 VERSION = np.int32(0)
-SPEC = EnvSpec({"x": ArraySpec((3,), "float32")}, 4, None, ())
+SPEC = EnvSpec({"x": ArraySpec((3,), "float32")}, 4, False, ())
 # Without discount or a bound on values: targets that stay where they are, on a fixed batch.
 LEARNER = LearnerConfig(learning_rate=1e-2, gamma=0.0, ppo_clip_value=100.0)
-POLICY = make_policy(NetworkConfig(encoder_custom="mlp_encoder", use_rnn=False, hidden_size=8), SPEC, None)
+POLICY = make_policy(NetworkConfig(encoder_custom="mlp_encoder", use_rnn=False, hidden_size=8), SPEC)
 
 
 class CountingReward(Reward):
@@ -33,14 +32,14 @@ class CountingReward(Reward):
         return RewardOutput(features["rewards"] * jnp.ones_like(trajectory.rewards), state + 1)
 
 
-def unpack(batch: PackedBatch, version: Array) -> Trajectory:
-    """Steps that lie in the batch as random numbers."""
-    x = batch.records
+def unpack(payload: tuple[Array, PyTree], version: Array) -> Trajectory:
+    """Steps that lie in the batch as random numbers, and the core's states before them."""
+    x, core_state = payload
     steps = x[:-1]
     return Trajectory(
         observations={"x": x[..., :3]},
         is_first=x[..., 3] > 1,
-        captions=batch.captions,
+        captions=jnp.zeros(steps.shape[:2], jnp.int32),
         caption_counts=jnp.ones_like(steps[..., 0]),
         actions=jnp.argmax(steps[..., 4:8], axis=-1).astype(jnp.int32),
         rewards=steps[..., 8],
@@ -50,7 +49,7 @@ def unpack(batch: PackedBatch, version: Array) -> Trajectory:
         behaviour_logits=0.1 * steps[..., 9:13],
         values=steps[..., 13],
         policy_lags=jnp.full(steps.shape[:2], version),
-        initial_core_state=batch.initial_core_state,
+        initial_core_state=core_state,
     )
 
 
@@ -61,12 +60,11 @@ def build():
     loss_fn = make_loss_fn(POLICY.apply, LEARNER, RewardConfig(llm_reward_coeff=0.5))
     params = init_params(POLICY, SPEC, jax.random.key(0))
     state = TrainState(params, optimizer.init(params), jnp.int32(0), jax.random.key_data(jax.random.key(1)))
-    batch = PackedBatch(
-        records=np.random.default_rng(0).normal(size=(NUM_STEPS + 1, BATCH, 14)).astype(np.float32),
-        policy_records=np.zeros((NUM_STEPS, BATCH, 0), np.uint8),
+    steps = np.random.default_rng(0).normal(size=(NUM_STEPS + 1, BATCH, 14)).astype(np.float32)
+    batch = Batch(
+        payload=(steps, POLICY.initial_state(BATCH)),
         captions=np.zeros((NUM_STEPS, BATCH), np.int32),
         features={"rewards": np.float32(1)},
-        initial_core_state=POLICY.initial_state(BATCH),
     )
     return jax.jit(make_update_fn(loss_fn, CountingReward(), optimizer, unpack)), state, batch
 
@@ -125,8 +123,8 @@ def test_what_an_update_does_not_change_is_not_copied():
 
 def test_the_state_can_be_saved_after_a_step_that_failed():
     update, state, batch = build()
-    assembler: Any = SimpleNamespace(begin_update=lambda: None)
-    learner = Learner(update, CountingReward(), assembler, cast(Any, None), NoAnnotator(), state)
+    world: Any = SimpleNamespace(begin_update=lambda: None, runs_ahead=True)
+    learner = Learner(Step(cast(Any, None), update), CountingReward(), world, NoAnnotator(), state)
     learner.state = jax.tree.map(jnp.array, state)
 
     def fail(timeout_secs: float) -> None:
@@ -139,10 +137,11 @@ def test_the_state_can_be_saved_after_a_step_that_failed():
     copied(learner.state)
 
 
-def with_record(batch: PackedBatch, place: tuple[int, int, int], value: float) -> PackedBatch:
-    records = np.array(batch.records)
-    records[place] = value
-    return batch._replace(records=records)
+def with_record(batch: Batch, place: tuple[int, int, int], value: float) -> Batch:
+    steps, core_state = batch.payload
+    steps = np.array(steps)
+    steps[place] = value
+    return batch._replace(payload=(steps, core_state))
 
 
 def with_nan_parameter(state: TrainState) -> TrainState:
@@ -152,7 +151,7 @@ def with_nan_parameter(state: TrainState) -> TrainState:
 
 
 @functools.cache
-def bad_inputs() -> dict[str, tuple[TrainState, PackedBatch]]:
+def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
     """What makes a bad update -> (state, batch). Of two causes the first is told."""
     _, state, batch = build()
     intrinsic = batch._replace(features={"rewards": np.float32(np.nan)})

@@ -13,6 +13,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
 from oni_jax.metrics.names import markdown_table
 from oni_jax.runtime import StopRequest
+from oni_jax.worlds import actor_world
 from tests.metrics.rows import ROW
 from tests.test_learning import small_config
 
@@ -74,7 +75,7 @@ def test_a_run_writes_all_that_is_documented(rows):
 
 def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
     config = small_config(tmp_path, "Catch-v0", 0)
-    num_slots = system.build_exchange(config, env_spec(config.env)).ring.shape.num_slots
+    num_slots = actor_world.build_ring(config.actors, config.learner, env_spec(config.env)).shape.num_slots
     for row in rows:
         assert 0 < row["updates_per_sec"] <= row["inference_calls_per_sec"] < row["acted_steps_per_sec"]
         assert row["env_steps_per_sec"] == pytest.approx(512 * row["updates_per_sec"])

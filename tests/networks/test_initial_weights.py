@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from oni_jax.config import EnvConfig, NetworkConfig
-from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs import nethack
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.classifier import MessageClassifier
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.types import PyTree
 
-SPEC = env_spec(EnvConfig(), with_glyphs=True)
+SPEC = env_spec(EnvConfig(), nethack.OBSERVATIONS)
 MAX_NORMAL = 6.0  # standard deviations; one in 1e9 numbers is larger
 
 
@@ -132,7 +132,7 @@ CLASSIFIER = {
 
 
 def policy_params(key: jax.Array, **network: object) -> PyTree:
-    return init_params(make_policy(NetworkConfig(**network), SPEC, glyph_table()), SPEC, key)  # type: ignore
+    return init_params(make_policy(NetworkConfig(**network), SPEC), SPEC, key)  # type: ignore
 
 
 def ranking_params(key: jax.Array) -> PyTree:

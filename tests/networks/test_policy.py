@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oni_jax.config import NetworkConfig, UserError
-from oni_jax.networks import convolution, images
+from oni_jax.networks import cpu, images
+from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.initializers import ORTHOGONAL
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.types import ArraySpec, EnvSpec
@@ -21,22 +22,24 @@ OBSERVATIONS = {
     "glyphs": ArraySpec((21, 79), "int16"),
     "hero_xy": ArraySpec((2,), "int16"),
 }
-SPEC = EnvSpec(OBSERVATIONS, 28, "message", ())
-TINY_SPEC = EnvSpec({"x": ArraySpec((3,), "float32"), "y": ArraySpec((2, 2), "uint8")}, 4, None, ())
+SPEC = EnvSpec(OBSERVATIONS, 28, True, ())
+TINY_SPEC = EnvSpec({"x": ArraySpec((3,), "float32"), "y": ArraySpec((2, 2), "uint8")}, 4, False, ())
 GLYPH_TABLE = np.random.default_rng(0).integers(0, 256, (256, 16, 6, 6, 3), np.uint8)
 SMALL = NetworkConfig(hidden_size=16)
 
 
 def observations_of(spec: EnvSpec, *shape: int) -> dict[str, jax.Array]:
     rng = np.random.default_rng(1)
+    first = {"chars": ord("0")}  # the first characters are blank
     return {
-        name: jnp.asarray(rng.integers(0, 16, (*shape, *a.shape)), a.dtype) for name, a in spec.observations.items()
+        name: jnp.asarray(first.get(name, 0) + rng.integers(0, 16, (*shape, *a.shape)), a.dtype)
+        for name, a in spec.observations.items()
     }
 
 
 @pytest.fixture(scope="module")
 def default_params():
-    return init_params(make_policy(NetworkConfig(), SPEC, GLYPH_TABLE), SPEC, jax.random.key(0))["params"]
+    return init_params(make_policy(NetworkConfig(), SPEC), SPEC, jax.random.key(0))["params"]
 
 
 def test_default_policy_has_the_specified_number_of_parameters(default_params):
@@ -55,7 +58,7 @@ def test_default_policy_has_the_specified_number_of_parameters(default_params):
 )
 def test_unroll_equals_steps_and_starts_anew_with_each_episode(changes):
     network = dataclasses.replace(SMALL, encoder_custom="mlp_encoder", **changes)
-    policy = make_policy(network, TINY_SPEC, None)
+    policy = make_policy(network, TINY_SPEC)
     params = init_params(policy, TINY_SPEC, jax.random.key(0))
     observations = observations_of(TINY_SPEC, 6, 3)
     is_first = jnp.zeros((6, 3), bool).at[3, 1].set(True)
@@ -78,12 +81,12 @@ def test_unroll_equals_steps_and_starts_anew_with_each_episode(changes):
 @pytest.mark.parametrize("subtype", ["convnet_simple", "convnet_impala"])
 def test_look_up_changes_no_value_and_no_gradient(subtype, monkeypatch):
     monkeypatch.setattr(images, "MIN_IMAGES_PER_TABLE", 8)
-    policy = make_policy(dataclasses.replace(SMALL, encoder_subtype=subtype, use_rnn=False), SPEC, GLYPH_TABLE)
+    policy = make_policy(dataclasses.replace(SMALL, encoder_subtype=subtype, use_rnn=False), SPEC)
     params = init_params(policy, SPEC, jax.random.key(0))
     observations, is_first = observations_of(SPEC, 1, 9), jnp.zeros((1, 9), bool)
 
-    def gradients(as_matrix_products: bool):
-        monkeypatch.setattr(convolution, "as_matrix_products", as_matrix_products)
+    def gradients(on_cpu: bool):
+        monkeypatch.setattr(cpu, "used", on_cpu)
 
         def loss(params):
             output, _ = policy.apply(params, observations, (), is_first)
@@ -102,15 +105,15 @@ def test_resnet_in_chunks_changes_no_value(monkeypatch):
     window = images.make_window(GLYPH_TABLE, 0.0, 255.0)(*np.random.default_rng(2).integers(0, 16, (2, 5, 1, 2)))
     params = jax.jit(network.init)(jax.random.key(0), window)
     outputs = []
-    for as_matrix_products in (True, False):
-        monkeypatch.setattr(convolution, "as_matrix_products", as_matrix_products)
+    for on_cpu in (True, False):
+        monkeypatch.setattr(cpu, "used", on_cpu)
         outputs.append(jax.jit(lambda params: network.apply(params, window))(params))
     assert outputs[0].shape == (5, 32 * 1 * 2)  # 6 x 12 pixels, halved three times
     np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_tables_made_beforehand_change_no_output():
-    policy = make_policy(SMALL, SPEC, GLYPH_TABLE)
+    policy = make_policy(SMALL, SPEC)
     params = init_params(policy, SPEC, jax.random.key(0))
     arguments = observations_of(SPEC, 1, 3), policy.initial_state(3), jnp.zeros((1, 3), bool)
     apply = jax.jit(policy.apply)
@@ -124,17 +127,16 @@ def test_tables_made_beforehand_change_no_output():
 
 def test_pixels_are_shifted_and_scaled():
     network = dataclasses.replace(SMALL, obs_subtract_mean=128.0, obs_scale=64.0)
-    window = make_policy(network, SPEC, GLYPH_TABLE).encoder.window
+    window = make_policy(network, SPEC).encoder.window
     images_ = window(jnp.full((1, 1, 1), 65, jnp.uint8), jnp.full((1, 1, 1), 7, jnp.uint8))
-    expected = (GLYPH_TABLE[65, 7].astype(np.float32) - 128) / 64
+    expected = (glyph_table()[65, 7].astype(np.float32) - 128) / 64
     np.testing.assert_allclose(images_.tiles[images_.codes[0, 0, 0]], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("network", "spec", "words"),
     [
-        (SMALL, TINY_SPEC, "chars, colors, vector_obs, message"),
-        (NetworkConfig(encoder_custom="nle_torchbeast_encoder"), TINY_SPEC, "message"),
+        (NetworkConfig(encoder_custom="conv"), SPEC, "--encoder_custom conv: unknown"),
         (NetworkConfig(encoder_custom="nle_torchbeast_encoder", use_crop=True), SPEC, "use_blstats"),
         (NetworkConfig(encoder_custom="nle_torchbeast_encoder", encoder_msg_model="none"), SPEC, "sees nothing"),
         (NetworkConfig(encoder_subtype="resnet_impala"), SPEC, "--encoder_type=resnet"),
@@ -142,7 +144,7 @@ def test_pixels_are_shifted_and_scaled():
 )
 def test_what_cannot_work_is_refused_in_one_line(network, spec, words):
     with pytest.raises(UserError, match=words) as error:
-        make_policy(network, spec, GLYPH_TABLE)
+        make_policy(network, spec)
     assert "\n" not in str(error.value)
 
 
@@ -157,7 +159,7 @@ def test_torchbeast_encoder_serves_a_policy():
         encoder_hidden_dim=8,
         hidden_size=8,
     )
-    policy = make_policy(network, SPEC, None)
+    policy = make_policy(network, SPEC)
     params = init_params(policy, SPEC, jax.random.key(0))
     arguments = observations_of(SPEC, 2, 2), policy.initial_state(2), jnp.zeros((2, 2), bool)
     output, _ = jax.jit(policy.apply)(params, *arguments)

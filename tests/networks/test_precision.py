@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from oni_jax.config import NetworkConfig
-from oni_jax.envs.glyph_table import glyph_table
-from oni_jax.networks import convolution, images
+from oni_jax.networks import cpu, images
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from tests.networks.test_policy import OBSERVATIONS, SPEC
 
@@ -35,9 +34,9 @@ NUM_HEADS = 2  # whose products are float32
 
 
 @pytest.fixture(params=[True, False], ids=["matrix_products", "convolutions"])
-def as_matrix_products(request, monkeypatch):
+def on_cpu(request, monkeypatch):
     """The form for CPUs, and the one for GPUs."""
-    monkeypatch.setattr(convolution, "as_matrix_products", request.param)
+    monkeypatch.setattr(cpu, "used", request.param)
     monkeypatch.setattr(images, "MIN_IMAGES_PER_TABLE", 8)
     return request.param
 
@@ -57,7 +56,7 @@ def inputs(policy) -> tuple[dict[str, np.ndarray], Any, np.ndarray]:
 
 def build(name: str, precision: str):
     """(policy, the function params -> (their gradients, (output, last state)))"""
-    policy = make_policy(dataclasses.replace(NETWORKS[name], precision=precision), SPEC, glyph_table())
+    policy = make_policy(dataclasses.replace(NETWORKS[name], precision=precision), SPEC)
 
     def loss(params):
         output, state = policy.apply(params, *inputs(policy))
@@ -95,7 +94,7 @@ def is_head(equation) -> bool:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_bfloat16_has_every_product_in_bfloat16_but_the_heads(name, as_matrix_products):
+def test_bfloat16_has_every_product_in_bfloat16_but_the_heads(name, on_cpu):
     equations = traced_products(name, "bfloat16")
     heads = [equation for equation in equations if is_head(equation)]
     assert len(heads) == 3 * NUM_HEADS  # forward, and the gradients of both operands
@@ -108,7 +107,7 @@ def test_bfloat16_has_every_product_in_bfloat16_but_the_heads(name, as_matrix_pr
 @pytest.mark.parametrize(("precision", "expected"), [("float32", "HIGHEST"), ("tf32", "HIGH")])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float32_products_say_how_exact_they_are(name, precision, expected, monkeypatch):
-    monkeypatch.setattr(convolution, "as_matrix_products", False)
+    monkeypatch.setattr(cpu, "used", False)
     equations = traced_products(name, precision)
     assert len(equations) >= 6
     for equation in equations:
@@ -137,7 +136,7 @@ def in_float32():
     return params, jax.jit(gradient)(params)
 
 
-def test_bfloat16_is_near_float32(as_matrix_products):
+def test_bfloat16_is_near_float32(on_cpu):
     params, (exact_gradients, exact_results) = in_float32()
     gradients, results = jax.jit(build("conv", "bfloat16")[1])(params)
     errors = jax.tree.map(relative_error, results, exact_results)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from oni_jax.config import EnvConfig, NetworkConfig, UserError
-from oni_jax.envs.glyph_table import glyph_table
+from oni_jax.envs import nethack
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.networks.published import import_params
@@ -36,8 +36,8 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_policy_tells_its_settings(name):
     network = NETWORKS[name]
-    spec = env_spec(EnvConfig(), with_glyphs=True)
-    policy = make_policy(network, spec, glyph_table())
+    spec = env_spec(EnvConfig(), nethack.OBSERVATIONS)
+    policy = make_policy(network, spec)
     params = jax.eval_shape(lambda key: init_params(policy, spec, key), jax.random.key(0))
     assert NetworkConfig(**policy_settings(params)) == network
 

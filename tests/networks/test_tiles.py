@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oni_jax.networks import convolution, tiles
+from oni_jax.networks.cpu.tiles import conv_of_tiles, tile_table
 
 
 def tiled_images(rows: int, columns: int, size: int) -> tiles.TiledImages:
@@ -40,8 +41,8 @@ def test_look_up_equals_convolution_of_pixels(rows, columns, tile_size, kernel_s
         return blocks.reshape(3, height, width, block_size**2, 4)
 
     def by_look_up(kernel: jax.Array) -> jax.Array:
-        table = tiles.tile_table(images.tiles, kernel, stride)
-        return tiles.conv_of_tiles(images.codes, table, kernel_size, stride, tile_size, block_size)
+        table = tile_table(images.tiles, kernel, stride)
+        return conv_of_tiles(images.codes, table, kernel_size, stride, tile_size, block_size)
 
     expected, pull_expected = jax.vjp(by_pixels, kernel)
     actual, pull_actual = jax.vjp(by_look_up, kernel)

@@ -16,7 +16,6 @@ import pytest
 from launch import collect_pairs
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config, with_values
-from oni_jax.envs.glyph_table import glyph_table
 from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import write_settings
 from oni_jax.networks.policy import init_params, make_policy
@@ -101,7 +100,7 @@ def save_run(folder: pathlib.Path) -> None:
     values = dict(encoder_custom="mlp_encoder", hidden_size=8, root_env="NetHackScoreExtendedActions-v1", view="map")
     config = with_values(Config(), values)
     spec = env_spec(config.env)
-    policy = make_policy(config.network, spec, glyph_table())
+    policy = make_policy(config.network, spec)
     shapes = jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))
     params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     folder.mkdir(parents=True)

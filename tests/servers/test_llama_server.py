@@ -8,8 +8,9 @@ import urllib.request
 import pytest
 
 from oni_jax.annotation.client import Client
-from oni_jax.annotation.prompts import load_chat_template, load_prompt, render_chat
+from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig
+from tests.asking import load_prompt
 from tests.servers.tiny_model import TOKENS, made_up_messages
 
 pytestmark = pytest.mark.servers

@@ -6,11 +6,10 @@ from contextlib import ExitStack, closing
 import pytest
 
 from oni_jax.annotation.address import check_server
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.types import UNKNOWN
 from tests.annotation.test_service import collect, wait_for
+from tests.asking import load_prompt, start_service
 from tests.processes import RETRIEVAL, SMALL, Launched, rows
 from tests.servers.fastchat import FastChat
 from tests.servers.llama_cpp import LlamaServer
@@ -33,7 +32,7 @@ def num_labels(store, config):
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_each_message_is_labelled_exactly_once(server, store, api):
     config, items = config_of(server, llm_api=api), ITEMS[: server.num_messages]
-    with closing(AnnotationService(config, store)) as service:
+    with closing(start_service(config, store)) as service:
         for _ in range(3):
             service.submit(items)
         annotations = collect(service, len(items), WAIT_SECS)
@@ -45,7 +44,7 @@ def test_each_message_is_labelled_exactly_once(server, store, api):
     if isinstance(server, LlamaServer):
         assert server.num_prompts() == len(items)
 
-    with closing(AnnotationService(config, store)) as again:
+    with closing(start_service(config, store)) as again:
         again.submit(items)
         assert set(collect(again, len(items))) == set(annotations)
     assert again.stats()["labels_asked"] == 0
@@ -53,7 +52,7 @@ def test_each_message_is_labelled_exactly_once(server, store, api):
 
 def test_killed_and_started_again(server, store):
     config, items = config_of(server, llm_max_in_flight=2, llm_batch_size=10), ITEMS[: server.num_messages]
-    with closing(AnnotationService(config, store)) as service:
+    with closing(start_service(config, store)) as service:
         service.submit(items)
         annotations = wait_for(service, lambda stats: stats["labels_held"] >= len(items) // 4, WAIT_SECS)
         server.kill()
@@ -71,7 +70,7 @@ def test_killed_and_started_again(server, store):
 def test_one_prompt_too_long_among_good_ones(server, store):
     config = config_of(server, llm_max_retries=1)
     good, too_long = ITEMS[:99], (b"x" * CONTEXT_SIZE,)
-    with closing(AnnotationService(config, store)) as service:
+    with closing(start_service(config, store)) as service:
         service.submit([*good[:50], too_long, *good[50:]])
         annotations = collect(service, 100, WAIT_SECS)
     assert {annotation.item for annotation in annotations if annotation.label == UNKNOWN} == {too_long}
@@ -85,7 +84,7 @@ def test_wrong_key(server_class, store, tmp_path, monkeypatch):
     monkeypatch.setenv("WRONG_KEY", "wrong-key")
     with server_class(tmp_path, key="right-key") as server:
         wrong = config_of(server, llm_api_key="env:WRONG_KEY", llm_required=True)
-        with closing(AnnotationService(wrong, store)) as service:
+        with closing(start_service(wrong, store)) as service:
             service.submit(ITEMS[:10])
             wait_for(service, lambda stats: stats["state"] == "wrong key")
         stats = service.stats()
@@ -96,7 +95,7 @@ def test_wrong_key(server_class, store, tmp_path, monkeypatch):
 
         right = dataclasses.replace(wrong, llm_api_key="env:RIGHT_KEY")
         check_server(right)
-        with closing(AnnotationService(right, store)) as service:
+        with closing(start_service(right, store)) as service:
             service.submit(ITEMS[:10])
             assert {annotation.item for annotation in collect(service, 10)} == set(ITEMS[:10])
 

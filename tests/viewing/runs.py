@@ -3,10 +3,10 @@
 import pathlib
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
-from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import Config
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.types import Annotation
+from tests.asking import load_prompt
 from tests.evaluation.runs import NETHACK, write_run
 
 SETTINGS = {**NETHACK, "llm_reward_type": "online_cls", "llm_reward_coeff": 0.1}

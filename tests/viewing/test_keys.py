@@ -2,7 +2,7 @@
 
 import pytest
 
-from oni_jax.envs.tasks import TASKS
+from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.viewing.keys import action_text, key_help, key_text, pressed_keys
 
 

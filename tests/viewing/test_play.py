@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oni_jax.config import AnnotationConfig, RewardConfig, UserError
-from oni_jax.envs.single_game import SingleGame
-from oni_jax.envs.tasks import TASKS
+from oni_jax.envs.nethack.single_game import SingleGame
+from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.agents import RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
 from oni_jax.learner.compilations import CompilationCounter
@@ -20,6 +20,7 @@ from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, message_lines, set_up, view
 from oni_jax.viewing.screen import ROWS
 from oni_jax.viewing.session import MessageReward, Session, label_reward
+from tests.asking import LANGUAGE
 from tests.viewing.runs import write_labelled_run
 
 KILL = b"You kill the newt!"
@@ -48,13 +49,13 @@ class Hands:
 
 
 def test_labels_of_the_store_come_first():
-    labels = Labels(AnnotationConfig(), {KILL: (0,), b"pair": (3, 1, 2)})
+    labels = Labels(AnnotationConfig(), LANGUAGE, {KILL: (0,), b"pair": (3, 1, 2)})
     assert labels.of(b"") is None
     assert labels.of(KILL) == ("not helpful", "label store", False)
     assert labels.of(b"pair") == ("better in 3 pairs, worse in 1, 2 ties", "label store", None)
-    judged = Labels(AnnotationConfig(goal="find gold"), {}).of(KILL)
+    judged = Labels(AnnotationConfig(goal="find gold"), LANGUAGE, {}).of(KILL)
     assert judged and judged.helpful is False and judged.source == "rule-based judge"
-    judged = Labels(AnnotationConfig(), {}).of(KILL)
+    judged = Labels(AnnotationConfig(), LANGUAGE, {}).of(KILL)
     assert judged and judged.text == "helpful: a monster killed by the player"
 
 
@@ -79,15 +80,15 @@ def test_chance_plays_the_evaluations_episode():
 
 @pytest.fixture
 def session():
-    labels = Labels(AnnotationConfig(), {})
+    labels = Labels(AnnotationConfig(), LANGUAGE, {})
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
     yield Session(game, "NetHackScore-v1", 50, labels, label_reward(labels, RewardConfig(beta_count_exponent=3.0)))
     game.close()
 
 
-def test_repeated_messages_are_worth_less(session):
+def test_repeated_messages_are_worth_less(session, monkeypatch):
     record = session.record.copy()
-    record["message"] = np.frombuffer(KILL.ljust(256, b"\0"), np.uint8)
+    monkeypatch.setattr(SingleGame, "caption", lambda game: KILL)
     for count, worth in ((1, 1.0), (2, 1 / 8), (3, 1 / 27)):
         session._observe(record)
         assert session.count == count and session.discounted == pytest.approx(worth)
@@ -101,7 +102,7 @@ def test_the_total_is_what_training_pays(paid_at, paid):
     settings = RewardConfig(beta_count_exponent=1.0, intrinsic_reward_at=paid_at)
     reward = MessageReward(lambda message, record: 1.0, settings, "1 for each")
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 3)
-    own = Session(game, "NetHackScore-v1", 3, Labels(AnnotationConfig(), {}), reward)
+    own = Session(game, "NetHackScore-v1", 3, Labels(AnnotationConfig(), LANGUAGE, {}), reward)
     messages, discounted = [own.message], [own.discounted]
     for action in (10, 3, 10):
         own.step(action)

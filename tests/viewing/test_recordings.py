@@ -103,7 +103,6 @@ def test_long_episodes_are_thinned_out():
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("--experiment", "labelled", "--root_env", "Catch-v0"), "Catch-v0 has no terminal"),
         (("--experiment", "nobody"), "nobody; say where to with --recordings_dir"),
         (("--experiment", "labelled", "--record_format", "mp4"), "needs the package imageio-ffmpeg"),
         (("--recordings_dir", "/proc/films"), "/proc/films: can't be written"),

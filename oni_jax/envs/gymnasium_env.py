@@ -1,0 +1,117 @@
+"""Any environment of gymnasium, with a function that puts its state in words. One line of a plugin:
+
+register_environment(gymnasium_environment("Taxi-v3", lambda: gymnasium.make("Taxi-v3"), caption=describe))
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.base import Environment, Language, VectorEnv
+from oni_jax.envs.small_env import SteppedVectorEnv
+from oni_jax.types import ArraySpec, EnvSpec
+
+NAME = "observation"  # of an observation that has none
+STATS = ("return", "length")
+
+MakeGym = Callable[[], gymnasium.Env]
+Caption = Callable[[gymnasium.Env, Any], str]  # (environment, observation) -> what an LLM is told of it
+Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, action, info) -> what the action did
+
+
+def gymnasium_environment(
+    name: str,
+    make: MakeGym,
+    caption: Caption | None = None,
+    event: Event | None = None,
+    language: Language | None = None,
+) -> Environment:
+    """An environment to register, of one task.
+
+    Args:
+      name: of the task, for --root_env.
+      make: a new environment. Its actions are discrete; it shows a box, a discrete or multi-binary space, or a
+        dictionary of them.
+      caption, event: texts of a state, and of what an action did.
+      language: prompts for the captions, and rules for the judge.
+    """
+
+    @functools.cache
+    def make_spec(task: str) -> EnvSpec:
+        with closing(make()) as gym:
+            actions, shown = gym.action_space, _named(gym.observation_space)
+        if not isinstance(actions, spaces.Discrete) or actions.start:
+            raise UserError(f"--root_env {task}: its actions are {actions}; only Discrete(n) can be learnt")
+        observations = {key: _array_spec(task, space) for key, space in shown.items()}
+        return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None)
+
+    def make_envs(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
+        gyms = [make() for _ in range(num_envs)]
+        return GymnasiumVectorEnv(gyms, caption, event, seed, first_index, config.max_episode_steps, spec)
+
+    return Environment((name,), make_spec, make_envs, language=language)
+
+
+class GymnasiumVectorEnv(SteppedVectorEnv):
+    """Environments of gymnasium one after another; each episode is `reset` with a seed of its own. See `VectorEnv`."""
+
+    def __init__(self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, *args: Any):
+        super().__init__(len(gyms), *args)
+        self._gyms, self._caption, self._event = gyms, caption, event
+        self._seen: list[Any] = [None] * len(gyms)  # newest observations
+        self._cut_off = np.zeros(len(gyms), bool)
+        self._events = [b""] * len(gyms)
+
+    def begin(self, i: int) -> None:
+        self._seen[i], _ = self._gyms[i].reset(seed=int(self.generators[i].integers(2**31)))
+
+    def advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rewards, terminated = np.zeros(len(self._gyms)), np.zeros(len(self._gyms), bool)
+        for i, action in enumerate(actions.tolist()):
+            self._seen[i], rewards[i], terminated[i], self._cut_off[i], info = self._gyms[i].step(action)
+            if self._event:
+                self._events[i] = _encoded(self._event(self._gyms[i], action, info))
+        return rewards, terminated
+
+    def cut_off(self) -> np.ndarray:
+        return super().cut_off() | self._cut_off
+
+    def observe(self) -> Mapping[str, np.ndarray]:
+        each = [seen if isinstance(seen, Mapping) else {NAME: seen} for seen in self._seen]
+        return {name: np.stack([own[name] for own in each]) for name in self.spec.observations}
+
+    def captions(self) -> list[bytes]:
+        assert self._caption
+        return [_encoded(self._caption(gym, seen)) for gym, seen in zip(self._gyms, self._seen)]
+
+    def events(self) -> list[bytes]:
+        return self._events
+
+    def close(self) -> None:
+        for gym in self._gyms:
+            gym.close()
+
+
+def _named(space: spaces.Space) -> Mapping[str, spaces.Space]:
+    return dict(space.spaces) if isinstance(space, spaces.Dict) else {NAME: space}
+
+
+def _array_spec(task: str, space: spaces.Space) -> ArraySpec:
+    if isinstance(space, spaces.Discrete) and not space.start:
+        return ArraySpec((), "int32", num_ids=int(space.n))
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        dtype = np.dtype(space.dtype)
+        return ArraySpec(space.shape, "float32" if dtype.kind == "f" else dtype.name)
+    raise UserError(
+        f"--root_env {task}: shows {space}; a Box, Discrete(n), MultiBinary or a Dict of them can be learnt from"
+    )
+
+
+def _encoded(text: str) -> bytes:
+    return text.replace("\0", "").encode("utf-8", "replace")

@@ -1,0 +1,25 @@
+"""NetHack, as the NetHack Learning Environment plays it: its tasks, their steps, and what is said of them."""
+
+import pathlib
+
+from oni_jax.config import EnvConfig
+from oni_jax.envs.base import Environment, Language, VectorEnv
+from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
+from oni_jax.types import EnvSpec
+
+
+def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
+    task, seeds = TASKS[config.root_env], episode_seeds(seed)
+    return NetHackVectorEnv(
+        task, num_envs, seeds, first_index, config.max_episode_steps, spec.observations, config.nethack
+    )
+
+
+ENVIRONMENT = Environment(
+    names=TASKS,
+    make_spec=lambda name: nethack_spec(TASKS[name], OBSERVATIONS),
+    make=_make,
+    on_request=ON_REQUEST,
+    language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules"),
+)

@@ -1,0 +1,146 @@
+"""Lets the games of a process run the same copy of the engine's code.
+
+Every NLE instance loads a copy of `libnethack.so` of its own, since the engine keeps its state in global variables.
+So a process has as many copies of the same instructions as it has games, and they push each other out of the
+processor's caches. Here the parts of a copy that nobody writes to are mapped over with pages of the installed file.
+
+What is mapped is what was there: a game's copy is compared first, byte by byte. Where anything is unexpected, games
+keep their own copies from then on, which are slower and otherwise the same. As with any library that a program has
+loaded, the installed file must not be overwritten in place while games run (pip replaces it, which is safe).
+"""
+
+import ctypes
+import mmap
+import os
+import struct
+import sys
+from typing import NamedTuple
+
+from oni_jax.envs.nethack.tasks import nethack
+
+MAP_FIXED = 0x10  # Linux's, which `mmap` lacks
+MAP_FAILED = ctypes.c_void_p(-1).value
+RTLD_NOLOAD = 4
+PT_LOAD, PF_EXECUTE, PF_WRITE = 1, 1, 2
+ELF64_LITTLE_ENDIAN = b"\x7fELF\x02\x01"
+FILE_HEADER_SIZE = 64
+PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")  # type, flags, offset, address, -, size in file, size in memory, -
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_libc.dlopen.restype = ctypes.c_void_p
+_libc.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
+_libc.dlclose.argtypes = [ctypes.c_void_p]
+
+
+class CannotShareError(Exception):
+    """Games have to keep their own copies. The text says why."""
+
+
+class Segment(NamedTuple):
+    """A part of the library that is never written to."""
+
+    offset: int  # in the file, and in memory from where the library was loaded
+    num_bytes: int
+    protection: int
+
+
+class _LinkMap(ctypes.Structure):
+    """The public head of the loader's record of a library (link.h), which glibc's handles point at."""
+
+    _fields_ = [("base", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+
+
+class SharedCode:
+    """The installed library, for the games of a group. Closed after them.
+
+    Attributes:
+      failure: why games keep their own copies; None while they share.
+    """
+
+    def __init__(self, library: str = nethack.nethack.DLPATH):
+        self.failure: str | None = None
+        self._file = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
+        self._num_bytes = os.fstat(self._file).st_size
+        self._installed = _libc.mmap(None, self._num_bytes, mmap.PROT_READ, mmap.MAP_PRIVATE, self._file, 0)
+        self._segments: list[Segment] = []
+        try:
+            if not sys.platform.startswith("linux") or self._installed == MAP_FAILED:
+                raise CannotShareError("this system's memory mapping is not known")
+            self._segments = read_only_segments(os.pread(self._file, 4096, 0))
+        except CannotShareError as error:
+            self.failure = str(error)
+
+    def close(self) -> None:
+        if self._installed != MAP_FAILED:
+            _libc.munmap(self._installed, self._num_bytes)
+        os.close(self._file)
+
+    def share(self, path: str, compare: bool) -> None:
+        """Maps over the code of the copy that was loaded as `path`; sets `failure` where that can't be.
+
+        Args:
+          path: as the engine opened it.
+          compare: whether this copy's bytes have still to be compared; a later load of the same file needn't.
+        """
+        if self.failure is None:
+            try:
+                self._share(_loaded_at(path), compare)
+            except CannotShareError as error:
+                self.failure = str(error)
+
+    def _share(self, base: int, compare: bool) -> None:
+        for segment in self._segments if compare else ():
+            if _libc.memcmp(base + segment.offset, self._installed + segment.offset, segment.num_bytes) != 0:
+                raise CannotShareError("a game's library is not the installed one")
+        for segment in self._segments:
+            address, flags = base + segment.offset, mmap.MAP_PRIVATE | MAP_FIXED
+            mapped = _libc.mmap(address, segment.num_bytes, segment.protection, flags, self._file, segment.offset)
+            if mapped != address:
+                raise CannotShareError(f"mmap failed: {os.strerror(ctypes.get_errno())}")
+
+
+def read_only_segments(header: bytes) -> list[Segment]:
+    """What the loader maps of a shared library (ELF, 64 bit) and nobody writes to.
+
+    Args:
+      header: the file's first bytes.
+
+    Raises:
+      CannotShareError: the file is no such library, or is laid out in an unknown way.
+    """
+    if not header.startswith(ELF64_LITTLE_ENDIAN) or len(header) < FILE_HEADER_SIZE:
+        raise CannotShareError("the engine is not a 64-bit ELF library")
+    (start,) = struct.unpack_from("<Q", header, 32)
+    entry_size, count = struct.unpack_from("<HH", header, 54)
+    if entry_size != PROGRAM_HEADER.size or start + count * entry_size > len(header):
+        raise CannotShareError("the engine's ELF header is laid out in an unknown way")
+    segments = []
+    for i in range(count):
+        kind, flags, offset, address, _, file_size, memory_size, _ = PROGRAM_HEADER.unpack_from(
+            header, start + i * entry_size
+        )
+        if kind != PT_LOAD or flags & PF_WRITE:
+            continue
+        if offset % mmap.PAGESIZE or offset != address or file_size != memory_size:
+            raise CannotShareError("the engine's segments are laid out in an unknown way")
+        protection = mmap.PROT_READ | (mmap.PROT_EXEC if flags & PF_EXECUTE else 0)
+        segments.append(Segment(offset, file_size, protection))
+    return segments
+
+
+def _loaded_at(path: str) -> int:
+    """Where the loader put the library that was opened as `path`."""
+    handle = _libc.dlopen(path.encode(), os.RTLD_LAZY | RTLD_NOLOAD)
+    if not handle:
+        raise CannotShareError(f"{path} is not loaded")
+    try:
+        record = _LinkMap.from_address(handle)
+        if record.name != path.encode() or not record.base or record.base % mmap.PAGESIZE:
+            raise CannotShareError("the loader's records are not glibc's")
+        return record.base
+    finally:
+        _libc.dlclose(handle)

@@ -1,0 +1,95 @@
+"""An encoder for any environment: it takes each observation for what its shape and type say."""
+
+from collections.abc import Callable, Mapping
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from oni_jax.config import NetworkConfig
+from oni_jax.networks.activations import ACTIVATIONS
+from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
+from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.messages import MessageNetwork
+from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
+from oni_jax.types import Array, ArraySpec, EnvSpec
+
+IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
+PIXEL_SCALE = 255.0
+EMBEDDING_SIZE = 16  # of an id
+MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, the mean over places is taken
+
+
+def kind_of(array: ArraySpec) -> str:
+    """What an observation is: `ids`, `image` ([H, W, C] uint8), `text` ([M] uint8), or a `vector` of anything else."""
+    if array.num_ids:
+        return "ids"
+    if array.dtype == "uint8":
+        return {3: "image", 1: "text"}.get(len(array.shape), "vector")
+    return "vector"
+
+
+class GenericEncoder(nn.Module):
+    """Images through small convolutions, texts through the small message network, ids embedded, all else as it is;
+    of each the features through a dense layer, and all together through another.
+    """
+
+    observations: Mapping[str, ArraySpec]
+    hidden_size: int
+    activation: Callable[[Array], Array]
+    initialization: Initialization
+    dtype: np.dtype
+
+    @nn.compact
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """Observations {name: [N, ...]} -> [N, hidden_size]."""
+        parts = []
+        for name, array in self.observations.items():
+            features = getattr(self, f"_{kind_of(array)}")(name, observations[name])
+            parts.append(self._dense(features.reshape(features.shape[0], -1), f"{name}_dense"))
+        return self._dense(jnp.concatenate(parts, axis=-1), "dense")
+
+    def _dense(self, x: Array, name: str) -> Array:
+        return self.activation(Dense(self.hidden_size, self.initialization, name=name)(x))
+
+    def _vector(self, name: str, x: Array) -> Array:
+        del name
+        return x.astype(self.dtype)
+
+    def _image(self, name: str, x: Array) -> Array:
+        x = (x.astype(jnp.float32) / PIXEL_SCALE).astype(self.dtype)
+        layers, channels, side = [], x.shape[3], min(x.shape[1:3])
+        for i, (features, size, stride) in enumerate(IMAGE_LAYERS):
+            if side < size:
+                break
+            params = ConvParams(features, (size, size), self.initialization, name=f"{name}_conv_{i}")
+            layers.append((*params(channels), stride))
+            channels, side = features, (side - size) // stride + 1
+
+        def network(x: Array, conv2d: Conv2d) -> Array:
+            for kernel, bias, stride in layers:
+                x = self.activation(add_bias(conv2d(x, kernel, stride), bias))
+            return x.reshape(x.shape[0], -1)
+
+        return convolve(network, x)
+
+    def _text(self, name: str, x: Array) -> Array:
+        return MessageNetwork("lt_cnn_small", self.initialization, self.dtype, name=f"{name}_text")(x)
+
+    def _ids(self, name: str, x: Array) -> Array:
+        shape = (self.observations[name].num_ids, EMBEDDING_SIZE)
+        table = self.param(f"{name}_embedding", nn.initializers.normal(1.0), shape)
+        embedded = table[jnp.clip(x.astype(jnp.int32), 0, shape[0] - 1)].astype(self.dtype)
+        embedded = embedded.reshape(x.shape[0], -1, EMBEDDING_SIZE)
+        return embedded if embedded[0].size <= MAX_EMBEDDED else embedded.mean(axis=1)
+
+
+def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:
+    """For all observations of an environment."""
+    return GenericEncoder(
+        dict(spec.observations),
+        network.hidden_size,
+        ACTIVATIONS[network.nonlinearity],
+        POLICY_INITIALIZATIONS[network.policy_initialization],
+        PRECISIONS[network.precision].dtype,
+    )

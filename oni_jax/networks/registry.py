@@ -1,0 +1,67 @@
+"""Encoders by name. A new one is its file and a line of ENCODERS; one from elsewhere registers itself.
+
+What an encoder is made of is imported when it is made: it brings JAX, which takes seconds.
+"""
+
+import importlib
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from oni_jax.config import NetworkConfig, UserError
+from oni_jax.types import EVERYTHING, EnvSpec
+
+if TYPE_CHECKING:
+    from flax import linen as nn
+
+
+class EncoderType(NamedTuple):
+    """What can be told of an encoder before it is built."""
+
+    observations: Callable[[NetworkConfig], Collection[str]]  # names of those that it reads
+    # Observations {name: [N, ...]} -> [N, D], of an environment that shows these. UserError: settings that don't fit.
+    make: Callable[[NetworkConfig, EnvSpec], "nn.Module"]
+
+
+def torchbeast_observations(network: NetworkConfig) -> Collection[str]:
+    """Those that the chosen parts of a TorchbeastEncoder read."""
+    needed = {
+        "vector_obs": network.use_blstats,
+        "glyphs": network.use_crop or network.use_glyphs,
+        "hero_xy": network.use_crop,
+        "message": network.encoder_msg_model != "none",
+    }
+    return tuple(name for name, wanted in needed.items() if wanted)
+
+
+def _made_by(module: str, name: str) -> "Callable[[NetworkConfig, EnvSpec], nn.Module]":
+    """A function of a module of this folder, which is imported when it is called."""
+    return lambda network, spec: getattr(importlib.import_module(f"oni_jax.networks.{module}"), name)(network, spec)
+
+
+ENCODERS = {
+    "nle_rgbcrop_encoder": EncoderType(
+        lambda network: ("chars", "colors", "vector_obs", "message"), _made_by("encoders", "make_rgbcrop_encoder")
+    ),
+    "nle_torchbeast_encoder": EncoderType(torchbeast_observations, _made_by("glyphs", "make_glyph_encoder")),
+    "generic_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_generic_encoder")),
+    "mlp_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("encoders", "make_mlp_encoder")),
+}
+
+
+def register_encoder(name: str, encoder: EncoderType) -> None:
+    """Makes an encoder known as --encoder_custom NAME. Raises UserError when the name is taken."""
+    if name in ENCODERS:
+        raise UserError(f"the encoder {name} is registered already: choose another name")
+    ENCODERS[name] = encoder
+
+
+def find_encoder(network: NetworkConfig) -> EncoderType:
+    """What `encoder_custom` names. Raises UserError for an unknown one."""
+    if network.encoder_custom not in ENCODERS:
+        raise UserError(f"--encoder_custom {network.encoder_custom}: unknown; use one of {', '.join(ENCODERS)}")
+    return ENCODERS[network.encoder_custom]
+
+
+def policy_observations(network: NetworkConfig) -> Collection[str]:
+    """Names of the observations that the policy reads. Raises UserError for an unknown encoder."""
+    return find_encoder(network).observations(network)

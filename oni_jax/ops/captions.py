@@ -1,0 +1,39 @@
+"""The captions of a batch on the host: numbered, split, and put side by side."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from oni_jax.types import CaptionBatch
+
+
+def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unique ids of [T, B] in order of first appearance, and the inverse index [T, B] int32."""
+    distinct, first, index = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return distinct[order], rank[index].reshape(ids.shape).astype(np.int32)
+
+
+def split_captions(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
+    """Equal shards of the B trajectories, each with its own messages; without their observations."""
+    return [_renumber(captions.messages, index) for index in np.split(captions.index, num_shards, axis=1)]
+
+
+def merge_captions(parts: Sequence[CaptionBatch]) -> CaptionBatch:
+    """The captions of all trajectories, side by side."""
+    messages = [message for part in parts for message in part.messages]
+    places = {message: place for place, message in enumerate(messages)}  # each message has one
+    offsets = np.cumsum([0, *(len(part.messages) for part in parts)])
+    index = np.concatenate([part.index + offset for part, offset in zip(parts, offsets)], axis=1)
+    names = parts[0].observations
+    observations = {name: np.concatenate([part.observations[name] for part in parts], axis=1) for name in names}
+    merged = _renumber(messages, np.array([places[message] for message in messages])[index])
+    return merged._replace(observations=observations)
+
+
+def _renumber(messages: Sequence[bytes], index: np.ndarray) -> CaptionBatch:
+    """Without the messages that the index [T, B] does not name."""
+    distinct, index = number_in_order(index)
+    return CaptionBatch([messages[place] for place in distinct.tolist()], index)

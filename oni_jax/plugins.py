@@ -1,0 +1,30 @@
+"""Modules of the user's own: what they register counts in every process that imports them."""
+
+import importlib
+import os
+import sys
+
+from oni_jax.config import UserError
+
+
+def load_plugins(plugin: str) -> None:
+    """Imports modules, once a process; see `EnvConfig.plugin`.
+
+    They register what they bring: `envs.registry.register_environment`, `networks.registry.register_encoder`.
+
+    Args:
+        plugin: their names, with commas between them; looked for in the current folder, too.
+
+    Raises:
+        UserError: one of them can't be imported.
+    """
+    for name in filter(None, plugin.split(",")):
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.append(os.getcwd())
+        try:
+            importlib.import_module(name)
+        except UserError as error:
+            raise UserError(f"--plugin {name}: {error}") from None
+        except Exception as error:  # it is anybody's code
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"--plugin {name}: can't be imported ({reason})") from error

@@ -1,0 +1,174 @@
+"""Environments in processes of their own, which a thread of this one answers: the usual world."""
+
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from oni_jax.actors.group import MakeEnv
+from oni_jax.actors.pool import ActorPool, num_workers
+from oni_jax.actors.process_pool import ProcessPool
+from oni_jax.actors.serial_pool import SerialPool
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.buffers.ring import RingShape, TrajectoryRing
+from oni_jax.config import ActorConfig, Config, LearnerConfig
+from oni_jax.inference.parameters import ParameterStore
+from oni_jax.inference.server import InferenceServer
+from oni_jax.networks.policy import ActorCritic, with_tables
+from oni_jax.parallel import local
+from oni_jax.runtime import Worker
+from oni_jax.types import Array, EnvSpec, PyTree
+from oni_jax.worlds.base import Collected, WorldReport
+from oni_jax.worlds.batches import PAYLOAD_SPLIT, BatchAssembler, make_unpack_fn
+
+
+class Acting(NamedTuple):
+    """What a world plays with at its start."""
+
+    policy: ActorCritic
+    params: PyTree
+    version: int  # number of updates behind them
+    key: Array  # [2] uint32; from which actions are drawn
+    devices: Sequence[Any]  # that act; None among them is wherever the parameters are
+
+
+class Parts(NamedTuple):
+    """What an actor world consists of."""
+
+    pool: ActorPool
+    exchange: TrajectoryExchange
+    server: InferenceServer
+    assembler: BatchAssembler
+
+
+class ActorWorld:
+    """See `World`. The actors' processes start at once; a thread answers them from `start` on.
+
+    Args:
+        config: of the whole run; the batch size is this process's own.
+        spec: of the environments.
+        make_env: makes a group of them.
+        acting: what plays.
+    """
+
+    payload_split = PAYLOAD_SPLIT
+    runs_ahead = True
+
+    def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
+        self.spec, self._num_workers = spec, num_workers(config.actors)
+        self._tabulate = jax.jit(functools.partial(with_tables, acting.policy))
+        self._parameters = ParameterStore(acting.version, self._tabulate(local(acting.params)), acting.devices)
+        self._parts = _build_parts(config, spec, make_env, acting, self._parameters)
+        ring, intrinsic_at = self._parts.exchange.ring, config.reward.intrinsic_reward_at
+        self.unpack = make_unpack_fn(spec, ring.records.dtype, self._parts.exchange.policy_records.dtype, intrinsic_at)
+        shape = ring.shape
+        self.description = f"{shape.num_units * shape.num_envs_per_unit} games in {shape.num_units} groups"
+        self.thread = Worker("inference", self._parts.server.run)
+        self._num_restarts = 0
+        self._noted: set[str] = set()
+        self._busy_secs, self._busy_since = 0.0, time.perf_counter()
+
+    def start(self) -> None:
+        self._parts.server.warm_up()
+        self.thread.start()
+
+    def publish(self, version: int, params: PyTree) -> None:
+        self._parameters.publish(version, self._tabulate(local(params)))
+
+    def next(self, version: int, timeout_secs: float) -> Collected | None:
+        self.thread.check()
+        return self._parts.assembler.next(version, timeout_secs)
+
+    def begin_update(self) -> None:
+        self._parts.assembler.begin_update()
+
+    def report(self) -> WorldReport:
+        exchange = self._parts.exchange
+        notes = [note for note in exchange.ring.notes() if note not in self._noted]
+        self._noted.update(notes)
+        before, self._num_restarts = self._num_restarts, exchange.num_game_restarts
+        episodes = [exchange.episodes.popleft() for _ in range(len(exchange.episodes))]
+        failures = [exchange.failures.popleft() for _ in range(len(exchange.failures))]
+        return WorldReport(episodes, failures, self._num_restarts - before, notes)
+
+    def gauges(self) -> Mapping[str, float]:
+        exchange, server = self._parts.exchange, self._parts.server
+        return {
+            "acted_steps": server.num_acted_steps,
+            "inference_calls": server.num_calls,
+            "inference_waits_share": server.actor_wait.share(),
+            "games_paused_share": server.learner_wait.share(),
+            "actors_wait_share": self._actors_wait_share(),
+            "captions_seen": len(exchange.captions),
+            "ring_slots_full": exchange.num_full,
+            "ring_slots_free": exchange.num_free,
+            "groups_paused": server.num_paused,
+        }
+
+    def _actors_wait_share(self) -> float:
+        """1 - the fraction of the actor processes' time since the last call that they spent stepping."""
+        busy, now = float(np.sum(self._parts.exchange.ring.busy_secs)), time.perf_counter()
+        fraction = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * self._num_workers)
+        self._busy_secs, self._busy_since = busy, now
+        return max(0.0, 1.0 - fraction)
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return {}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
+        del saved
+        return False
+
+    def stop(self) -> None:
+        self._parts.server.stop()
+        if self.thread.is_alive():
+            self.thread.join()
+
+    def close(self) -> None:
+        self.stop()
+        self._parts.pool.close()
+
+
+def _build_parts(config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting, parameters: ParameterStore) -> Parts:
+    """With the actors started."""
+    ring = build_ring(config.actors, config.learner, spec)
+    pool = build_pool(config.actors, make_env, ring)
+    exchange = TrajectoryExchange(ring, max_waiting(config.actors, config.learner), pool.wake)
+    pool.start()
+    try:
+        server = InferenceServer(acting.policy, exchange, pool, parameters, acting.key)
+    except BaseException:
+        pool.close()
+        raise
+    intrinsic_at = config.reward.intrinsic_reward_at
+    assembler = BatchAssembler(exchange, config.learner, intrinsic_at, server.initial_core_states)
+    return Parts(pool, exchange, server, assembler)
+
+
+def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:
+    """Complete trajectories that may wait for the learner: with fewer than a group's it would wait for the games."""
+    return max(_group_size(actors), learner.num_batches_to_accumulate * learner.batch_size // learner.rollout)
+
+
+def _group_size(actors: ActorConfig) -> int:
+    return actors.num_envs_per_worker // actors.worker_num_splits
+
+
+def build_ring(actors: ActorConfig, learner: LearnerConfig, spec: EnvSpec) -> TrajectoryRing:
+    """A ring in which every unit has a slot to fill while fewer trajectories wait than may."""
+    num_units = num_workers(actors) * actors.worker_num_splits
+    num_envs = _group_size(actors)
+    num_slots = (
+        num_units + math.ceil(max_waiting(actors, learner) / num_envs) + 1
+    )  # one of which the learner is reading
+    return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
+
+
+def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> ActorPool:
+    if actors.actor_pool == "serial":
+        return SerialPool(make_env, ring)
+    return ProcessPool(make_env, ring, num_workers(actors), actors.max_actor_restarts)

@@ -1,0 +1,166 @@
+"""From full slots of the ring to batches of trajectories on the device."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.buffers.exchange import TrajectoryExchange
+from oni_jax.config import LearnerConfig
+from oni_jax.ops.captions import number_in_order
+from oni_jax.ops.records import as_bytes, unpack_records
+from oni_jax.parallel import FIRST, SECOND
+from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, Trajectory
+from oni_jax.worlds.base import Collected
+
+
+class ActorPayload(NamedTuple):
+    """A batch as it crosses to the device."""
+
+    records: Array  # [T+1, B, R] uint8
+    policy_records: Array  # [T, B, P] uint8
+    initial_core_state: PyTree  # leaves [B, ...], on the device that acted, or on the host where several did
+
+
+PAYLOAD_SPLIT = ActorPayload(SECOND, SECOND, FIRST)  # type: ignore
+
+# (rows of the tables of initial core states [B], devices that they are on [B]) -> leaves [B, ...]
+ReadCoreStates = Callable[[np.ndarray, np.ndarray], PyTree]
+
+
+class BatchAssembler:
+    """Copies trajectories out of full slots, B at a time. A batch's slots are given back when it is complete.
+
+    Args:
+        exchange: of the slots.
+        learner: batch size, and the lag at which trajectories are dropped.
+        intrinsic_at: which caption a step is rewarded for, see RewardConfig.
+        read_core_states: where the policy's memory before each trajectory comes from.
+    """
+
+    def __init__(
+        self,
+        exchange: TrajectoryExchange,
+        learner: LearnerConfig,
+        intrinsic_at: str,
+        read_core_states: ReadCoreStates,
+    ):
+        self._exchange, self._ring, self._read_core_states = exchange, exchange.ring, read_core_states
+        self._num_envs = exchange.ring.shape.num_envs_per_unit
+        self._num_trajectories = learner.batch_size // exchange.ring.shape.rollout
+        self._max_policy_lag = learner.max_policy_lag
+        self._intrinsic_at = intrinsic_at
+        self._slot, self._column = -1, self._num_envs  # where the next trajectory lies; none left
+        self.num_dropped = 0  # trajectories too old to learn from
+        self._start_batch()
+
+    def _start_batch(self) -> None:
+        steps, size = self._ring.shape.rollout, self._num_trajectories
+        # New memory each time: the device may still be reading, or sharing, that of the last batch.
+        self._records = np.empty((steps + 1, size), self._ring.records.dtype)
+        self._texts = np.empty((steps + 1, size), self._ring.texts.dtype)
+        self._policy_records = np.empty((steps, size), self._exchange.policy_records.dtype)
+        self._start_rows, self._acted_on = np.zeros((2, size), np.int32)  # in which device's table
+        self._copied_slots: list[int] = []
+        self._filled = 0
+
+    def next(self, version: int, timeout_secs: float) -> Collected | None:
+        """The next B trajectories, or None when the time-out passes first (what there is stays for the next call)."""
+        deadline = time.monotonic() + timeout_secs
+        while self._filled < self._num_trajectories:
+            if self._column == self._num_envs and not self._next_slot(version, deadline - time.monotonic()):
+                return None
+            if self._column < self._num_envs:
+                self._copy_trajectories()
+        core_state = self._read_core_states(self._start_rows, self._acted_on)
+        payload = ActorPayload(as_bytes(self._records), as_bytes(self._policy_records), core_state)
+        batch = Collected(payload, self._captions(), self._events())
+        for slot in self._copied_slots:
+            self._exchange.release(slot)
+        self._start_batch()
+        return batch
+
+    def begin_update(self) -> None:
+        """An update on the batch that `next` gave begins: it waits no longer, and acting may go on."""
+        self._exchange.consume(self._num_trajectories)
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Between batches: how much is read of the slot that is open."""
+        return {"place": np.array([self._slot, self._column])}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._slot, self._column = saved["place"].tolist()
+
+    def _next_slot(self, version: int, timeout_secs: float) -> bool:
+        """Opens the oldest full slot, unless it is too old to learn from. False: there was none in time."""
+        slot = self._exchange.get_full(timeout_secs)
+        if slot is None:
+            return False
+        newest_sample = int(self._exchange.policy_records[slot, -1, 0]["version"])
+        if version - newest_sample >= self._max_policy_lag:
+            self.num_dropped += self._num_envs
+            self._exchange.release(slot)
+            self._exchange.consume(self._num_envs)
+        else:
+            self._slot, self._column = slot, 0
+        return True
+
+    def _copy_trajectories(self) -> None:
+        count = min(self._num_envs - self._column, self._num_trajectories - self._filled)
+        there = slice(self._column, self._column + count)
+        here = slice(self._filled, self._filled + count)
+        self._records[:, here] = self._ring.records[self._slot, :, there]
+        self._texts[:, here] = self._ring.texts[self._slot, :, there]
+        self._policy_records[:, here] = self._exchange.policy_records[self._slot, :, there]
+        self._start_rows[here] = self._slot * self._num_envs + np.arange(there.start, there.stop)
+        self._acted_on[here] = self._exchange.device_of_slot[self._slot]
+        self._filled += count
+        self._column += count
+        if self._column == self._num_envs:
+            self._copied_slots.append(self._slot)
+
+    def _captions(self) -> CaptionBatch:
+        if self._intrinsic_at == "obs":
+            records, numbers = self._records[:-1], self._texts["caption"][:-1]
+        else:  # where an episode ended, the caption is the final observation's, and the observation the new episode's
+            records, numbers = self._records[1:], self._texts["outcome_caption"][1:]
+        observations = {name: records[name] for name in self._ring.spec.observations}
+        return self._named(numbers)._replace(observations=observations)
+
+    def _events(self) -> CaptionBatch | None:
+        return self._named(self._texts["event"][1:]) if self._ring.spec.has_events else None
+
+    def _named(self, numbers: np.ndarray) -> CaptionBatch:
+        distinct, index = number_in_order(numbers)
+        return CaptionBatch([self._exchange.captions[number] for number in distinct.tolist()], index)
+
+
+def make_unpack_fn(
+    spec: EnvSpec, record: np.dtype, policy_record: np.dtype, intrinsic_at: str
+) -> Callable[[ActorPayload, Array], Trajectory]:
+    """unpack(payload, version) -> Trajectory; see `World`."""
+    step_names = ["is_first", "reward", "terminated", "truncated", "caption_count", "outcome_caption_count"]
+
+    def unpack(payload: ActorPayload, version: Array) -> Trajectory:
+        fields = unpack_records(payload.records, record, [*spec.observations, *step_names])
+        acted = unpack_records(payload.policy_records, policy_record, policy_record.names or ())
+        own, caused = fields["caption_count"][:-1], fields["outcome_caption_count"][1:]
+        return Trajectory(
+            observations={name: fields[name] for name in spec.observations},
+            is_first=fields["is_first"],
+            captions=jnp.zeros(acted["action"].shape, jnp.int32),
+            caption_counts=own if intrinsic_at == "obs" else caused,
+            actions=acted["action"],
+            rewards=fields["reward"][1:],
+            terminations=fields["terminated"][1:],
+            truncations=fields["truncated"][1:],
+            truncation_values=acted["truncation_value"],
+            behaviour_logits=acted["logits"],
+            values=acted["value"],
+            policy_lags=version - acted["version"],
+            initial_core_state=payload.initial_core_state,
+        )
+
+    return unpack

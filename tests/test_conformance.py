@@ -1,0 +1,219 @@
+"""Every registered environment and encoder keeps its interface's promises, on one device and on two simulated ones.
+
+A new one is tested by being registered. `tests.corridor_plugin` stands for those from outside.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oni_jax.config import EnvConfig, NetworkConfig, UserError
+from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
+from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env
+from oni_jax.learner.shares import split_policy
+from oni_jax.networks.policy import ActorCritic, init_params, make_policy
+from oni_jax.networks.registry import ENCODERS, policy_observations
+from oni_jax.parallel import Replicas
+from oni_jax.types import EnvSpec
+from tests import corridor_plugin  # registers its own
+from tests.envs.outputs import are_equal
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
+assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS
+MAX_STEPS = 12
+NUM_ENVS, NUM_STEPS = 3, 40
+T, B = 3, 4
+
+
+def network_of(encoder: str) -> NetworkConfig:
+    return NetworkConfig(
+        encoder_custom=encoder,
+        hidden_size=16,
+        encoder_msg_model="lt_cnn_small",
+        encoder_embedding_dim=8,
+        encoder_hidden_dim=16,
+        use_blstats=True,
+        use_crop=True,
+        use_glyphs=True,
+    )
+
+
+def fitting() -> Iterator[tuple[str, str]]:
+    """(environment, encoder) of all that go together."""
+    for name in ENVS:
+        for encoder in ENCODERS:
+            try:
+                env_spec(EnvConfig(root_env=name), policy_observations(network_of(encoder)))
+            except UserError:
+                continue
+            yield name, encoder
+
+
+PAIRS = list(fitting())
+
+
+def make(name: str, num_envs: int = NUM_ENVS, first_index: int = 0, seed: int = 7) -> VectorEnv:
+    return make_vector_env(EnvConfig(root_env=name, max_episode_steps=MAX_STEPS), num_envs, seed, first_index)
+
+
+def play(env: VectorEnv, num_actions: int, num_steps: int = NUM_STEPS, columns: slice = slice(None)) -> list:
+    """[(records, finals, stats, texts)] of a reset and of steps; the actions depend on `columns` alone."""
+    actions = np.random.default_rng(3).integers(num_actions, size=(num_steps, NUM_ENVS)).astype(np.int32)[:, columns]
+    out = make_step_output(env.spec, env.num_envs)
+    env.reset(out)
+    seen = []
+    for action in [None, *actions]:
+        if action is not None:
+            env.step(action, out)
+        texts = tuple(list(x) for x in out.texts)
+        seen.append((out.records.copy(), out.finals.copy(), out.episode_stats.copy(), texts))
+    return seen
+
+
+@pytest.fixture(scope="module", params=ENVS)
+def played(request):
+    with closing(make(request.param)) as env:
+        return request.param, env.spec, play(env, env.spec.num_actions)
+
+
+def test_an_environment_says_when_episodes_begin_and_end(played):
+    _, spec, seen = played
+    first = seen[0][0]
+    assert (
+        first["is_first"].all() and not (first["terminated"] | first["truncated"]).any() and not first["reward"].any()
+    )
+    lengths, returns, num_ended = np.zeros(NUM_ENVS), np.zeros(NUM_ENVS), 0
+    for records, finals, stats, _ in seen[1:]:
+        ended = records["terminated"] | records["truncated"]
+        np.testing.assert_array_equal(records["is_first"], ended)
+        assert not (records["terminated"] & records["truncated"]).any()
+        lengths, returns = lengths + 1, returns + records["reward"]
+        np.testing.assert_array_equal(records["truncated"], (lengths == MAX_STEPS) & ~records["terminated"])
+        for name in ("reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(finals[name][ended], records[name][ended])
+        np.testing.assert_allclose(stats[ended, :2], np.stack([returns, lengths], 1)[ended], rtol=1e-5)
+        lengths, returns, num_ended = lengths * ~ended, returns * ~ended, num_ended + ended.sum()
+    assert num_ended >= NUM_ENVS and spec.episode_stats[:2] == ("return", "length")
+
+
+def test_an_environment_says_what_its_spec_promises(played):
+    name, spec, seen = played
+    assert seen[0][0].dtype.names[: len(spec.observations)] == tuple(spec.observations)
+    captions = {text for *_, texts in seen for text in texts[0]}
+    assert all(isinstance(text, bytes) for text in captions) and (len(captions) > 1) == spec.has_captions
+    assert any(text for *_, texts in seen for text in texts[2]) == spec.has_events
+    for records, *_ in seen:
+        for key, array in spec.observations.items():
+            assert records[key].shape[1:] == array.shape and records[key].dtype == array.dtype
+            assert np.isfinite(records[key]).all()
+            assert not array.num_ids or (0 <= records[key]).all() and (records[key] < array.num_ids).all()
+
+
+def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
+    name, spec, seen = played
+    for i in range(2):
+        with closing(make(name, 1, first_index=i)) as env:
+            alone = play(env, spec.num_actions, columns=slice(i, i + 1))
+        for (records, _, _, texts), (own, _, _, own_texts) in zip(seen, alone, strict=True):
+            assert are_equal(records[i : i + 1], own) and texts[0][i] == own_texts[0][0]
+    with closing(make(name, seed=8)) as env:
+        others = play(env, spec.num_actions)
+    assert not all(are_equal(a[0], b[0]) for a, b in zip(seen, others))
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_what_can_be_saved_goes_on_alike(name):
+    with closing(make(name)) as env, closing(make(name, seed=9)) as other:
+        if not isinstance(env, SavableEnv):
+            pytest.skip("its episodes can't be saved")
+        play(env, env.spec.num_actions, 5)
+        assert isinstance(other, SavableEnv)
+        other.restore(env.save())
+        outs = [make_step_output(env.spec, NUM_ENVS) for _ in range(2)]
+        for _ in range(2 * MAX_STEPS):
+            for one, out in zip((env, other), outs):
+                one.step(np.ones(NUM_ENVS, np.int32), out)
+            assert are_equal(outs[0].records, outs[1].records) and outs[0].texts == outs[1].texts
+
+
+def observations_of(name: str, spec: EnvSpec) -> dict[str, np.ndarray]:
+    """[T, B, ...], real ones."""
+    config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS)
+    with closing(make_vector_env(config, B, 7, 0, tuple(spec.observations))) as env:
+        out = make_step_output(env.spec, B)
+        env.reset(out)
+        records = [out.records.copy()]
+        for i in range(T - 1):
+            env.step(np.full(B, i % spec.num_actions, np.int32), out)
+            records.append(out.records.copy())
+    return {key: np.stack([record[key] for record in records]) for key in spec.observations}
+
+
+def policy_of(name: str, encoder: str) -> tuple[ActorCritic, EnvSpec]:
+    network = network_of(encoder)
+    spec = env_spec(EnvConfig(root_env=name), policy_observations(network))
+    return make_policy(network, spec), spec
+
+
+def values_and_gradients(name: str, encoder: str, num_devices: int) -> tuple:
+    policy, spec = policy_of(name, encoder)
+    params = init_params(policy, spec, jax.random.key(0))
+    apply = split_policy(policy.apply, Replicas(jax.devices()[:num_devices]))
+    arguments = observations_of(name, spec), policy.initial_state(B), np.zeros((T, B), bool)
+
+    @jax.jit
+    def run(params):
+        def loss(params):
+            output, state = apply(params, *arguments)
+            return jnp.sum(jnp.sin(output.logits)) + jnp.sum(output.values), (output, state)
+
+        return jax.value_and_grad(loss, has_aux=True)(params)
+
+    return jax.device_get(run(params))
+
+
+def compare(actual: tuple, expected: tuple) -> None:
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4 * np.abs(b).max() + 1e-6), actual, expected
+    )
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_an_encoder_treats_observations_apart_and_learns_from_all_it_reads(encoder):
+    name = next(name for name, other in PAIRS if other == encoder)
+    policy, spec = policy_of(name, encoder)
+    params = init_params(policy, spec, jax.random.key(0))
+    observations = {key: x[:1] for key, x in observations_of(name, spec).items()}
+    apply = jax.jit(policy.apply)
+    whole, _ = apply(params, observations, policy.initial_state(B), np.zeros((1, B), bool))
+    assert whole.logits.shape == (1, B, spec.num_actions) and whole.logits.dtype == jnp.float32
+    order = np.array([2, 0, 3, 1])
+    mixed = {key: x[:, order] for key, x in observations.items()}
+    other, _ = apply(params, mixed, policy.initial_state(B), np.zeros((1, B), bool))
+    np.testing.assert_allclose(other.logits, whole.logits[:, order], rtol=1e-4, atol=1e-5)
+    (_, _), gradients = values_and_gradients(name, encoder, 1)
+    moved = [bool(np.any(x)) for x in jax.tree.leaves(gradients)]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients)) and np.mean(moved) > 0.9
+
+
+def two_devices() -> None:
+    for pair in PAIRS:
+        compare(values_and_gradients(*pair, 2), values_and_gradients(*pair, 1))
+    print("equal")
+
+
+def test_two_devices_compute_what_one_does():
+    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", "from tests.test_conformance import two_devices; two_devices()"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]

@@ -1,0 +1,120 @@
+"""A gymnasium environment from outside the package is trained on, evaluated and filmed by the ordinary programs."""
+
+import contextlib
+import http.server
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.launched import rows
+from oni_jax.config import UserError
+from oni_jax.envs.registry import register_environment
+from oni_jax.networks.registry import register_encoder
+from oni_jax.plugins import load_plugins
+from tests import corridor_plugin
+from tests.processes import Launched, summary
+
+PLUGIN = "--plugin=tests.corridor_plugin --root_env=Corridor-v0".split()
+TRAIN = (
+    *PLUGIN,
+    *"--encoder_custom=corridor_encoder --num_workers=2 --num_envs_per_worker=4 --batch_size=256 --hidden_size=16 "
+    "--rollout=16 --recurrence=16 --llm_reward_type=online_cls --llm_reward_coeff=0.4 --max_episode_steps=30 "
+    "--intrinsic_reward_at=next_obs "
+    "--learning_rate=0.003 --train_for_env_steps=40960".split(),
+)
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """The protocol of OpenAI: helpful is who is at the exit."""
+
+    asked: list[str] = []
+
+    def do_GET(self) -> None:
+        self._reply({"data": [{"id": "model"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompts = body.get("prompt") or [body["messages"][-1]["content"]]
+        self.asked.extend(prompts)
+        texts = [f"<label>{'FOO' if 'at the exit' in prompt else 'BAR'}</label>" for prompt in prompts]
+        choices = [{"index": i, "text": x, "message": {"content": x}} for i, x in enumerate(texts)]
+        self._reply({"choices": choices})
+
+    def _reply(self, tree: object) -> None:
+        data = json.dumps(tree).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def llm_server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_it_is_trained_on_evaluated_and_filmed(tmp_path):
+    folder = tmp_path / "run"
+    with llm_server() as address:
+        flags = (*TRAIN, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={address}")
+        run = Launched("launch.train", *flags)
+        output = run.finish()
+    assert run.process.returncode == 0, output
+    assert any("The walker wants to leave." in prompt and "steps away" in prompt for prompt in Answers.asked)
+    done = summary(folder)
+    assert done["labels_held"] == 7 and done["rewarded_steps"] > 0  # at the exit, and 1 to 6 steps away
+    assert done["mean_return"] > 0.9 and rows(folder)[0].keys() >= {"env_steps"}
+    played = Launched(
+        "launch.evaluate",
+        *f"--train_dir={tmp_path} --experiment=run --episodes=70 --compare=random --record=1 --num_workers=1".split(),
+        f"--json={tmp_path / 'evaluation.json'}",
+    )
+    output = played.finish()
+    assert played.process.returncode == 0 and "went another way" not in output, output
+    (evaluation,) = json.loads((tmp_path / "evaluation.json").read_text())["evaluations"]
+    assert evaluation["measures"]["return"]["mean"] > 0.9 and evaluation["num_episodes"] == 70
+    films = sorted(path.name for path in (folder / "recordings").iterdir())
+    assert len(films) >= 3 and all(name.endswith(".gif") for name in films)
+
+
+def launched(program: str, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", program, *words], capture_output=True, text=True, timeout=60)
+
+
+def test_without_rules_the_judge_refuses():
+    result = launched("launch.train", *TRAIN)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert "--llm_server_addr" in result.stderr
+    result = launched("launch.judge", *PLUGIN)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+
+
+def test_plugins_that_cannot_be(tmp_path):
+    for word, told in (
+        ("no_such_module", "No module named"),
+        ("tests.corridor_plugin,nothing.at.all", "nothing.at.all"),
+    ):
+        result = launched("launch.train", f"--plugin={word}", "--llm_reward_type=none")
+        assert result.returncode == 2 and told in result.stderr and len(result.stderr.splitlines()) == 1
+    (tmp_path / "broken_plugin.py").write_text("1 / 0\n")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="broken_plugin.*ZeroDivisionError"):
+        patch.syspath_prepend(tmp_path)
+        load_plugins("broken_plugin")
+
+
+def test_names_are_taken_once():
+    with pytest.raises(UserError, match="registered already"):
+        register_environment(corridor_plugin.ENVIRONMENT)
+    with pytest.raises(UserError, match="registered already"):
+        register_encoder("corridor_encoder", corridor_plugin.ENCODER)
