@@ -43,9 +43,9 @@ def _run(program: Watch, stop: StopRequest) -> int:
     from oni_jax.viewing.playback import watch
     from oni_jax.viewing.screen import COLUMNS, ROWS
     from oni_jax.viewing.shell import Shell, check_terminal
-    from oni_jax.viewing.ttyrec import Film, read_ttyrec
+    from oni_jax.viewing.ttyrec import Film
 
-    film = Film(read_ttyrec(program.watch.file))
+    film = Film(program.watch.file)
     check_terminal("watch", [(COLUMNS, ROWS)])
     with Shell() as shell:
         watch(film, program.watch.screens_per_sec, shell, stop)

@@ -23,12 +23,14 @@ from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import ENCODERS, policy_observations
 from oni_jax.parallel import Replicas
 from oni_jax.types import EnvSpec
-from tests import corridor_plugin  # registers its own
+from tests import corridor_plugin, memory_env  # which register their own
 from tests.envs.outputs import are_equal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
-assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS
+assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS and memory_env.SPEC in [
+    env_spec(EnvConfig(root_env=name)) for name in ENVS
+]
 MAX_STEPS = 12
 NUM_ENVS, NUM_STEPS = 3, 40
 T, B = 3, 4

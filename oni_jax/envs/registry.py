@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from oni_jax.config import EnvConfig, UserError
-from oni_jax.envs import catch, memory, nethack
+from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import Environment, VectorEnv
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EnvSpec
@@ -11,7 +11,7 @@ from oni_jax.types import EnvSpec
 EVERYTHING = "*"  # in place of names: all observations that an environment shows without being asked
 
 
-ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, memory.ENVIRONMENT]
+ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT]
 
 
 def register_environment(environment: Environment) -> None:

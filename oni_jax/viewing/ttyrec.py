@@ -1,39 +1,71 @@
-"""Recordings of a game's terminal as NLE writes them: ttyrec, third version, compressed with bzip2.
+"""Recordings of a game's terminal as NLE writes them, ttyrec of the third version, by NLE's own reader.
 
-A row of records: 13 bytes of header, then so many bytes. NLE writes what the terminal was sent, the score, and the key
-that was pressed then, over and over.
+Nothing of a recording reaches the terminal of who watches it but characters and colours.
 """
 
 import bz2
-import copy
 import struct
-from typing import NamedTuple
+import tempfile
+
+import numpy as np
+from nle.dataset import Converter
 
 from oni_jax.config import UserError
-from oni_jax.viewing.screen import Screen
-from oni_jax.viewing.terminal import Terminal
+from oni_jax.viewing.screen import COLUMNS, ROWS, Screen, engine_screen
 
 SUFFIX = ".ttyrec3.bz2"
 HEADER = struct.Struct("<iiiB")  # seconds, microseconds, bytes that follow, channel
 OUTPUT, KEY, SCORE = 0, 1, 2  # channels
 MICROSECS = 1_000_000
 MAX_BYTES = 256 << 20  # unpacked: hours of play. A small file could unpack to terabytes
-SNAPSHOT_EVERY = 64  # frames
+NUM_AT_ONCE = 1024  # screens that are kept
 
 
-class Frame(NamedTuple):
-    """What the terminal was sent since the key before, and the key that was pressed then."""
-
-    output: bytes
-    key: int | None  # None: the recording ends here
-
-
-def read_ttyrec(path: str) -> list[Frame]:
-    """The frames of a recording, at least one.
+class Film:
+    """The screens of a recording, one for each key that was pressed and one for the end, each of them at once.
 
     Raises:
         UserError: the file can't be read, is no such recording, or is damaged.
     """
+
+    def __init__(self, path: str):
+        data = _unpacked(path)
+        self._keys, self._data = _keys(data, path), data
+        if not self._keys:
+            raise UserError(f"{path}: is an empty recording")
+        self._restart()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def key(self, index: int) -> int | None:
+        """What was pressed at screen `index`; None: the recording ends there."""
+        return self._keys[index]
+
+    def screen(self, index: int) -> Screen:
+        """What was seen when the key of screen `index` was pressed."""
+        if index < self._start:
+            self._restart()
+        while index >= self._start + NUM_AT_ONCE:
+            self._start += NUM_AT_ONCE
+            self._converter.convert(*self._arrays)
+        chars, colors, cursors = (array[index - self._start] for array in self._arrays[:3])
+        return engine_screen(chars, colors, cursors)
+
+    def _restart(self) -> None:
+        shapes = ((ROWS, COLUMNS), np.uint8), ((ROWS, COLUMNS), np.int8), ((2,), np.int16), ((), np.int64)
+        times_and_scores = *shapes, ((), np.uint8), ((), np.int32)
+        self._arrays = [np.zeros((NUM_AT_ONCE, *shape), dtype) for shape, dtype in times_and_scores]
+        self._start = -NUM_AT_ONCE  # of the screens in the arrays; none yet
+        self._converter = Converter(ROWS, COLUMNS, 3)
+        with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
+            # It gives a screen for each key but the file's last: two more, for what was shown at the end.
+            file.write(bz2.compress(self._data + 2 * (HEADER.pack(0, 0, 1, KEY) + b"\0"), compresslevel=1))
+            file.flush()
+            self._converter.load_ttyrec(file.name, 1)
+
+
+def _unpacked(path: str) -> bytes:
     try:
         with bz2.open(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -45,68 +77,21 @@ def read_ttyrec(path: str) -> list[Frame]:
         raise UserError(f"{path}: is no recording of NLE's (*{SUFFIX}), or is damaged") from None
     if len(data) > MAX_BYTES:
         raise UserError(f"{path}: holds more than {MAX_BYTES >> 20} MiB, which no game's recording does")
-    return parse_ttyrec(data, path)
+    return data
 
 
-def parse_ttyrec(data: bytes, path: str) -> list[Frame]:
-    """The frames of an unpacked recording. UserError: see `read_ttyrec`."""
-    frames: list[Frame] = []
-    output = bytearray()
-    place = 0
+def _keys(data: bytes, path: str) -> list[int | None]:
+    """The keys pressed, and None where something was shown after the last. UserError: damaged."""
+    keys: list[int | None] = []
+    place, shown = 0, False
     while place < len(data):
         body = place + HEADER.size
-        if body > len(data):
-            raise _damaged(path, place)
-        secs, microsecs, size, channel = HEADER.unpack_from(data, place)
-        place = body + size
-        sound = secs >= 0 and 0 <= microsecs < MICROSECS and size >= 0 and place <= len(data)
+        secs, microsecs, size, channel = HEADER.unpack_from(data, place) if body <= len(data) else (-1,) * 4
+        sound = secs >= 0 and 0 <= microsecs < MICROSECS and 0 <= size <= len(data) - body
         if not sound or (channel, size) not in ((OUTPUT, size), (KEY, 1), (SCORE, 4)):
-            raise _damaged(path, body - HEADER.size)
-        if channel == OUTPUT:
-            output += data[body:place]
-        elif channel == KEY:
-            frames.append(Frame(bytes(output), data[body]))
-            output.clear()
-    if output:
-        frames.append(Frame(bytes(output), None))
-    if not frames:
-        raise UserError(f"{path}: is an empty recording")
-    return frames
-
-
-def _damaged(path: str, place: int) -> UserError:
-    return UserError(f"{path}: is no recording of NLE's, or is damaged (byte {place:,} when unpacked)")
-
-
-class Film:
-    """The screens of a recording, each of them at once or after a few others.
-
-    Args:
-      frames: at least one.
-    """
-
-    def __init__(self, frames: list[Frame]):
-        self._frames = frames
-        self._terminal = Terminal()
-        self._next = 0  # the frame that the terminal was not fed yet
-        self._snapshots = [Terminal()]  # before frames 0, SNAPSHOT_EVERY, ...
-
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    def key(self, index: int) -> int | None:
-        """What was pressed at frame `index`."""
-        return self._frames[index].key
-
-    def screen(self, index: int) -> Screen:
-        """What was seen when the key of frame `index` was pressed."""
-        if index < self._next - 1:
-            number = (index + 1) // SNAPSHOT_EVERY
-            self._next = number * SNAPSHOT_EVERY
-            self._terminal = copy.deepcopy(self._snapshots[number])
-        while self._next <= index:
-            self._terminal.feed(self._frames[self._next].output)
-            self._next += 1
-            if self._next == len(self._snapshots) * SNAPSHOT_EVERY:
-                self._snapshots.append(copy.deepcopy(self._terminal))
-        return self._terminal.screen()
+            raise UserError(f"{path}: is no recording of NLE's, or is damaged (byte {place:,} when unpacked)")
+        place = body + size
+        shown = channel == OUTPUT or (shown and channel != KEY)
+        if channel == KEY:
+            keys.append(data[body])
+    return [*keys, None] if shown else keys

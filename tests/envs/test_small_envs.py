@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.catch import CatchVectorEnv
-from oni_jax.envs.memory import CARRIED_RETURN, MAX_DELAY, MemoryVectorEnv
 from tests.envs.outputs import are_equal, step_output
+from tests.memory_env import CARRIED_RETURN, MAX_DELAY, MemoryVectorEnv
 
 
 def run(env, policy, num_steps):

@@ -53,7 +53,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
     write_run(tmp_path / "catch", {**CATCH, "max_episode_steps": 7}, ())
     assert evaluated_task(config(tmp_path)) == EnvConfig("Catch-v0", 7)
     assert evaluated_task(config(tmp_path, max_episode_steps=5)) == EnvConfig("Catch-v0", 5)
-    assert evaluated_task(config(tmp_path, policy="random", root_env="Memory-v0")).root_env == "Memory-v0"
+    assert evaluated_task(config(tmp_path, policy="random", root_env="NetHackOracle-v1")).root_env == "NetHackOracle-v1"
     none = EvaluationConfig(str(tmp_path), "no such run", policy="random", root_env="NetHackScore-v1")
     assert evaluated_task(none) == EnvConfig("NetHackScore-v1", 5000)
 

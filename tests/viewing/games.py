@@ -1,10 +1,13 @@
 """Recordings that NLE itself makes."""
 
+import bz2
 import pathlib
 from typing import Any
 
 import nle.nethack
 import numpy as np
+
+from oni_jax.viewing.ttyrec import HEADER, KEY, OUTPUT, Film
 
 nethack: Any = nle.nethack
 NAMES = ("tty_chars", "tty_colors", "tty_cursor")
@@ -24,3 +27,15 @@ def record_game(path: pathlib.Path, num_keys: int, seed: int = 0) -> list[tuple[
             break
     game.close()
     return seen
+
+
+def record(channel: int, content: bytes) -> bytes:
+    """A record of a ttyrec."""
+    return HEADER.pack(1, 2, len(content), channel) + content
+
+
+def write_ttyrec(path: pathlib.Path, *frames: tuple[bytes, int | None]) -> Film:
+    """A recording of (what was sent, the key that was pressed then; None: none)."""
+    records = [record(OUTPUT, sent) + (b"" if key is None else record(KEY, bytes([key]))) for sent, key in frames]
+    path.write_bytes(bz2.compress(b"".join(records)))
+    return Film(str(path))

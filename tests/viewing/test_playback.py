@@ -2,10 +2,7 @@
 
 from oni_jax.viewing.playback import Pace, Playback, view
 from oni_jax.viewing.screen import ROWS
-from oni_jax.viewing.ttyrec import Film, Frame
-
-FILM = Film([Frame(b"\x1b[Hfirst", ord("k")), Frame(b"\x1b[Hsecond", ord("j")), Frame(b"\x1b[Hthird ", None)])
-
+from tests.viewing.games import write_ttyrec
 
 START = Playback(3, Pace(8.0))
 
@@ -38,11 +35,13 @@ def test_speed_and_leaving():
     assert pressed("q").pace.quit and not pressed("zx").pace.quit
 
 
-def test_what_is_shown():
+def test_what_is_shown(tmp_path):
+    sent = (b"\x1b[Hfirst", ord("k")), (b"\x1b[Hsecond", ord("j")), (b"\x1b[Hthird ", None)
+    film = write_ttyrec(tmp_path / "film", *sent)
     playback = pressed(".")
-    rows = view(FILM, playback, ROWS + 2, 80)
+    rows = view(film, playback, ROWS + 2, 80)
     assert len(rows) == ROWS + 2 and "second" in rows[0]
     assert "screen 2 of 3, paused; then south (j)" in rows[ROWS] and "space pause" in rows[ROWS + 1]
-    assert "screen 3 of 3, end" in view(FILM, pressed("$"), ROWS + 1, 80)[ROWS]
-    assert len(view(FILM, playback, ROWS, 80)) == ROWS
-    assert len(view(FILM, playback, 3, 10)) == 3
+    assert "screen 3 of 3, end" in view(film, pressed("$"), ROWS + 1, 80)[ROWS]
+    assert len(view(film, playback, ROWS, 80)) == ROWS
+    assert len(view(film, playback, 3, 10)) == 3

@@ -22,7 +22,7 @@ from oni_jax.runtime import StopRequest
 from oni_jax.viewing import panel, recordings
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.recordings import shown_steps
-from oni_jax.viewing.ttyrec import Film, read_ttyrec
+from oni_jax.viewing.ttyrec import Film
 from tests.evaluation.runs import NETHACK, write_run
 from tests.viewing.runs import write_labelled_run
 
@@ -88,7 +88,7 @@ def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
         image = Image.open(path)
         assert image.size[0] > 1000 and 2 <= len(list(ImageSequence.all_frames(image))) <= 41
     for path in folder.glob("*.ttyrec3.bz2"):
-        film = Film(read_ttyrec(str(path)))
+        film = Film(str(path))
         assert len(film) >= 40 and b"Agent the Candidate" in film.screen(len(film) - 2).chars.tobytes()
 
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from oni_jax.viewing.panel import beside, number
 from oni_jax.viewing.screen import (
-    BLUE,
     CYAN,
     GRAY,
     INVERSE,
@@ -18,7 +17,7 @@ from oni_jax.viewing.screen import (
     joined,
     text_screen,
 )
-from oni_jax.viewing.terminal import Terminal
+from tests.viewing.games import write_ttyrec
 
 
 def rows_of(screen: Screen) -> list[str]:
@@ -33,19 +32,21 @@ def test_what_an_engine_shows():
     assert screen.colors.tolist() == [[WHITE, 0, GRAY + INVERSE, 3]]
 
 
-def test_a_terminal_shows_the_text_as_it_was():
+def test_a_terminal_shows_the_text_as_it_was(tmp_path):
     rng = np.random.default_rng(0)
-    chars = rng.integers(32, 127, (5, 9)).astype(np.uint8)
-    colors = rng.integers(1, 32, (5, 9)).astype(np.uint8)
-    colors[colors % INVERSE == 0] = BLUE
+    chars = rng.integers(32, 127, (24, 79)).astype(np.uint8)
+    colors = rng.integers(1, 8, (24, 79)).astype(np.uint8) + INVERSE * rng.integers(0, 2, (24, 79)).astype(np.uint8)
     screen = Screen(chars, colors, (2, 3))
-    terminal = Terminal(5, 9)
-    terminal.feed("\r\n".join(ansi_rows(screen)).encode())
-    found = terminal.screen()
-    np.testing.assert_array_equal(found.chars, chars)
+    found = write_ttyrec(tmp_path / "rows", ("\r\n".join(ansi_rows(screen)).encode(), 0)).screen(0)
+    np.testing.assert_array_equal(found.chars[:, :79], chars)
     expected = colors.copy()
     expected[2, 3] ^= INVERSE
-    np.testing.assert_array_equal(found.colors, expected)
+    np.testing.assert_array_equal(found.colors[:, :79], expected)
+
+
+def test_bright_colours_are_a_terminal_s_own():
+    (row,) = ansi_rows(text_screen([Text("ab", WHITE)], 1, 2))
+    assert row.startswith("\x1b[0;40;97mab")
 
 
 def test_texts_are_wrapped_and_cut_off():

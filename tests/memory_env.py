@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from oni_jax.envs.registry import register_environment
 from oni_jax.envs.small_env import SmallVectorEnv, small_environment
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -55,3 +56,4 @@ class MemoryVectorEnv(SmallVectorEnv):
 
 
 ENVIRONMENT = small_environment("Memory-v0", MemoryVectorEnv)
+register_environment(ENVIRONMENT)
