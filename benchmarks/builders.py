@@ -20,7 +20,7 @@ from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, loss_inputs, make_loss_fn
-from oni_jax.learner.shares import pack_shares, split_policy, split_reward
+from oni_jax.learner.shares import pack_shares, split_policy, split_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
@@ -68,7 +68,7 @@ class Update:
         params = init_params(policy, spec, key)
         self.state = replicas.place(TrainState(params, optimizer.init(params), reward.init(key), key))
         loss_fn = make_loss_fn(split_policy(policy.apply, replicas), config.learner, config.reward)
-        update = make_update_fn(loss_fn, split_reward(reward, replicas), optimizer, self.unpack)
+        update = make_update_fn(loss_fn, split_score(reward, replicas), optimizer, self.unpack)
         self._update = jit_update(update, replicas.sharding())
         self.policy, self.reward, self.captions, self.config = policy, reward, batch.captions, config
 

@@ -124,6 +124,18 @@ def mean(tree: PyTree) -> PyTree:
     return jax.lax.pmean(tree, _AXIS)
 
 
+def gathered(batch: Array, axis: int) -> Array:
+    """The whole batch, of which each device has a shard along this axis, on every device (all-gather).
+
+    Where nothing is split, outside of a step of several devices, the batch as it is.
+    """
+    try:
+        jax.lax.axis_index(_AXIS)
+    except NameError:
+        return batch
+    return jax.lax.all_gather(batch, _AXIS, axis=axis, tiled=True)
+
+
 def local(tree: PyTree) -> PyTree:
     """Of arrays on all devices: what lies on this process's first one, without a copy."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, tree)

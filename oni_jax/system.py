@@ -26,7 +26,7 @@ from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
 from oni_jax.learner.loss import make_loss_fn
-from oni_jax.learner.shares import pack_shares, split_policy, split_reward
+from oni_jax.learner.shares import pack_shares, split_policy, split_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
@@ -123,7 +123,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     if saved and world.restore(saved.acting):
         print("the games go on where they were", flush=True)
     loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, config.reward)
-    update = make_update_fn(loss_fn, split_reward(reward, replicas), optimizer, world.unpack)
+    update = make_update_fn(loss_fn, split_score(reward, replicas), optimizer, world.unpack)
     pack = functools.partial(pack_shares, payload_split=world.payload_split, reward=reward, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
     learner = Learner(step, reward, world, annotator, state, progress.updates, peers)

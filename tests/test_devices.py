@@ -97,6 +97,8 @@ def test_captions_of_several_processes_and_of_shares():
     shares = split_captions(merged, 4)
     assert [len(share.messages) for share in shares] == [len(set(sum(said(share), []))) for share in shares]
     assert [sum(rows, []) for rows in zip(*map(said, shares))] == said(merged)
+    shown = np.concatenate([share.observations["x"] for share in shares], axis=1)
+    np.testing.assert_array_equal(shown, merged.observations["x"])
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import optax
 
 from oni_jax.config import LearnerConfig
 from oni_jax.learner.loss import LossFn
-from oni_jax.rewards.base import Reward
-from oni_jax.types import Array, PyTree, Trajectory
+from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 
 class TrainState(NamedTuple):
@@ -32,6 +31,7 @@ class Batch(NamedTuple):
 
 
 Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that stay on the device
+Score = Callable[[PyTree, Trajectory, Mapping[str, Array]], RewardOutput]  # as `Reward.score`
 Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
 # Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.
@@ -54,7 +54,7 @@ def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
 
 def make_update_fn(
     loss_fn: LossFn,
-    reward: Reward,
+    score: Score,
     optimizer: optax.GradientTransformation,
     unpack: Callable[[PyTree, Array], Trajectory],
 ) -> Update:
@@ -65,7 +65,7 @@ def make_update_fn(
 
     def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
         trajectory = unpack(batch.payload, version)._replace(captions=batch.captions)
-        scored = reward.score(state.reward_state, trajectory, batch.features)
+        scored = score(state.reward_state, trajectory, batch.features)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
         loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)
         (loss, metrics), grads = loss_and_grads(state.params, trajectory, intrinsic_rewards)

@@ -17,8 +17,10 @@ def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_captions(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
-    """Equal shards of the B trajectories, each with its own messages; without their observations."""
-    return [_renumber(captions.messages, index) for index in np.split(captions.index, num_shards, axis=1)]
+    """Equal shards of the B trajectories, each with its own messages and observations."""
+    shards = [_renumber(captions.messages, index) for index in np.split(captions.index, num_shards, axis=1)]
+    split = {name: np.split(x, num_shards, axis=1) for name, x in captions.observations.items()}
+    return [shard._replace(observations={name: x[i] for name, x in split.items()}) for i, shard in enumerate(shards)]
 
 
 def merge_captions(parts: Sequence[CaptionBatch]) -> CaptionBatch:

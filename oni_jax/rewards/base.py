@@ -28,7 +28,11 @@ class Reward:
         return {}
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        """Rewards [T, B] float32 of a batch, before the count and the coefficient."""
+        """Rewards [T, B] float32 of a batch, before the count and the coefficient.
+
+        Several devices run it each on a shard of the batch, whose captions alone `features` are of. What the new state
+        is made of comes from `parallel.gathered`, so that it is the same everywhere.
+        """
         return RewardOutput(self.from_raw(state, self.raw_rewards(state, trajectory, features)), state)
 
     def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:

@@ -71,7 +71,7 @@ class RankingReward(Reward):
 
     def score(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
         raw = self.raw_rewards(state, trajectory, features)
-        state = state._replace(moments=update_moments(state.moments, raw))
+        state = state._replace(moments=update_moments(state.moments, parallel.gathered(raw, axis=1)))
         return RewardOutput(self.from_raw(state, raw), state)
 
     def raw_rewards(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:

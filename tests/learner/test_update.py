@@ -66,7 +66,7 @@ def build():
         captions=np.zeros((NUM_STEPS, BATCH), np.int32),
         features={"rewards": np.float32(1)},
     )
-    return jax.jit(make_update_fn(loss_fn, CountingReward(), optimizer, unpack)), state, batch
+    return jax.jit(make_update_fn(loss_fn, CountingReward().score, optimizer, unpack)), state, batch
 
 
 def copied(tree: Any) -> Any:
@@ -112,7 +112,7 @@ def test_what_an_update_does_not_change_is_not_copied():
     _, state, batch = build()
     update = make_update_fn(
         make_loss_fn(POLICY.apply, LEARNER, RewardConfig(llm_reward_coeff=0.5)),
-        Reward(),
+        Reward().score,
         make_optimizer(LEARNER),
         unpack,
     )
@@ -184,7 +184,7 @@ def test_gradients_alone_can_make_it_bad():
 
     optimizer, params = make_optimizer(LEARNER), {"w": jnp.zeros(3)}
     state = TrainState(params, optimizer.init(params), jnp.int32(0), jnp.zeros(2, jnp.uint32))
-    skipped, metrics = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)(state, build()[2], VERSION)
+    skipped, metrics = make_update_fn(loss_fn, CountingReward().score, optimizer, unpack)(state, build()[2], VERSION)
     assert SOURCES[int(metrics["not_finite"])] == "loss or its gradients"
     assert_equal(copied(skipped), copied(state))
 
@@ -262,7 +262,7 @@ def test_update_applies_the_clipped_gradient():
     def loss_fn(params, trajectory, intrinsic_rewards):
         return jnp.sum(params["w"] * GRADIENTS[0]["w"]), {}
 
-    update = make_update_fn(loss_fn, CountingReward(), optimizer, unpack)
+    update = make_update_fn(loss_fn, CountingReward().score, optimizer, unpack)
     state = TrainState(PARAMS, optimizer.init(PARAMS), jnp.int32(0), jnp.zeros(2, jnp.uint32))
     new_state, metrics = update(state, build()[2], VERSION)
     np.testing.assert_allclose(new_state.params["w"] - PARAMS["w"], [-0.006, 0.008, 0], rtol=1e-3, atol=1e-6)

@@ -1,6 +1,9 @@
 """Every registered reward keeps the interface's promises. A new type is tested by being registered."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import chex
 import jax
@@ -10,12 +13,16 @@ import pytest
 
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec
+from oni_jax.learner.shares import pack_shares, split_score
 from oni_jax.metrics import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.parallel import Replicas, gathered
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import REWARD_TYPES, check_reward, make_reward
-from oni_jax.types import UNKNOWN, Annotation, CaptionBatch, Trajectory
+from oni_jax.types import UNKNOWN, Annotation, CaptionBatch, RewardOutput, Trajectory
+from oni_jax.worlds.base import Collected
 from tests.rewards.word_vector_files import write_text
 
 T, B = 4, 6
@@ -180,3 +187,74 @@ def test_raw_rewards_lead_to_the_rewards(taught):
     output = score(reward, state, captions)
     raw = reward.raw_rewards(state, trajectory_of(captions), dict(reward.prepare(captions)))
     np.testing.assert_allclose(reward.from_raw(output.state, raw), output.rewards, rtol=1e-4, atol=1e-5)
+
+
+class OwnReward(Reward):
+    """As an author writes one: all of `score`, a state that counts, look-ups of captions and of observations."""
+
+    other_observations = ("x",)
+
+    def init(self, key):
+        return {"total": jnp.float32(0), "weights": jnp.arange(3.0)}
+
+    def prepare(self, captions):
+        worth = np.zeros(8, np.float32)
+        worth[: len(captions.messages)] = [len(message) for message in captions.messages]
+        return {"worth": worth, "seen": captions.observations["x"].sum(axis=-1)}
+
+    def score(self, state, trajectory, features):
+        rewards = features["worth"][trajectory.captions] + features["seen"] * state["weights"].sum()
+        return RewardOutput(rewards, {**state, "total": state["total"] + jnp.mean(gathered(rewards, axis=1))})
+
+
+def scored(reward: Reward, replicas: Replicas) -> tuple[RewardOutput, bool]:
+    """What a batch is worth by a reward with random parameters, and whether what it left alone was passed through."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(T, B, 3)).astype(np.float32)
+    captions = captions_of()._replace(observations={"x": x})
+    reward.ingest([Annotation(item, i % 2, 0.5) for i, item in enumerate(reward.requests(captions))])
+    state = jax.tree.map(
+        lambda leaf: (
+            leaf + rng.normal(scale=0.03, size=leaf.shape).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
+        ),
+        jax.device_get(reward.init(jax.random.key(0))),
+    )
+    collected = Collected((), captions)
+    batch = pack_shares(collected, (), reward, replicas)
+    zeros = np.zeros((T + 1, B), np.float32)
+    known = dict.fromkeys(Trajectory._fields, zeros[:T]) | {"is_first": zeros, "initial_core_state": np.zeros(B)}
+    trajectory = Trajectory(**{**known, "observations": {"x": zeros}, "captions": batch.captions})  # type: ignore
+    passed = []
+
+    def score(state, trajectory, features):
+        output = split_score(reward, replicas)(state, trajectory, features)
+        passed.append([a is b for a, b in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))])
+        return output
+
+    return jax.device_get(jax.jit(score)(replicas.place(state), trajectory, batch.features)), passed[0]
+
+
+def two_devices(folder: str) -> None:
+    ragged.LENGTHS = ()
+    given = {"reward_dir": folder, "word_vectors": f"{folder}/words.vec"}
+    for name in (*REWARD_TYPES, "own"):
+        soft = {"llm_reward_value": "probability"} if name.startswith("online_cls") else {}
+        one, two = (
+            scored(OwnReward() if name == "own" else make(name, given, **soft), Replicas(jax.devices()[:count]))
+            for count in (1, 2)
+        )
+        assert one[1] == two[1], name
+        assert one[0].rewards.shape == two[0].rewards.shape == (T, B), name
+        assert name == "none" or np.any(one[0].rewards), name
+        for a, b in zip(jax.tree.leaves(one[0]), jax.tree.leaves(two[0]), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6, err_msg=name)
+    print("equal")
+
+
+def test_two_devices_score_as_one_does(files):
+    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    code = f"from tests.rewards.test_conformance import two_devices; two_devices({files['reward_dir']!r})"
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
