@@ -326,7 +326,7 @@ class AnnotationConfig:
         choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
     )
     goal: str = setting("", "The player's goal in your own words; takes the place of goal_key's.")
-    prompt_file: str = setting("", "A prompt of your own, in the form of oni_jax/annotation/prompts/*.json.")
+    prompt_file: str = setting("", "A prompt of your own, in the form of oni_jax/envs/nethack/prompts/*.json.")
     label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
 
 

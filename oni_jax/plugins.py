@@ -27,4 +27,5 @@ def load_plugins(plugin: str) -> None:
             raise UserError(f"--plugin {name}: {error}") from None
         except Exception as error:  # it is anybody's code
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"--plugin {name}: can't be imported ({reason})") from error
+            where = "; looked for in the current folder and in $PYTHONPATH" * isinstance(error, ModuleNotFoundError)
+            raise UserError(f"--plugin {name}: can't be imported ({reason}){where}") from error

@@ -61,7 +61,9 @@ def compare(folder: pathlib.Path, *names: str) -> None:
         assert one["counted"][-1] > 0 or name == "none"  # steps with an intrinsic reward
         assert one.keys() == eight.keys()
         for key, expected in one.items():
-            np.testing.assert_allclose(eight[key], expected, rtol=1e-4, atol=1e-5, err_msg=f"{name} {key}")
+            # By norms: single numbers are what rounding leaves of sums, and how much depends on the kind of CPU.
+            error = np.linalg.norm(eight[key] - expected)
+            assert error <= 1e-4 * np.linalg.norm(expected) + 1e-6, f"{name} {key}: {error}"
     print("equal")
 
 

@@ -102,9 +102,10 @@ def trained(name, num_steps, replicas):
         items = reward.requests(captions)[:30]
         reward.ingest([Annotation(item, sum(item[0]) % 2, 1.0) for item in items])
         state = jax.block_until_ready(reward.train_step(state))
-    assert all(len(x.devices()) == len(replicas) for x in jax.tree.leaves(state))
+    model = getattr(state, "model", state)
+    assert all(len(x.devices()) == len(replicas) for x in jax.tree.leaves(model))
     assert reward.metrics()["gradient_steps"] == num_steps
-    return getattr(state, "model", state)
+    return model
 
 def assert_close(one, eight, second_moment):
     # Pairs say nothing of what both rewards share: its gradient is what rounding leaves, and Adam makes whole steps of

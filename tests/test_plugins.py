@@ -8,11 +8,16 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import gymnasium
+import numpy as np
 import pytest
 
 from benchmarks.launched import rows
-from oni_jax.config import UserError
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.gymnasium_env import gymnasium_environment
 from oni_jax.envs.registry import register_environment
+from oni_jax.evaluation.episodes import end_of
 from oni_jax.networks.registry import register_encoder
 from oni_jax.plugins import load_plugins
 from tests import corridor_plugin
@@ -118,3 +123,49 @@ def test_names_are_taken_once():
         register_environment(corridor_plugin.ENVIRONMENT)
     with pytest.raises(UserError, match="registered already"):
         register_encoder("corridor_encoder", corridor_plugin.ENCODER)
+
+
+class Broken(gymnasium.Wrapper):
+    """A corridor that shows something else than it says."""
+
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        return {**observation, "lamp": np.zeros((1, 2), np.float32)}, info
+
+
+@pytest.mark.parametrize(
+    "name, make, caption, told",
+    [
+        ("Missing", lambda: gymnasium.make("Mising-v1"), None, "NameNotFound"),
+        ("NoFunction", corridor_plugin.Corridor(), None, "not callable"),
+        ("Raises", corridor_plugin.Corridor, lambda env, observation: observation["nothing"], "gave no text .KeyError"),
+        ("Wordless", corridor_plugin.Corridor, lambda env, observation: None, "gave no text"),
+        ("Continuous", lambda: gymnasium.make("Pendulum-v1"), None, "its actions are Box"),
+    ],
+)
+def test_environments_that_cannot_be(name, make, caption, told):
+    environment = gymnasium_environment(name, make, caption)
+    with pytest.raises(UserError, match=f"--root_env {name}: .*{told}") as error:
+        environment.make_spec(name)
+    assert "\n" not in str(error.value)
+
+
+def test_an_observation_of_another_shape_is_told():
+    environment = gymnasium_environment("Broken", lambda: Broken(corridor_plugin.Corridor()))
+    spec = environment.make_spec("Broken")
+    env = environment.make(EnvConfig(root_env="Broken"), spec, 2, 0, 0)
+    with pytest.raises(ValueError, match=r"lamp has the shape \(1, 2\)"):
+        env.reset(make_step_output(spec, 2))
+
+
+def test_its_own_time_limit_is_a_truncation():
+    limited = lambda: gymnasium.wrappers.TimeLimit(corridor_plugin.Corridor(), 2)  # noqa: E731
+    environment = gymnasium_environment("Limited", limited)
+    spec = environment.make_spec("Limited")
+    env = environment.make(EnvConfig(root_env="Limited", max_episode_steps=5), spec, 1, 0, 0)
+    out = make_step_output(spec, 1)
+    env.reset(out)
+    for truncated in (False, True, False, True):
+        env.step(np.array([0], np.int32), out)
+        assert out.records["truncated"][0] == out.records["is_first"][0] == truncated
+    assert end_of({"return": 0.0, "length": 2.0}, True, 5) == "step limit"

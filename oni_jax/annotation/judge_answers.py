@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import pathlib
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, cast
@@ -68,7 +69,7 @@ class Reader:
 
     def __init__(self, language: Language | None):
         self._rules = load_rules(language)
-        paths = sorted(language.prompts.glob("*.json")) if language else ()
+        paths = sorted(pathlib.Path(language.prompts).glob("*.json")) if language else ()
         self._files = [read_prompt_file(path) for path in paths]
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
 

@@ -128,15 +128,15 @@ def _load(config: AnnotationConfig, language: Language | None, kind: str) -> tup
     if config.prompt_file:
         path = pathlib.Path(config.prompt_file)
     elif language:
-        path = language.prompts / f"{kind}_{config.prompt_version}.json"
+        path = pathlib.Path(language.prompts, f"{kind}_{config.prompt_version}.json")
         if not path.exists():
-            known = ", ".join(sorted(found.stem for found in language.prompts.glob("*.json"))) or "none"
+            known = ", ".join(sorted(found.stem for found in path.parent.glob("*.json"))) or "none"
             raise UserError(
-                f"--prompt_version {config.prompt_version}: this environment has no prompt for {kind} in that wording "
-                f"(it has {known}); give another, or a --prompt_file"
+                f"--prompt_version {config.prompt_version}: this environment has no {path} (that folder has {known}); "
+                "give another, or a --prompt_file"
             )
     else:
-        raise UserError("this --root_env has no prompts: give a --prompt_file")
+        raise UserError("this --root_env has no prompts: give a --prompt_file, or its plugin a Language")
     data = read_prompt_file(path)
     if data["kind"] != kind:
         raise UserError(f"prompt file {path}: its `kind` is {data['kind']}, and a prompt for {kind} is needed")

@@ -1,6 +1,6 @@
 """What an environment is to the rest of the program. Names nothing of any game."""
 
-import pathlib
+import os
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -106,7 +106,7 @@ class SavableEnv(VectorEnv, Protocol):
 class Language(NamedTuple):
     """How an environment's captions are put before an LLM, or before the rule-based judge."""
 
-    prompts: pathlib.Path  # folder of prompt files, <kind>_<version>.json
+    prompts: str | os.PathLike  # folder of prompt files, <kind>_<version>.json
     judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: there are none
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from oni_jax.config import EnvConfig, UserError
-from oni_jax.envs.base import Environment, Language, VectorEnv
+from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -44,10 +44,16 @@ def gymnasium_environment(
 
     @functools.cache
     def make_spec(task: str) -> EnvSpec:
-        with closing(make()) as gym:
-            actions, shown = gym.action_space, _named(gym.observation_space)
+        try:
+            with closing(make()) as gym:
+                actions, shown = gym.action_space, _named(gym.observation_space)
+                env = GymnasiumVectorEnv([gym], caption, None, 0, 0, 1, EnvSpec({}, 1, caption is not None, STATS))
+                env.reset(make_step_output(env.spec, 1))  # what fails at once is told at once
+        except Exception as error:  # it is anybody's code
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"--root_env {task}: does not start ({reason})") from error
         if not isinstance(actions, spaces.Discrete) or actions.start:
-            raise UserError(f"--root_env {task}: its actions are {actions}; only Discrete(n) can be learnt")
+            raise UserError(f"--root_env {task}: its actions are {actions}; only Discrete(n), from 0 on, can be learnt")
         observations = {key: _array_spec(task, space) for key, space in shown.items()}
         return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None)
 
@@ -76,7 +82,7 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         for i, action in enumerate(actions.tolist()):
             self._seen[i], rewards[i], terminated[i], self._cut_off[i], info = self._gyms[i].step(action)
             if self._event:
-                self._events[i] = _encoded(self._event(self._gyms[i], action, info))
+                self._events[i] = _encoded(self._event, self._gyms[i], action, info)
         return rewards, terminated
 
     def cut_off(self) -> np.ndarray:
@@ -84,11 +90,15 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
 
     def observe(self) -> Mapping[str, np.ndarray]:
         each = [seen if isinstance(seen, Mapping) else {NAME: seen} for seen in self._seen]
-        return {name: np.stack([own[name] for own in each]) for name in self.spec.observations}
+        found = {name: np.stack([own[name] for own in each]) for name in self.spec.observations}
+        for name, values in found.items():
+            if values.shape[1:] != self.spec.observations[name].shape:
+                raise ValueError(f"{name} has the shape {values.shape[1:]}, and another in its observation space")
+        return found
 
     def captions(self) -> list[bytes]:
         assert self._caption
-        return [_encoded(self._caption(gym, seen)) for gym, seen in zip(self._gyms, self._seen)]
+        return [_encoded(self._caption, gym, seen) for gym, seen in zip(self._gyms, self._seen)]
 
     def events(self) -> list[bytes]:
         return self._events
@@ -113,5 +123,10 @@ def _array_spec(task: str, space: spaces.Space) -> ArraySpec:
     )
 
 
-def _encoded(text: str) -> bytes:
-    return text.replace("\0", "").encode("utf-8", "replace")
+def _encoded(describe: Callable[..., str], *arguments: Any) -> bytes:
+    """What a caption or event function says. RuntimeError: it fails, and which it is."""
+    try:
+        return describe(*arguments).replace("\0", "").encode("utf-8", "replace")
+    except Exception as error:
+        name = getattr(describe, "__qualname__", describe)
+        raise RuntimeError(f"{name} gave no text ({type(error).__name__}: {error})") from error

@@ -33,7 +33,9 @@ def find_environment(config: EnvConfig) -> Environment:
     for environment in ENVIRONMENTS:
         if config.root_env in environment.names:
             return environment
-    raise UserError(f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}")
+    raise UserError(
+        f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
+    )
 
 
 def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -> EnvSpec:

@@ -52,10 +52,9 @@ def nethack_seeds(seed: int, index: int) -> tuple[int, int]:
 
 def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int) -> str:
     """Why an episode ended, in a few words."""
-    if truncated and stats["length"] < max_episode_steps:
-        return ENGINE_FAILURE
     if "end_status" in stats:
-        return ENDS[int(stats["end_status"])]
+        failed = truncated and stats["length"] < max_episode_steps
+        return ENGINE_FAILURE if failed else ENDS[int(stats["end_status"])]
     return ENDS[ABORTED] if truncated else TERMINATION
 
 
