@@ -188,7 +188,7 @@ class LearnerConfig:
     num_batches_to_accumulate: int = setting(
         1,
         "Batches that may wait for the learner, beside the one that it learns from; then the games pause. As many "
-        "trajectories as a group has games may wait at least.",
+        "trajectories as a group has games may wait at least, and what the groups end just then comes to them.",
         within=_COUNT,
     )
     gamma: float = setting(0.99, "Discount a step.", within="[0, 1]")

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from benchmarks.launched import rows
 from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs import registry
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.gymnasium_env import gymnasium_environment
 from oni_jax.envs.registry import register_environment
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.networks.registry import register_encoder
 from oni_jax.plugins import load_plugins
+from oni_jax.types import ArraySpec
 from tests import corridor_plugin
 from tests.processes import Launched, summary
 
@@ -169,3 +172,55 @@ def test_its_own_time_limit_is_a_truncation():
         env.step(np.array([0], np.int32), out)
         assert out.records["truncated"][0] == out.records["is_first"][0] == truncated
     assert end_of({"return": 0.0, "length": 2.0}, True, 5) == "step limit"
+
+
+class Odd(gymnasium.Env):
+    """Whole numbers of 64 bits, and a log that is emptied where it is read."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Dict({"large": spaces.Box(0, 1 << 40, (2,), np.int64), "bit": spaces.MultiBinary(3)})
+
+    def reset(self, *, seed=None, options=None):
+        self.log, self.steps = ["begins"], 0
+        return {"large": np.array([7, 1 << 40]), "bit": np.ones(3, np.int8)}, {}
+
+    def step(self, action):
+        self.steps += 1
+        self.log.append(f"Schritt über {self.steps}")
+        return {"large": np.array([self.steps, 0]), "bit": np.ones(3, np.int8)}, 0.0, bool(action), False, {}
+
+
+def empty_log(env, observation):
+    log, env.log = env.log, []
+    return ", ".join(log)
+
+
+def test_what_gymnasium_allows():
+    environment = gymnasium_environment("Odd", Odd, empty_log)
+    spec = environment.make_spec("Odd")
+    assert spec.observations["large"] == ArraySpec((2,), "int32")
+    env = environment.make(EnvConfig(root_env="Odd"), spec, 2, 0, 0)
+    out = make_step_output(spec, 2)
+    env.reset(out)
+    assert out.records["large"][0].tolist() == [7, 2**31 - 1]
+    env.step(np.array([0, 1], np.int32), out)  # the second one ends
+    said = "Schritt über 1".encode("latin-1")
+    assert out.texts.captions == [said, b"begins"] and out.texts.final_captions[1] == said
+
+
+@pytest.mark.parametrize(
+    "space, num_actions, message",
+    [
+        (spaces.Dict({"reward": spaces.Box(0, 1)}), 2, "names an observation reward"),
+        (spaces.Box(0, 1), 300, "has 300 actions; 256 at most"),
+        (spaces.Discrete(4, start=5), 2, "shows Discrete"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_refused(monkeypatch, space, num_actions, message):
+    class Own(corridor_plugin.Corridor):
+        observation_space = space
+        action_space = spaces.Discrete(num_actions)
+
+    monkeypatch.setattr(registry, "ENVIRONMENTS", [gymnasium_environment("Own", Own)])
+    with pytest.raises(UserError, match=message):
+        registry.env_spec(EnvConfig(root_env="Own"))

@@ -19,7 +19,8 @@ from oni_jax.envs.captions import NewTexts
 from oni_jax.files import ScratchFolder
 from oni_jax.runtime import ChildError, start_child, stop_child
 
-HANG_SECS = 60.0  # a step takes microseconds and a start a few seconds
+HANG_SECS = 60.0  # a step takes microseconds
+START_SECS = 600.0  # of all environments of a process, which may be anybody's
 RESTARTS_WINDOW_SECS = 600.0
 CHECK_SECS = 1.0
 
@@ -50,7 +51,7 @@ def _how_it_ended(exit_code: int | None) -> str:
 class ProcessPool:
     """`num_workers` processes, each with an equal share of the ring's units.
 
-    A process that fails, dies or does not answer for HANG_SECS is replaced by one with new games.
+    A process that fails, dies or does not answer for HANG_SECS (START_SECS at first) is replaced by one with new games.
 
     Args:
       make_env: makes a unit's environments.
@@ -139,8 +140,10 @@ class ProcessPool:
     def _hanging(self, now: float) -> dict[Actor, str]:
         if now - self._checked_at > 10 * CHECK_SECS:  # this process stood still itself, and perhaps the actors with it
             self._dispatched_at = dict.fromkeys(self._dispatched_at, now)
-        silent = [self._actor_of[unit] for unit, since in self._dispatched_at.items() if now - since > HANG_SECS]
-        return dict.fromkeys(silent, f"has not answered for {HANG_SECS:.0f} s")
+        limits = {actor: HANG_SECS if actor.has_answered else START_SECS for actor in self._actor_of.values()}
+        waiting = [(self._actor_of[unit], now - since) for unit, since in self._dispatched_at.items()]
+        silent = [actor for actor, secs in waiting if secs > limits[actor]]
+        return {actor: f"has not answered for {limits[actor]:.0f} s" for actor in silent}
 
     def _replace(self, actor: Actor, reason: str) -> str:
         """Puts a new process in the place of a lost one, and says so; raises ChildError when that makes no sense."""

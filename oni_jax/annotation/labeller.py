@@ -17,6 +17,7 @@ from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
 from oni_jax.config import AnnotationConfig
 from oni_jax.types import UNKNOWN, Annotation, Answer
 
+MAX_ITEM_BYTES = 1 << 16  # no LLM is asked about more
 COMMIT_DELAY_SECS = 0.2
 HANDED_OUT_AT_ONCE = 1000
 MAX_FAILURE_NAMES = 64
@@ -81,8 +82,11 @@ class Labeller:
             self._hand_out(held[start : start + HANDED_OUT_AT_ONCE])
 
     def submit(self, items: Sequence[Item]) -> None:
-        """Takes in items, the newest last; those already waiting or in flight are passed over."""
-        self._drop(self._backlog.add(items))
+        """Takes in items, the newest last; passes over those already waiting or in flight, puts too long ones aside."""
+        for item in items:
+            if sum(map(len, item)) > MAX_ITEM_BYTES:
+                self._put_aside(item)
+        self._drop(self._backlog.add([item for item in items if sum(map(len, item)) <= MAX_ITEM_BYTES]))
         self._changed.set()
 
     async def run(self) -> None:

@@ -80,8 +80,8 @@ class CaptionTracker:
     def _number(self, text: bytes, new: NewTexts) -> int:
         number = self._ids.get(text)
         if number is None:
-            number = self._ids[text] = caption_id(text)
-            new.append((number, text))
+            number = self._ids[text] = caption_id(text.replace(b"\0", b""))
+            new.append((number, text.replace(b"\0", b"")))
         return number
 
     def _count(self, i: int, text: bytes, new: NewTexts) -> tuple[int, int]:

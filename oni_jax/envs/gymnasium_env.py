@@ -72,15 +72,22 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         self._gyms, self._caption, self._event = gyms, caption, event
         self._seen: list[Any] = [None] * len(gyms)  # newest observations
         self._cut_off = np.zeros(len(gyms), bool)
-        self._events = [b""] * len(gyms)
+        self._captions, self._events = [b""] * len(gyms), [b""] * len(gyms)
 
     def begin(self, i: int) -> None:
-        self._seen[i], _ = self._gyms[i].reset(seed=int(self.generators[i].integers(2**31)))
+        seen, _ = self._gyms[i].reset(seed=int(self.generators[i].integers(2**31)))
+        self._see(i, seen)
+
+    def _see(self, i: int, seen: Any) -> None:
+        self._seen[i] = seen
+        if self._caption:
+            self._captions[i] = _encoded(self._caption, self._gyms[i], seen)
 
     def advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rewards, terminated = np.zeros(len(self._gyms)), np.zeros(len(self._gyms), bool)
         for i, action in enumerate(actions.tolist()):
-            self._seen[i], rewards[i], terminated[i], self._cut_off[i], info = self._gyms[i].step(action)
+            seen, rewards[i], terminated[i], self._cut_off[i], info = self._gyms[i].step(action)
+            self._see(i, seen)
             if self._event:
                 self._events[i] = _encoded(self._event, self._gyms[i], action, info)
         return rewards, terminated
@@ -94,11 +101,10 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         for name, values in found.items():
             if values.shape[1:] != self.spec.observations[name].shape:
                 raise ValueError(f"{name} has the shape {values.shape[1:]}, and another in its observation space")
-        return found
+        return {name: _narrowed(values, self.spec.observations[name].dtype) for name, values in found.items()}
 
     def captions(self) -> list[bytes]:
-        assert self._caption
-        return [_encoded(self._caption, gym, seen) for gym, seen in zip(self._gyms, self._seen)]
+        return self._captions
 
     def events(self) -> list[bytes]:
         return self._events
@@ -117,16 +123,24 @@ def _array_spec(task: str, space: spaces.Space) -> ArraySpec:
         return ArraySpec((), "int32", num_ids=int(space.n))
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         dtype = np.dtype(space.dtype)
-        return ArraySpec(space.shape, "float32" if dtype.kind == "f" else dtype.name)
+        return ArraySpec(space.shape, "float32" if dtype.kind == "f" else dtype.name.replace("64", "32"))
     raise UserError(
         f"--root_env {task}: shows {space}; a Box, Discrete(n), MultiBinary or a Dict of them can be learnt from"
     )
 
 
+def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Whole numbers of 64 bits, which no device takes, within 32."""
+    if np.dtype(dtype).kind not in "iu" or values.dtype == dtype:
+        return values
+    limits = np.iinfo(dtype)
+    return np.clip(values, limits.min, limits.max)
+
+
 def _encoded(describe: Callable[..., str], *arguments: Any) -> bytes:
-    """What a caption or event function says. RuntimeError: it fails, and which it is."""
+    """What a caption or event function says, in latin-1, as prompts read it. RuntimeError: it fails, and which one."""
     try:
-        return describe(*arguments).replace("\0", "").encode("utf-8", "replace")
+        return describe(*arguments).encode("latin-1", "backslashreplace")
     except Exception as error:
         name = getattr(describe, "__qualname__", describe)
         raise RuntimeError(f"{name} gave no text ({type(error).__name__}: {error})") from error

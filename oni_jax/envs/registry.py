@@ -4,13 +4,11 @@ from collections.abc import Collection
 
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs import catch, nethack
-from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.plugins import load_plugins
-from oni_jax.types import EnvSpec
+from oni_jax.types import EVERYTHING, EnvSpec
 
-EVERYTHING = "*"  # in place of names: all observations that an environment shows without being asked
-
-
+MAX_ACTIONS = 256  # an episode's are kept as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT]
 
 
@@ -46,6 +44,13 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     """
     environment = find_environment(config)
     spec = environment.make_spec(config.root_env)
+    taken = {field for field, _ in STEP_FIELDS} & {*spec.observations}
+    if taken:
+        raise UserError(
+            f"--root_env {config.root_env}: names an observation {min(taken)}, as a step's own field: rename it"
+        )
+    if spec.num_actions > MAX_ACTIONS:
+        raise UserError(f"--root_env {config.root_env}: has {spec.num_actions} actions; {MAX_ACTIONS} at most")
     missing = [name for name in observations if name not in (EVERYTHING, *spec.observations)]
     if missing:
         raise UserError(

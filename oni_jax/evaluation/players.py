@@ -61,8 +61,8 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     """
     folder = os.path.join(config.train_dir, experiment)
     run = read_settings(folder)
-    reads = policy_observations(run.network)
     load_plugins(run.env.plugin)
+    reads = policy_observations(run.network)
     env = dataclasses.replace(task, nethack=run.env.nethack)
     spec, learnt = env_spec(env, reads), env_spec(run.env, reads)
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):

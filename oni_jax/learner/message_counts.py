@@ -39,9 +39,12 @@ class MessageCounts:
     def save(self, folder: str) -> None:
         """Writes <folder>/messages.npz, whole or not at all. What fails is told in one line, and ends no run."""
         path = os.path.join(folder, FILE_NAME)
-        joined = np.frombuffer(b"\0".join(self._counts), np.uint8)  # messages hold no zeros
+        often = sorted(self._counts.items(), key=lambda entry: entry[1], reverse=True)
+        ends = np.cumsum([len(message) + 1 for message, _ in often])
+        often = often[: int(np.searchsorted(ends, MAX_FILE_BYTES // 2))]  # in a file that is read again
+        joined = np.frombuffer(b"\0".join(message for message, _ in often), np.uint8)  # messages hold no zeros
         file = io.BytesIO()
-        np.savez(file, messages=joined, counts=np.array(list(self._counts.values()), np.int64))
+        np.savez(file, messages=joined, counts=np.array([count for _, count in often], np.int64))
         try:
             write_whole(path, file.getbuffer())
         except OSError as error:

@@ -112,7 +112,7 @@ class Recorder:
 def file_stem(evaluation: Evaluation, choice: Choice) -> str:
     """best1-experiment-NetHackScore-v1-sample-1024-seed1-episode17; of chance without experiment and steps."""
     steps = "" if evaluation.env_steps is None else str(evaluation.env_steps)
-    of = [evaluation.experiment.replace("/", "_"), evaluation.root_env, evaluation.policy, steps]
+    of = [evaluation.experiment.replace("/", "_"), evaluation.root_env.replace("/", "_"), evaluation.policy, steps]
     parts = [f"{choice.rank}{choice.place}", *of, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
     return "-".join(filter(None, parts))
 
@@ -181,5 +181,5 @@ def _action_text(keys: Sequence[int], action: int) -> str:
 
 
 def _caption_screen(caption: bytes) -> Screen:
-    lines = [Text(line, WHITE) for line in caption.decode(errors="replace").splitlines()]
+    lines = [Text(line, WHITE) for line in caption.decode("latin-1").splitlines()]
     return text_screen(lines or [Text("no caption", DARK_GRAY)], ROWS, COLUMNS)

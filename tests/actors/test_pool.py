@@ -92,6 +92,7 @@ def test_an_actor_that_raises_sends_its_traceback(process_pool):
 
 def test_a_hanging_actor_is_told(process_pool, monkeypatch):
     monkeypatch.setattr(process_pool_module, "HANG_SECS", 1.0)
+    monkeypatch.setattr(process_pool_module, "START_SECS", 1.0)
     os.kill(process_pool._actors[0].process.pid, signal.SIGSTOP)
     process_pool.dispatch(0, 0, 0)
     assert "has not answered" in wait_for_error(process_pool)
@@ -149,6 +150,7 @@ def test_a_dead_actor_is_replaced_by_one_with_other_games(lasting_pool, number):
 
 def test_a_hanging_actor_is_replaced(lasting_pool, monkeypatch):
     monkeypatch.setattr(process_pool_module, "HANG_SECS", 1.0)
+    monkeypatch.setattr(process_pool_module, "START_SECS", 1.0)
     hanging = lasting_pool._actors[0].process
     os.kill(hanging.pid, signal.SIGSTOP)
     lasting_pool.dispatch(1, 1, 1)
