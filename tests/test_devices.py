@@ -31,7 +31,7 @@ def config_of(folder: pathlib.Path, name: str, devices: DevicesConfig) -> Config
         devices=devices,
         actors=dataclasses.replace(config.actors, num_envs_per_worker=NUM_GAMES, worker_num_splits=4),
         # Adam makes whole steps of gradients that are all rounding; not so with a large epsilon.
-        learner=dataclasses.replace(config.learner, batch_size=batch_size, adam_eps=1e-3),
+        learner=dataclasses.replace(config.learner, batch_size=batch_size, adam_eps=1e-2),
         run=dataclasses.replace(config.run, train_for_env_steps=3 * batch_size, save_every_steps=0),
     )
 
@@ -61,10 +61,7 @@ def compare(folder: pathlib.Path, *names: str) -> None:
         assert one["counted"][-1] > 0 or name == "none"  # steps with an intrinsic reward
         assert one.keys() == eight.keys()
         for key, expected in one.items():
-            # By norms: single numbers are what rounding leaves of sums, and how much depends on the kind of CPU.
-            error = np.linalg.norm(eight[key] - expected)
-            bound = 1e-4 * np.linalg.norm(expected) + 1e-5 * np.sqrt(expected.size)
-            assert error <= bound, f"{name} {key}: {error}"
+            np.testing.assert_allclose(eight[key], expected, rtol=1e-4, atol=1e-5, err_msg=f"{name} {key}")
     print("equal")
 
 
