@@ -1,7 +1,7 @@
-"""NumPy's archives of arrays, in memory."""
+"""NumPy's archives of arrays, in memory, and texts as an array of them."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -17,3 +17,13 @@ def from_npz(content: np.ndarray) -> dict[str, np.ndarray]:
     """The inverse of `to_npz`."""
     with np.load(io.BytesIO(np.asarray(content).tobytes()), allow_pickle=False) as arrays:
         return dict(arrays)
+
+
+def join_texts(texts: Iterable[bytes]) -> np.ndarray:
+    """Texts, none of which holds a zero, as one [n] uint8."""
+    return np.frombuffer(b"\0".join(texts), np.uint8)
+
+
+def split_texts(joined: np.ndarray) -> list[bytes]:
+    """The inverse of `join_texts`; of nothing, one empty text."""
+    return joined.tobytes().split(b"\0")

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "worlds": {"actors", "buffers", "envs.base", "inference", "networks", "parallel"},
     # What is learnt from them
     "annotation": {"envs.base"},
-    "rewards": {"networks", "parallel", "preferences.reward_model"},
+    "rewards": {"networks", "parallel", "plugins", "preferences.reward_model"},
     "distributed": {"checkpointing", "worlds.base"},
     "learner": {"distributed", "parallel", "rewards.base", "worlds.base"},
     "gauges": {"learner", "metrics", "worlds.base"},

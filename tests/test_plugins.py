@@ -92,6 +92,8 @@ def test_it_is_trained_on_evaluated_and_filmed(tmp_path):
     assert played.process.returncode == 0 and "went another way" not in output, output
     (evaluation,) = json.loads((tmp_path / "evaluation.json").read_text())["evaluations"]
     assert evaluation["measures"]["return"]["mean"] > 0.9 and evaluation["num_episodes"] == 70
+    inspected = launched("launch.inspect_reward", f"--train_dir={tmp_path}", "--experiment=run")
+    assert inspected.returncode == 0 and "The walker is at the exit." in inspected.stdout, inspected.stderr
     films = sorted(path.name for path in (folder / "recordings").iterdir())
     assert len(films) >= 3 and all(name.endswith(".gif") for name in films)
 

@@ -83,10 +83,13 @@ class Labeller:
 
     def submit(self, items: Sequence[Item]) -> None:
         """Takes in items, the newest last; passes over those already waiting or in flight, puts too long ones aside."""
+        askable = []
         for item in items:
-            if sum(map(len, item)) > MAX_ITEM_BYTES:
+            if sum(map(len, item)) <= MAX_ITEM_BYTES:
+                askable.append(item)
+            else:
                 self._put_aside(item)
-        self._drop(self._backlog.add([item for item in items if sum(map(len, item)) <= MAX_ITEM_BYTES]))
+        self._drop(self._backlog.add(askable))
         self._changed.set()
 
     async def run(self) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.npz import join_texts, split_texts
 from oni_jax.ops.captions import merge_captions
 from oni_jax.types import Annotation, CaptionBatch
 from oni_jax.worlds.base import WorldReport
@@ -26,10 +27,10 @@ def pack_told(told: Told) -> dict[str, np.ndarray]:
         "notes": np.array(report.notes, np.str_),
         "num_restarts": np.array(report.num_restarts),
         **({"episodes": np.stack(report.episodes)} if report.episodes else {}),
-        "messages": _joined(captions.messages),
+        "messages": join_texts(captions.messages),
         "index": captions.index,
         **{f"observation {name}": array for name, array in captions.observations.items()},
-        "items": _joined([message for a in annotations for message in a.item]),
+        "items": join_texts([message for a in annotations for message in a.item]),
         "labels": np.array([a.label for a in annotations], np.int32),
         "probabilities": np.array([a.probability for a in annotations], np.float64),
     }
@@ -44,7 +45,7 @@ def merge_told(told: Sequence[Mapping[str, np.ndarray]]) -> Told:
         notes=list(dict.fromkeys(text for found in told for text in found["notes"].tolist())),
     )
     first = told[0]
-    messages, labels = _split(first["items"]), first["labels"].tolist()
+    messages, labels = split_texts(first["items"]), first["labels"].tolist()
     size = len(messages) // max(1, len(labels))
     items = [tuple(messages[i : i + size]) for i in range(0, len(messages), max(1, size))]
     annotations = list(map(Annotation, items, labels, first["probabilities"].tolist()))
@@ -54,13 +55,4 @@ def merge_told(told: Sequence[Mapping[str, np.ndarray]]) -> Told:
 def _captions(found: Mapping[str, np.ndarray]) -> CaptionBatch:
     prefix = "observation "
     observations = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
-    return CaptionBatch(_split(found["messages"]), found["index"], observations)
-
-
-def _joined(texts: Sequence[bytes]) -> np.ndarray:
-    return np.frombuffer(b"\0".join(texts), np.uint8)  # none holds a zero
-
-
-def _split(joined: np.ndarray) -> list[bytes]:
-    """The inverse; of nothing, one empty text."""
-    return joined.tobytes().split(b"\0")
+    return CaptionBatch(split_texts(found["messages"]), found["index"], observations)

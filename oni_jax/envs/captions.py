@@ -80,8 +80,9 @@ class CaptionTracker:
     def _number(self, text: bytes, new: NewTexts) -> int:
         number = self._ids.get(text)
         if number is None:
-            number = self._ids[text] = caption_id(text.replace(b"\0", b""))
-            new.append((number, text.replace(b"\0", b"")))
+            clean = text.replace(b"\0", b"")
+            number = self._ids[text] = caption_id(clean)
+            new.append((number, clean))
         return number
 
     def _count(self, i: int, text: bytes, new: NewTexts) -> tuple[int, int]:

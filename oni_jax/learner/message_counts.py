@@ -1,6 +1,5 @@
 """How often a run met each message, for those who look at its reward."""
 
-import io
 import os
 from collections.abc import Mapping
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from oni_jax.config import UserError
 from oni_jax.files import write_whole
+from oni_jax.npz import join_texts, split_texts, to_npz
 from oni_jax.types import CaptionBatch
 
 FILE_NAME = "messages.npz"
@@ -42,11 +42,9 @@ class MessageCounts:
         often = sorted(self._counts.items(), key=lambda entry: entry[1], reverse=True)
         ends = np.cumsum([len(message) + 1 for message, _ in often])
         often = often[: int(np.searchsorted(ends, MAX_FILE_BYTES // 2))]  # in a file that is read again
-        joined = np.frombuffer(b"\0".join(message for message, _ in often), np.uint8)  # messages hold no zeros
-        file = io.BytesIO()
-        np.savez(file, messages=joined, counts=np.array([count for _, count in often], np.int64))
+        counts = np.array([count for _, count in often], np.int64)
         try:
-            write_whole(path, file.getbuffer())
+            write_whole(path, to_npz({"messages": join_texts(message for message, _ in often), "counts": counts}).data)
         except OSError as error:
             print(f"warning: {path} can't be written ({error.strerror})", flush=True)
 
@@ -59,7 +57,7 @@ class MessageCounts:
             with np.load(path, allow_pickle=False) as saved:
                 if sum(entry.file_size for entry in saved.zip.infolist()) > MAX_FILE_BYTES:
                     raise ValueError("too large")
-                messages, counts = saved["messages"].tobytes().split(b"\0"), saved["counts"].tolist()
+                messages, counts = split_texts(saved["messages"]), saved["counts"].tolist()
             self._counts = dict(zip(messages, counts, strict=bool(counts)))
         except Exception:  # NumPy and zip raise many types for damaged files
             raise UserError(f"{path} can't be read; move it away: the counts of messages then begin anew") from None

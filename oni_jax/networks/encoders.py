@@ -63,23 +63,6 @@ class RgbCropEncoder(nn.Module):
         return jnp.concatenate([image, vector, statistics, message], axis=-1)
 
 
-class MlpEncoder(nn.Module):
-    """Every observation, flattened, through one dense layer: for tiny environments."""
-
-    names: tuple[str, ...]  # of the observations
-    hidden_size: int
-    activation: Callable[[Array], Array]
-    initialization: Initialization
-    dtype: np.dtype
-
-    @nn.compact
-    def __call__(self, observations: Mapping[str, Array]) -> Array:
-        """-> [N, hidden_size]."""
-        flat = [observations[name].astype(self.dtype) for name in sorted(self.names)]
-        x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
-        return self.activation(Dense(self.hidden_size, self.initialization, name="dense")(x))
-
-
 def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncoder:
     """The encoder that the settings ask for. Raises UserError: an image encoder of another kind than was named.
 
@@ -109,15 +92,4 @@ def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncode
         obs_subtract_mean=network.obs_subtract_mean,
         obs_scale=network.obs_scale,
         dtype=dtype,
-    )
-
-
-def make_mlp_encoder(network: NetworkConfig, spec: EnvSpec) -> MlpEncoder:
-    """For all observations of an environment."""
-    return MlpEncoder(
-        tuple(spec.observations),
-        network.hidden_size,
-        ACTIVATIONS[network.nonlinearity],
-        POLICY_INITIALIZATIONS[network.policy_initialization],
-        PRECISIONS[network.precision].dtype,
     )

@@ -1,4 +1,4 @@
-"""An encoder for any environment: it takes each observation for what its shape and type say."""
+"""Encoders for any environment: of all that it shows, as it is, or taken for what its shape and type say."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,16 +29,33 @@ def kind_of(array: ArraySpec) -> str:
     return "vector"
 
 
-class GenericEncoder(nn.Module):
-    """Images through small convolutions, texts through the small message network, ids embedded, all else as it is;
-    of each the features through a dense layer, and all together through another.
-    """
+class ObservationsEncoder(nn.Module):
+    """What the encoders share: their observations, and dense layers of one size."""
 
     observations: Mapping[str, ArraySpec]
     hidden_size: int
     activation: Callable[[Array], Array]
     initialization: Initialization
     dtype: np.dtype
+
+    def _dense(self, x: Array, name: str) -> Array:
+        return self.activation(Dense(self.hidden_size, self.initialization, name=name)(x))
+
+
+class MlpEncoder(ObservationsEncoder):
+    """Every observation, flattened, through one dense layer: for tiny environments."""
+
+    @nn.compact
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """Observations {name: [N, ...]} -> [N, hidden_size]."""
+        flat = [observations[name].astype(self.dtype) for name in sorted(self.observations)]
+        return self._dense(jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1), "dense")
+
+
+class GenericEncoder(ObservationsEncoder):
+    """Images through small convolutions, texts through the small message network, ids embedded, all else as it is;
+    of each the features through a dense layer, and all together through another.
+    """
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
@@ -48,9 +65,6 @@ class GenericEncoder(nn.Module):
             features = getattr(self, f"_{kind_of(array)}")(name, observations[name])
             parts.append(self._dense(features.reshape(features.shape[0], -1), f"{name}_dense"))
         return self._dense(jnp.concatenate(parts, axis=-1), "dense")
-
-    def _dense(self, x: Array, name: str) -> Array:
-        return self.activation(Dense(self.hidden_size, self.initialization, name=name)(x))
 
     def _vector(self, name: str, x: Array) -> Array:
         del name
@@ -86,7 +100,17 @@ class GenericEncoder(nn.Module):
 
 def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:
     """For all observations of an environment."""
-    return GenericEncoder(
+    return GenericEncoder(*_settings(network, spec))
+
+
+def make_mlp_encoder(network: NetworkConfig, spec: EnvSpec) -> MlpEncoder:
+    """For all observations of a tiny environment."""
+    return MlpEncoder(*_settings(network, spec))
+
+
+def _settings(network: NetworkConfig, spec: EnvSpec) -> tuple:
+    """The fields of an ObservationsEncoder."""
+    return (
         dict(spec.observations),
         network.hidden_size,
         ACTIVATIONS[network.nonlinearity],

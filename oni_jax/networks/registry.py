@@ -44,7 +44,7 @@ ENCODERS = {
     ),
     "nle_torchbeast_encoder": EncoderType(torchbeast_observations, _made_by("glyphs", "make_glyph_encoder")),
     "generic_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_generic_encoder")),
-    "mlp_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("encoders", "make_mlp_encoder")),
+    "mlp_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_mlp_encoder")),
 }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import Config, NetworkConfig, UserError
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
+from oni_jax.plugins import load_plugins
 from oni_jax.rewards.base import Reward
 from oni_jax.types import EnvSpec
 
@@ -136,6 +137,7 @@ def make_reward(
 
 def observations_read(config: Config) -> Collection[str]:
     """Names of the observations that the policy or the reward reads. UserError: what tells them can't be read."""
+    load_plugins(config.env.plugin)  # the encoder may be one's
     return {*policy_observations(config.network), *reward_type(config).observations(config)}
 
 

@@ -30,9 +30,13 @@ class Film:
 
     def __init__(self, path: str):
         data = _unpacked(path)
-        self._keys, self._data = _keys(data, path), data
+        self._keys = _keys(data, path)
         if not self._keys:
             raise UserError(f"{path}: is an empty recording")
+        self._file = tempfile.NamedTemporaryFile(suffix=SUFFIX)
+        # NLE's reader gives a screen for each key but the file's last: two more, for what was shown at the end.
+        self._file.write(bz2.compress(data + 2 * (HEADER.pack(0, 0, 1, KEY) + b"\0"), compresslevel=1))
+        self._file.flush()
         self._restart()
 
     def __len__(self) -> int:
@@ -58,11 +62,7 @@ class Film:
         self._arrays = [np.zeros((NUM_AT_ONCE, *shape), dtype) for shape, dtype in times_and_scores]
         self._start = -NUM_AT_ONCE  # of the screens in the arrays; none yet
         self._converter = Converter(ROWS, COLUMNS, 3)
-        with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
-            # It gives a screen for each key but the file's last: two more, for what was shown at the end.
-            file.write(bz2.compress(self._data + 2 * (HEADER.pack(0, 0, 1, KEY) + b"\0"), compresslevel=1))
-            file.flush()
-            self._converter.load_ttyrec(file.name, 1)
+        self._converter.load_ttyrec(self._file.name, 1)
 
 
 def _unpacked(path: str) -> bytes:
