@@ -23,11 +23,11 @@ from benchmarks.harness import JSON, alternate, num_repeats, sized, spread, writ
 from benchmarks.samples import sample_messages
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.types import UNKNOWN
+from oni_jax.types import Query
 
 _ANSWER_SECS = flags.DEFINE_float("answer_secs", 2.0, "The judge's answer time in `with_answer_time`.")
 _PACE_SECS = flags.DEFINE_float("pace_secs", 10.0, "Seconds of `at_pace`.")
@@ -56,7 +56,7 @@ class Asking:
 
     def submit(self, count: int) -> None:
         """Asks about new messages."""
-        self._service.submit([(message,) for message in sample_messages(count, self._num_submitted)])
+        self._service.submit([Query((message,)) for message in sample_messages(count, self._num_submitted)])
         self._num_submitted += count
 
     def label(self, count: int) -> None:
@@ -71,7 +71,7 @@ class Asking:
 
     def wait(self, secs: float) -> None:
         """Takes in what has come, and sleeps."""
-        self._num_labelled += sum(annotation.label != UNKNOWN for annotation in self._service.poll())
+        self._num_labelled += sum(annotation.answer is not None for annotation in self._service.poll())
         time.sleep(secs)
 
     def cpu_secs(self) -> float:
@@ -87,7 +87,7 @@ def asking(config: AnnotationConfig, answer_secs: float = 0.0) -> Iterator[Askin
         with tempfile.TemporaryDirectory() as folder:
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
             service = AnnotationService(
-                config, load_prompt(config, ENVIRONMENT.language), LabelStore(f"{folder}/labels.sqlite")
+                [Question(config, load_prompt(config, ENVIRONMENT.language))], LabelStore(f"{folder}/labels.sqlite")
             )
             try:
                 asked = Asking(service)

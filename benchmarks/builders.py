@@ -1,6 +1,5 @@
 """What is measured, built as a run builds it, on sampled data. Without flags: tests use it too."""
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,23 +11,21 @@ import numpy as np
 from benchmarks.harness import ROOT_ENV
 from benchmarks.reward_files import reward_settings
 from benchmarks.samples import sample_batch, sample_records
-from oni_jax.annotation.prompts import goal_text
 from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import env_spec
 from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
 from oni_jax.learner.loop import initial_key
-from oni_jax.learner.loss import LossInputs, loss_inputs, make_loss_fn
+from oni_jax.learner.loss import LossInputs, RewardCoeffs, loss_inputs, make_loss_fn
 from oni_jax.learner.shares import pack_shares, split_policy, split_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
 from oni_jax.networks.policy import init_params, make_policy, with_tables
-from oni_jax.ops import shaping
 from oni_jax.ops.records import as_bytes
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.registry import make_reward
+from oni_jax.rewards.registry import make_rewards
 from oni_jax.types import Array, PyTree, Trajectory
 from oni_jax.worlds.batches import PAYLOAD_SPLIT, make_unpack_fn
 
@@ -55,22 +52,18 @@ class Update:
         spec = env_spec(config.env)
         policy = make_policy(config.network, spec)
         batch = sample_batch(config, spec, policy)
-        reward = make_reward(
-            config,
-            spec,
-            functools.partial(goal_text, config.annotation, find_environment(config.env).language),
-            replicas,
-        )
+        rewards = make_rewards(config, spec, replicas)
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
-        self.unpack = make_unpack_fn(spec, *records, config.reward.intrinsic_reward_at)
-        self.packed = pack_shares(batch, PAYLOAD_SPLIT, reward, replicas)
+        self.unpack = make_unpack_fn(spec, *records)
+        self.packed = pack_shares(batch, PAYLOAD_SPLIT, rewards, replicas)
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
-        self.state = replicas.place(TrainState(params, optimizer.init(params), reward.init(key), key))
-        loss_fn = make_loss_fn(split_policy(policy.apply, replicas), config.learner, config.reward)
-        update = make_update_fn(loss_fn, split_score(reward, replicas), optimizer, self.unpack)
+        self.state = replicas.place(TrainState(params, optimizer.init(params), rewards.init(key), key))
+        self.coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, dict(zip(rewards.labels, rewards.coeffs)))
+        loss_fn = make_loss_fn(split_policy(policy.apply, replicas), config.learner, self.coeffs)
+        update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, self.unpack)
         self._update = jit_update(update, replicas.sharding())
-        self.policy, self.reward, self.captions, self.config = policy, reward, batch.captions, config
+        self.policy, self.rewards, self.captions, self.config = policy, rewards, batch.captions, config
 
     def run(self, num_updates: int) -> float:
         """Returns the last update's loss when all are done."""
@@ -81,11 +74,9 @@ class Update:
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
         """The batch unpacked, and what the loss makes of it."""
-        trajectory = jax.jit(self.unpack)(self.packed.payload, np.int32(0))._replace(captions=self.packed.captions)
-        learner, reward = self.config.learner, self.config.reward
-        scored = self.reward.score(self.state.reward_state, trajectory, self.packed.features)
-        intrinsic = shaping.count_discount(scored.rewards, trajectory.caption_counts, reward.beta_count_exponent)
-        return trajectory, loss_inputs(trajectory, intrinsic, learner, reward)
+        trajectory = jax.jit(self.unpack)(self.packed.payload, np.int32(0))
+        scored = self.rewards.score(self.state.reward_state, trajectory, self.packed.features, self.state.key)
+        return trajectory, loss_inputs(trajectory, scored.rewards, self.config.learner, self.coeffs)
 
 
 class PolicyStep:

@@ -19,6 +19,7 @@ from benchmarks.harness import ROOT_ENV
 from benchmarks.judge_faults import FAULTS
 from benchmarks.launched import Launched
 from benchmarks.training import memory_of
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import UserError
 from oni_jax.rewards.label_store import LabelStore
 
@@ -100,7 +101,9 @@ def stored_labels(path: pathlib.Path) -> dict[tuple[bytes, ...], int]:
         keys = database.execute("SELECT model, digest FROM prompts").fetchall()
     database.close()
     store = LabelStore(str(path))
-    return {row.item: row.label for model, digest in keys for row in store.all(model, digest)}
+    return {
+        row.item: decode_label(row.answer or b"").label for model, digest in keys for row in store.all(model, digest)
+    }
 
 
 class LabelAudit:

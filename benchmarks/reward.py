@@ -15,11 +15,12 @@ from absl import app, flags
 
 from benchmarks.builders import Update, config_of
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, sized, spread, write_report
+from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.types import Annotation
 
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", None, "Frames scored at once. (default: 4096; 64 with --smoke)")
-_REWARD_TYPES = flags.DEFINE_multi_enum("reward_type", REWARD_TYPES, REWARD_TYPES, "Reward types.")
+_REWARD_TYPES = flags.DEFINE_multi_enum("reward_type", list(REWARD_TYPES), list(REWARD_TYPES), "Reward types.")
 _SECS = flags.DEFINE_float("secs", 1.0, "Seconds of each measurement, at least.")
 
 
@@ -28,16 +29,18 @@ class Scoring:
 
     def __init__(self, reward_type: str, batch_size: int):
         update = Update(config_of(batch_size, reward_type=reward_type))
-        self._reward, self._captions = update.reward, update.captions
-        items = self._reward.requests(self._captions)
-        self._reward.ingest([Annotation(item, i % 2, float(i % 2)) for i, item in enumerate(items)])
+        self._rewards, self._captions = update.rewards, update.captions
+        self._rewards.observe(self._captions)
+        queries = self._rewards.queries()
+        self._rewards.ingest([Annotation(q.item, encode_label(i % 2, i % 2)) for i, q in enumerate(queries)])
         self._trajectory, _ = update.loss_inputs()
-        self._state, self._score = update.state.reward_state, jax.jit(self._reward.score)
+        self._state, self._score = update.state.reward_state, jax.jit(self._rewards.score)
+        self._key = update.state.key
 
     def run(self) -> None:
         """Scores the batch, and waits for it."""
-        features = jax.device_put(dict(self._reward.prepare(self._captions)))
-        jax.block_until_ready(self._score(self._state, self._trajectory, features).rewards)
+        features = jax.device_put(self._rewards.prepare(self._captions))
+        jax.block_until_ready(self._score(self._state, self._trajectory, features, self._key).rewards)
 
 
 def measure(batch_size: int) -> dict[str, Any]:

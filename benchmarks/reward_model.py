@@ -19,15 +19,17 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
+from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.config import Config, EnvConfig, with_values
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.nethack.judge_rules import judge_message, judge_pair, message_value
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS
 from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.inspection import score_messages
 from oni_jax.preferences.players import ScriptedPlayer, random_player
-from oni_jax.rewards.base import Item, Reward
-from oni_jax.rewards.registry import make_reward
-from oni_jax.types import Annotation, CaptionBatch, PyTree, Trajectory
+from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.registry import make_rewards
+from oni_jax.types import Annotation, CaptionBatch
 
 _NUM_MESSAGES = flags.DEFINE_integer("num_messages", None, "Distinct messages. (default: 5000; 300 with --smoke)", 10)
 _MESSAGES = flags.DEFINE_string(
@@ -119,9 +121,10 @@ class Model:
         settings = dict(root_env=ROOT_ENV, llm_reward_type=reward_type, seed=seed, rew_norm=False)
         settings["reward_model_gradient_steps_per_update"] = 2**31 - 1
         config = with_values(Config(), {**settings, **values})
-        self.reward: Reward = make_reward(config, env_spec(config.env))
+        (term,) = make_rewards(config, env_spec(config.env)).terms
+        self.reward = cast(Scorer, term.reward.scorer)
+        self._spec = env_spec(config.env)
         self._state = self.reward.init(jax.random.key(seed))
-        self._score = jax.jit(self.reward.score)
         self.num_steps = 0
 
     def step(self) -> None:
@@ -139,26 +142,19 @@ class Model:
 
     def rewards(self, messages: Sequence[bytes]) -> np.ndarray:
         """[N] float32: 0 or 1 of the classifier, any number of ranking."""
-        captions = caption_batch(messages)
-        fields: dict[str, PyTree] = {**dict.fromkeys(Trajectory._fields), "captions": captions.index}
-        return np.asarray(self._score(self._state, Trajectory(**fields), self.reward.prepare(captions)).rewards)[:, 0]
+        _, values = score_messages(self.reward, self._state, self._spec, messages)
+        return values
 
 
-def caption_batch(messages: Sequence[bytes]) -> CaptionBatch:
-    """As of a batch of trajectories of one message each."""
-    index = np.arange(len(messages), dtype=np.int32)[:, None]
-    return CaptionBatch(messages, index, {"message": np.zeros(0, np.uint8)})
-
-
-def ask_about_pairs(reward: Reward, messages: Sequence[bytes], num_pairs: int, rng: np.random.Generator) -> None:
+def ask_about_pairs(scorer: Scorer, messages: Sequence[bytes], num_pairs: int, rng: np.random.Generator) -> None:
     """Lets the reward draw pairs as from batches of a run, and answers what it asks."""
     size = min(BATCH_ROWS, len(messages))
     subsample = Config().reward.online_dataset_subsample
-    while reward.metrics()["dataset_rows"] < num_pairs:
+    while scorer.metrics()["dataset_rows"] < num_pairs:
         drawn = [messages[i] for i in rng.choice(len(messages), size, replace=False)]
         index = np.repeat(np.arange(size, dtype=np.int32), subsample)[:, None]
-        asked: Sequence[Item] = reward.requests(CaptionBatch(drawn, index))
-        reward.ingest([Annotation(item, judge_pair(GOAL, *item), 1.0) for item in asked])
+        scorer.observe_captions(CaptionBatch(drawn, index))
+        scorer.ingest([Annotation(item, encode_label(judge_pair(GOAL, *item), 1)) for item in scorer.queries()])
 
 
 def confusion(rewards: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -206,7 +202,7 @@ def measure_classification(split: Split, values: Mapping[str, Any], max_secs: fl
     """Accuracy of the classifier."""
     model = Model("online_cls_reward_model", values, seed)
     labels = {name: np.array([judge_message(GOAL, m)[0] for m in own], int) for name, own in split._asdict().items()}
-    model.reward.ingest([Annotation((m,), int(y), float(y)) for m, y in zip(split.train, labels["train"])])
+    model.reward.ingest([Annotation((m,), encode_label(int(y), y)) for m, y in zip(split.train, labels["train"])])
 
     def evaluate() -> dict[str, Any]:
         return {name: classified(model.rewards(own), labels[name]) for name, own in split._asdict().items()}

@@ -7,7 +7,7 @@ from oni_jax.config import Config
 from oni_jax.envs.base import record_dtype
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
-from oni_jax.types import CaptionBatch, EnvSpec
+from oni_jax.types import CaptionBatch, EnvSpec, StepCaptions
 from oni_jax.worlds.base import Collected
 from oni_jax.worlds.batches import ActorPayload
 
@@ -59,4 +59,7 @@ def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int =
     messages, index = np.unique(shown, return_inverse=True)
     observations = {name: records[name][:-1] for name in spec.observations}
     captions = CaptionBatch(messages.tolist(), index.reshape(shown.shape).astype(np.int32), observations)
-    return Collected(ActorPayload(as_bytes(records), as_bytes(acted), policy.initial_state(size)), captions)
+    return Collected(
+        ActorPayload(as_bytes(records), as_bytes(acted), {}, policy.initial_state(size)),
+        StepCaptions(captions, captions),
+    )

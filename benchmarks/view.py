@@ -29,7 +29,10 @@ from oni_jax.types import Answer
 
 WIDTHS = (40, 80, 120)
 BATCH_SIZE = 4096
-ANSWERS = tuple(Answer((b"You kill the newt! It is the %dth today." % i,), i % 2, "a reason " * 100) for i in range(10))
+ANSWERS = tuple(
+    Answer((b"You kill the newt! It is the %dth today." % i,), ("not helpful", "helpful")[i % 2], "a reason " * 100)
+    for i in range(10)
+)
 
 
 def sample_row(env_steps: int) -> dict[str, Any]:

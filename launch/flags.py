@@ -1,16 +1,28 @@
 """The command line: one flag of each of a program's settings, and the checks that come before a run."""
 
+import dataclasses
 import difflib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
 
 from launch import named_configs, refused_flags
-from oni_jax.config import Config, Program, UserError, check_config, settings, with_values
+from oni_jax.config import (
+    AnnotationConfig,
+    Config,
+    Program,
+    RewardConfig,
+    UserError,
+    check_config,
+    own_settings,
+    settings,
+    with_values,
+)
 
 TRAINING = Config()
+OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal"}  # one value for all rewards of a run; a goal has commas
 
 
 def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
@@ -29,7 +41,37 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     names = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
     if names and isinstance(defaults, Config):
         defaults = cast(Program, named_configs.load(names[-1]))
-        values = define_flags(defaults)
+    if not isinstance(defaults, Config):
+        return _parse_words(words, defaults)
+    first, *others = [_parse_words(each, term) for each, term in _of_each_reward(words, defaults)]
+    added = tuple((other.reward, other.annotation) for other in others)
+    return cast(Program, dataclasses.replace(first, others=added))
+
+
+def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[list[str], Config]]:
+    """The command line that each of the rewards would have if it were alone, and its defaults.
+
+    Raises:
+        UserError: a list with more or fewer values than there are rewards.
+    """
+    terms = defaults.terms()
+    given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
+    count = len(given[-1].split(",")) if given else len(terms)
+    lists = {field.name for part in (RewardConfig(), AnnotationConfig()) for field, _ in own_settings(part)} - OF_ALL
+
+    def value(word: str, index: int) -> str:
+        name, _, text = word.removeprefix("--").partition("=")
+        values = text.split(",") if name in lists else [text]
+        if len(values) not in (1, count):
+            raise UserError(f"--{name} {text}: {len(values)} values for {count} rewards; give one, or one each")
+        return f"--{name}={values[index % len(values)]}"
+
+    for index in range(count):
+        yield (list(words) if count == 1 else [value(word, index) for word in words]), terms[index % len(terms)]
+
+
+def _parse_words(words: Sequence[str], defaults: Program) -> Program:
+    values = define_flags(defaults)
     try:
         values(["", *words])
     except flags.Error as error:
@@ -66,23 +108,22 @@ def check(config: Config) -> None:
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
     from oni_jax.envs.registry import env_spec, find_environment
     from oni_jax.networks.registry import policy_observations
-    from oni_jax.rewards.registry import check_reward, reward_type
+    from oni_jax.rewards.registry import check_rewards, questions
 
     check_config(config)
     environment = find_environment(config.env)
-    check_reward(config)
+    check_rewards(config)
     spec = env_spec(config.env, policy_observations(config.network))
-    kind = reward_type(config).prompt_kind
-    if kind and not spec.has_captions:
-        raise UserError(f"--root_env {config.env.root_env}: says nothing that an LLM could judge; use another")
-    if kind:
-        api_key_header(config.annotation)
-        if config.annotation.llm_server_addr:
-            server_url(config.annotation.llm_server_addr)
+    for annotation, kind in questions(config):
+        if not spec.has_captions:
+            raise UserError(f"--root_env {config.env.root_env}: says nothing that an LLM could judge; use another")
+        api_key_header(annotation)
+        if annotation.llm_server_addr:
+            server_url(annotation.llm_server_addr)
         else:
             load_rules(environment.language)
-        load_prompt(config.annotation, environment.language, kind)
-        load_chat_template(config.annotation.llm_chat_template)
+        load_prompt(annotation, environment.language, kind)
+        load_chat_template(annotation.llm_chat_template)
 
 
 def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:

@@ -73,7 +73,7 @@ def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
 
     known = {
         "root_env": environment_names(),
-        "llm_reward_type": REWARD_TYPES,
+        "llm_reward_type": tuple(REWARD_TYPES),
     }
     for field, _ in settings(defaults):
         values = ("true", "false") if field.type is bool else field.metadata["choices"]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from launch import flags
 from launch.program import run_program
 from oni_jax.config import Config, UserError, check_shares, check_values, setting
-from oni_jax.rewards.registry import reward_type
+from oni_jax.rewards.registry import questions
 from oni_jax.runtime import StopRequest
 
 LAUNCH = pathlib.Path(__file__).resolve().parent
@@ -123,7 +123,7 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
     if not program.job.dry_run and not shutil.which("sbatch"):
         raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
     print(text, flush=True)
-    asks = reward_type(config).prompt_kind and not config.annotation.llm_server_addr
+    asks = any(not annotation.llm_server_addr for annotation, _ in questions(config))
     if asks and program.server.server == "none":
         print("warning: labels will come from a rule-based stand-in, not from an LLM: add --server", file=sys.stderr)
     if program.job.dry_run:

@@ -227,7 +227,10 @@ class RewardConfig:
     """The intrinsic reward."""
 
     llm_reward_type: str = setting(
-        "", "Intrinsic reward; must be given, but with reward_dir. `none`: the environment's reward alone.", fixed=True
+        "",
+        "Intrinsic reward; must be given, but with reward_dir. `none`: the environment's reward alone. Several, with "
+        "commas between them, add up: other settings of reward and annotation then take a list, too, one value each.",
+        fixed=True,
     )
     llm_reward_coeff: float = setting(
         0.0, "Weight of the intrinsic reward; above 0 for every type but none.", aliases=("llm_reward",)
@@ -367,6 +370,13 @@ class Config:
     reward: RewardConfig = RewardConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     run: RunConfig = RunConfig()
+    # Of the second, third, ... reward: what stands in the place of `reward` and `annotation`, the first one's.
+    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()
+
+    def terms(self) -> list["Config"]:
+        """The settings of each reward by itself."""
+        each = ((self.reward, self.annotation), *self.others)
+        return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
 
 
 def sections(config: Any) -> dict[str, Any]:
@@ -406,12 +416,16 @@ def with_values(config: Program, values: Mapping[str, Any]) -> Program:
 
 
 def config_to_json(config: Config) -> str:
-    """A JSON object of sections. Secrets are left out."""
-    tree = {
-        name: {field.name: value for field, value in own_settings(part) if not field.metadata["secret"]}
-        for name, part in sections(config).items()
-    }
-    return json.dumps(tree, indent=2) + "\n"
+    """A JSON object of sections, and of those of further rewards. Secrets are left out."""
+
+    def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: {field.name: value for field, value in own_settings(part) if not field.metadata["secret"]}
+            for name, part in parts.items()
+        }
+
+    others = [tree({"reward": reward, "annotation": annotation}) for reward, annotation in config.others]
+    return json.dumps({**tree(sections(config)), **({"others": others} if others else {})}, indent=2) + "\n"
 
 
 def config_from_json(text: str | bytes) -> Config:
@@ -421,19 +435,32 @@ def config_from_json(text: str | bytes) -> Config:
         UserError: the text is no such object.
     """
     try:
-        parts = json.loads(text).values()
-        config = with_values(Config(), {name: value for part in parts for name, value in part.items()})
-        for (field, value), (_, default) in zip(settings(config), settings(Config())):
-            if type(value) is not type(default) and not (type(default) is float and type(value) is int):
-                raise ValueError(f"{field.name} is {value!r}")
+        parts = json.loads(text)
+        others = tuple(
+            (with_values(RewardConfig(), own["reward"]), with_values(AnnotationConfig(), own["annotation"]))
+            for own in parts.pop("others", ())
+        )
+        given = {name: value for part in parts.values() for name, value in part.items()}
+        config = dataclasses.replace(with_values(Config(), given), others=others)
+        for own in config.terms():
+            for (field, value), (_, default) in zip(settings(own), settings(Config())):
+                if type(value) is not type(default) and not (type(default) is float and type(value) is int):
+                    raise ValueError(f"{field.name} is {value!r}")
         return config
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Every setting with its value; where those of several rewards differ, with a list, as a flag takes it."""
+    for own in zip(*map(settings, config.terms())):
+        values = [value for _, value in own]
+        yield own[0][0], values[0] if values.count(values[0]) == len(values) else ",".join(map(str, values))
 
 
 def changed(old: Config, new: Config) -> list[str]:
     """One text a setting that differs, `name: old -> new`; secrets are not compared."""
-    pairs = zip(settings(old), settings(new), strict=True)
+    pairs = zip(listed(old), listed(new), strict=True)
     return [
         f"{field.name}: {before!r} -> {after!r}"
         for (field, before), (_, after) in pairs
@@ -452,7 +479,7 @@ def check_resume(old: Config, new: Config) -> None:
     """
     refused = {text.split(":")[0]: text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME}
     if refused:
-        started_with = [f"--{field.name}={value}" for field, value in settings(old) if field.name in refused]
+        started_with = [f"--{field.name}={value}" for field, value in listed(old) if field.name in refused]
         raise UserError(
             f"{'; '.join(refused.values())}: can't change when a run is resumed; give what it was started with, "
             f"{' '.join(started_with)}, or choose another --experiment"
@@ -469,7 +496,8 @@ def is_within(value: float, interval: str) -> bool:
 
 def check_values(config: Any) -> None:
     """Checks each setting of a program by itself. Raises UserError: the first that is outside its range or choices."""
-    for field, value in settings(config):
+    programs = config.terms() if isinstance(config, Config) else [config]
+    for field, value in (setting for program in programs for setting in settings(program)):
         if field.type in (int, float) and not is_within(value, field.metadata["within"]):
             raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
         if field.metadata["choices"] and value not in field.metadata["choices"]:
@@ -487,7 +515,8 @@ def check_config(config: Config) -> None:
     _check_actors(config.actors)
     _check_processes(config)
     check_network(config.network)
-    check_annotation(config.annotation)
+    for own in config.terms():
+        check_annotation(own.annotation)
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
 

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oni_jax.annotation.prompts import goal_text
 from oni_jax.checkpointing import Checkpoints, Saved, checkpoint_steps
 from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import open_experiment, write_settings
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import TrainState, make_optimizer
@@ -23,7 +22,7 @@ from oni_jax.networks.registry import policy_observations, torchbeast_observatio
 from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
 from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
-from oni_jax.rewards.registry import make_reward, observations_read
+from oni_jax.rewards.registry import make_rewards, observations_read
 from oni_jax.rewards.trainer import ModelState
 from oni_jax.training import Progress
 from oni_jax.types import PyTree
@@ -99,9 +98,8 @@ def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | No
         params = init_params(policy, spec, key)
     wanted = jax.eval_shape(functools.partial(init_params, policy, spec), key)
     _check_fits("the policy", params, wanted, "; choose the --root_env that it was trained on")
-    goal = functools.partial(goal_text, config.annotation, find_environment(config.env).language)
-    reward = make_reward(config, spec, goal)
-    reward_state = reward.init(jax.random.fold_in(key, 1))
+    rewards = make_rewards(config, spec)
+    reward_state = rewards.init(jax.random.fold_in(key, 1))
     if classifier:
         if not isinstance(reward_state, ModelState):
             raise UserError("--reward holds a message classifier, which --llm_reward_type online_cls_reward_model uses")
@@ -110,7 +108,7 @@ def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | No
         reward_state = reward_state._replace(params=imported)
     opt_state = make_optimizer(config.learner).init(params)  # pyright: ignore[reportArgumentType]
     state = TrainState(params, opt_state, reward_state, key)
-    return Saved(state, reward.save(), dataclasses.asdict(Progress()))
+    return Saved(state, rewards.save(), dataclasses.asdict(Progress()))
 
 
 def _check_fits(what: str, params: PyTree, wanted: PyTree, hint: str = "") -> None:

@@ -1,32 +1,32 @@
 """What a run's reward gives for each message that the run knows of."""
 
 import collections
-import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import numpy as np
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
-from oni_jax.annotation.prompts import goal_text, load_prompt
+from oni_jax.annotation.labeller import checked
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.checkpointing import restore_reward
 from oni_jax.config import Config, UserError
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
-from oni_jax.rewards.base import Reward
+from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.messages import MESSAGE_SIZE, message_array
-from oni_jax.rewards.registry import make_reward, observations_read, reward_type
-from oni_jax.types import FIRST, TIE, Annotation, Array, CaptionBatch, EnvSpec, PyTree, Trajectory
+from oni_jax.rewards.messages import MESSAGE_SIZE
+from oni_jax.rewards.registry import NONE, make_rewards, observations_read, questions
+from oni_jax.rewards.terms import RewardSum
+from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
 
 NUM_SCORED_AT_ONCE = 1024
 NUM_PAIRS_READ_AT_ONCE = 4096
-# Kind of prompt -> what labels tell of a message.
-LABEL_COLUMNS = {"": (), "classification": ("label",), "ranking": ("better", "worse", "tie")}
 
 
 class InspectedMessage(NamedTuple):
@@ -34,7 +34,7 @@ class InspectedMessage(NamedTuple):
 
     message: bytes
     count: int | None  # steps at which the run met it, and those of the data set; None: not recorded
-    labels: tuple[int, ...] | None  # LABEL_COLUMNS: its label, or how many labelled pairs it was better in, ...
+    labels: tuple[int, ...] | None  # `label_columns`: its label, or how many labelled pairs it was better in, ...
     raw_reward: float  # label, probability, similarity, or the model's own number
     reward: float  # normalised and thresholded, as the policy is trained with
 
@@ -44,12 +44,12 @@ class NoRewardError(UserError):
 
 
 class RunReward(NamedTuple):
-    """The reward that a run has learnt."""
+    """The rewards that a run has learnt."""
 
     env_steps: int  # of the checkpoint
     config: Config
     spec: EnvSpec  # with what is read
-    reward: Reward
+    rewards: RewardSum
     state: PyTree
     saved: Mapping[str, np.ndarray]  # of its host half
     annotations: Sequence[Annotation]
@@ -59,7 +59,7 @@ class Inspection(NamedTuple):
     """What `inspect_reward` found."""
 
     env_steps: int  # of the checkpoint
-    label_columns: tuple[str, ...]
+    label_columns: Sequence[str]
     messages: Sequence[InspectedMessage]  # each once, the most rewarded first
     other_observations: Sequence[str]  # that the reward reads beside messages; they were zeros
 
@@ -80,19 +80,18 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     """
     config = read_settings(folder)
     spec = env_spec(config.env, observations_read(config))
-    goal = functools.partial(goal_text, config.annotation, find_environment(config.env).language)
-    reward = make_reward(config, spec, goal)
-    if type(reward) is Reward:
+    rewards = make_rewards(config, spec, frozen=True)
+    if config.reward.llm_reward_type == NONE:
         raise NoRewardError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
-    shapes = jax.eval_shape(reward.init, jax.random.key(0))
+    shapes = jax.eval_shape(rewards.init, jax.random.key(0))
     found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)
     try:
-        reward.restore(saved)
+        rewards.restore(saved)
     except (ValueError, KeyError, TypeError):  # others, or an older version, may have written it
         raise UserError(f"{folder}: checkpoint {found} holds no reward of this version; train the run anew") from None
     annotations = read_annotations(config, folder)
-    reward.ingest(annotations)
-    return RunReward(found, config, spec, reward, state, saved, annotations)
+    rewards.ingest(annotations)
+    return RunReward(found, config, spec, rewards, state, saved, annotations)
 
 
 def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
@@ -109,87 +108,71 @@ def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
     run = load_reward(folder)
-    config, spec, reward, state = run.config, run.spec, run.reward, run.state
-    labels = labels_of_messages(run.annotations)
+    scored = [(i, term) for i, term in enumerate(run.rewards.terms) if term.reward.scorer]
+    if not scored:
+        raise NoRewardError(f"{folder}: its reward values no messages, so there is nothing to inspect")
+    index, term = scored[0]
+    kind = QUERIES[questions(run.config)[term.question][1]] if term.question >= 0 else None
+    labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
     counts = _counts(folder, dataset_dir)
     messages = sorted({*counts, *labels, *_learnt_from(run.saved)})
     if not messages:
         raise UserError(f"{folder}: no message is known; train it further, or name messages with --dataset_dir")
-    raw_rewards, rewards = score_messages(reward, state, spec, messages)
+    state = run.rewards.states(run.state)[index]
+    raw_values, values = score_messages(cast(Scorer, term.reward.scorer), state, run.spec, messages)
     rows = [
         InspectedMessage(message, counts.get(message), labels.get(message), raw, given)
-        for message, raw, given in zip(messages, raw_rewards.tolist(), rewards.tolist())
+        for message, raw, given in zip(messages, raw_values.tolist(), values.tolist())
     ]
     rows.sort(key=lambda row: (row.reward, row.raw_reward, row.count or 0), reverse=True)
-    return Inspection(run.env_steps, LABEL_COLUMNS[reward_type(config).prompt_kind], rows, reward.other_observations)
+    return Inspection(run.env_steps, kind.columns if kind else (), rows, term.reward.other_observations)
 
 
 def score_messages(
-    reward: Reward, state: PyTree, spec: EnvSpec, messages: Sequence[bytes]
+    scorer: Scorer, state: PyTree, spec: EnvSpec, messages: Sequence[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(raw rewards, rewards) of N >= 1 distinct messages, each [N] float32; running statistics stay as they are.
+    """(raw values, values) of N >= 1 distinct messages, each [N] float32; running statistics stay as they are.
 
-    Observations that the reward reads beside the message are zeros.
+    Observations that the scorer reads beside the message are zeros.
     """
+    size = min(NUM_SCORED_AT_ONCE, len(messages))
+    shapes = {name: spec.observations[name] for name in scorer.other_observations}
+    zeros = {name: np.zeros((1, size, *x.shape), x.dtype) for name, x in shapes.items()}
 
     @jax.jit
-    def score(state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
-        raw = reward.raw_rewards(state, trajectory, features)
-        return raw, reward.from_raw(state, raw)
+    def score(state: PyTree, index: Array, features: Mapping[str, Array]) -> tuple[Array, Array]:
+        raw = scorer.raw_values(state, index, zeros, features)
+        return raw, scorer.from_raw(state, raw)
 
-    size = min(NUM_SCORED_AT_ONCE, len(messages))
     chunks = [messages[start : start + size] for start in range(0, len(messages), size)]
     # The last chunk is filled up with its last message.
     places = [np.minimum(np.arange(size, dtype=np.int32), len(chunk) - 1)[None] for chunk in chunks]
     scored = [
-        score(state, _trajectory(reward, spec, chunk, index), reward.prepare(CaptionBatch(chunk, index)))
-        for chunk, index in zip(chunks, places)
+        score(state, index, scorer.prepare(CaptionBatch(chunk, index, zeros))) for chunk, index in zip(chunks, places)
     ]
-    raw, rewards = (np.concatenate([np.asarray(x)[0] for x in parts])[: len(messages)] for parts in zip(*scored))
-    return raw, rewards
-
-
-def _trajectory(reward: Reward, spec: EnvSpec, messages: Sequence[bytes], index: np.ndarray) -> Trajectory:
-    """One step of as many environments, with the message before the action and after it; the rest is left out."""
-    size = index.size
-    shapes = {name: spec.observations[name] for name in reward.other_observations}
-    observations = {name: np.zeros((2, size, *x.shape), x.dtype) for name, x in shapes.items()}
-    observations["message"] = np.stack([message_array(messages)[index[0]]] * 2)
-    nothing = dict.fromkeys(Trajectory._fields)
-    return Trajectory(**{**nothing, "observations": observations, "captions": index, "rewards": np.zeros((1, size))})
+    raw, values = (np.concatenate([np.asarray(x)[0] for x in parts])[: len(messages)] for parts in zip(*scored))
+    return raw, values
 
 
 def read_annotations(config: Config, folder: str) -> list[Annotation]:
-    """What the run's label store holds for its model and prompt."""
-    kind, annotation = reward_type(config).prompt_kind, config.annotation
-    path = annotation.label_store or os.path.join(folder, "labels.sqlite")
-    if not kind or not (annotation.label_store or os.path.exists(path)):
+    """What the run's label store holds for its models and prompts."""
+    asked, path = questions(config), config.annotation.label_store or os.path.join(folder, "labels.sqlite")
+    if not asked or not (config.annotation.label_store or os.path.exists(path)):
         return []
     if not os.path.exists(path):
         raise UserError(f"label store {path}: no such file; start from the folder where the run was started")
-    model = annotation.llm_model if annotation.llm_server_addr else JUDGE_MODEL
-    store = LabelStore(path)
+    store, language = LabelStore(path), find_environment(config.env).language
+    found = []
     try:
-        return store.all(model, load_prompt(annotation, find_environment(config.env).language, kind).digest)
+        for question, (annotation, kind) in enumerate(asked):
+            model = annotation.llm_model if annotation.llm_server_addr else JUDGE_MODEL
+            held = checked(QUERIES[kind], store.all(model, load_prompt(annotation, language, kind).digest))
+            found += [row._replace(question=question) for row in held]
     except OSError as error:
         raise UserError(str(error)) from None
     finally:
         store.close()
-
-
-def labels_of_messages(annotations: Sequence[Annotation]) -> dict[bytes, tuple[int, ...]]:
-    """Message -> LABEL_COLUMNS."""
-    labels: dict[bytes, tuple[int, ...]] = {}
-    for item, label, _ in annotations:
-        if len(item) == 1:
-            labels[item[0]] = (label,)
-            continue
-        for place, message in enumerate(item, FIRST):
-            better, worse, tie = labels.get(message, (0, 0, 0))
-            is_tie = label == TIE
-            is_better = label == place
-            labels[message] = (better + is_better, worse + (not is_tie and not is_better), tie + is_tie)
-    return labels
+    return found
 
 
 def _learnt_from(saved: Mapping[str, np.ndarray]) -> set[bytes]:

@@ -16,9 +16,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from oni_jax.config import UserError
 from oni_jax.types import Array, PyTree
 
-_AXIS = "devices"
-# How an array lies on the devices: the whole of it on each, or split along its first, or its second, axis.
-WHOLE, FIRST, SECOND = PartitionSpec(), PartitionSpec(_AXIS), PartitionSpec(None, _AXIS)
+AXIS = "devices"  # the name that collectives know the devices by
+# How an array lies on the devices: the whole of it on each, or split along its first, its second, or its third axis.
+WHOLE, FIRST, SECOND, THIRD = PartitionSpec(), *(PartitionSpec(*[None] * axis, AXIS) for axis in range(3))
 
 
 class Replicas:
@@ -41,7 +41,7 @@ class Replicas:
 
     @functools.cached_property
     def _mesh(self) -> Mesh:
-        return Mesh(np.array(self._devices), (_AXIS,))
+        return Mesh(np.array(self._devices), (AXIS,))
 
     def share_size(self, batch_size: int, flag: str) -> int:
         """Rows of a batch that each device takes. Raises UserError, naming the flag, when they don't come out even."""
@@ -102,7 +102,7 @@ class Replicas:
         numbers = np.array(own, np.int32)
         # What is whole on every device goes in and comes out without a copy.
         in_axes = (None, None, None, 0)
-        mapped = jax.pmap(step, axis_name=_AXIS, in_axes=in_axes, out_axes=None, devices=self._devices)  # type: ignore
+        mapped = jax.pmap(step, axis_name=AXIS, in_axes=in_axes, out_axes=None, devices=self._devices)  # type: ignore
         return lambda state, data, argument: self._wait(self._everywhere(mapped(state, data, argument, numbers)))
 
     def _everywhere(self, tree: PyTree) -> PyTree:
@@ -120,8 +120,8 @@ class Replicas:
 
 
 def mean(tree: PyTree) -> PyTree:
-    """Inside of a step: the mean over the devices, leaf by leaf."""
-    return jax.lax.pmean(tree, _AXIS)
+    """The mean over the devices, leaf by leaf; outside of a step of several devices, the tree as it is."""
+    return jax.lax.pmean(tree, AXIS) if _is_split() else tree
 
 
 def gathered(batch: Array, axis: int) -> Array:
@@ -129,11 +129,24 @@ def gathered(batch: Array, axis: int) -> Array:
 
     Where nothing is split, outside of a step of several devices, the batch as it is.
     """
-    try:
-        jax.lax.axis_index(_AXIS)
-    except NameError:
+    return jax.lax.all_gather(batch, AXIS, axis=axis, tiled=True) if _is_split() else batch
+
+
+def own_shard(batch: Array, axis: int) -> Array:
+    """The inverse of `gathered`: of what is the same everywhere, such as draws for a whole batch, this device's part."""
+    if not _is_split():
         return batch
-    return jax.lax.all_gather(batch, _AXIS, axis=axis, tiled=True)
+    size = batch.shape[axis] // jax.lax.axis_size(AXIS)
+    return jax.lax.dynamic_slice_in_dim(batch, jax.lax.axis_index(AXIS) * size, size, axis)
+
+
+def _is_split() -> bool:
+    """Whether this is traced for each of several devices."""
+    try:
+        jax.lax.axis_index(AXIS)
+    except NameError:
+        return False
+    return True
 
 
 def local(tree: PyTree) -> PyTree:

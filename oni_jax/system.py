@@ -15,8 +15,8 @@ import numpy as np
 import optax
 
 from oni_jax.annotation.judge import server_or_judge
-from oni_jax.annotation.prompts import goal_text, load_prompt
-from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config, UserError, check_shares
 from oni_jax.distributed.meeting import joined
@@ -25,15 +25,15 @@ from oni_jax.envs.base import Environment
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
-from oni_jax.learner.loss import make_loss_fn
+from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
 from oni_jax.learner.shares import pack_shares, split_policy, split_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
-from oni_jax.rewards.base import Reward
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.registry import make_reward, observations_read, reward_type
+from oni_jax.rewards.registry import make_rewards, observations_read, questions
+from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress, Training
 from oni_jax.types import EnvSpec
@@ -103,18 +103,18 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     task = build_task(config)
     learning, acting = choose_devices(config)
     replicas = Replicas(learning)
-    goal = functools.partial(goal_text, config.annotation, task.environment.language)
-    reward = make_reward(config, task.spec, goal, replicas)
+    rewards = make_rewards(config, task.spec, replicas)
+    task = task._replace(spec=task.spec._replace(final_observations=tuple(rewards.final_observations)))
     annotator = build_annotator(config, folder, task.environment, stack) if peers.leads else NoAnnotator()
     optimizer = make_optimizer(config.learner)
     checkpoints = build_checkpoints(config, folder, stack) if peers.leads else None
-    state = fresh_state(config.run.seed, task, reward, optimizer)
+    state = fresh_state(config.run.seed, task, rewards, optimizer)
     state, saved = peers.same(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
     state = replicas.place(state)
     progress = find_progress(saved, peers.first(annotator.labels_of), folder)
     if saved:
-        reward.restore(saved.reward)
+        rewards.restore(saved.reward)
     # Of a batch, each process plays its part.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
@@ -122,11 +122,12 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     stack.callback(world.close)
     if saved and world.restore(saved.acting):
         print("the games go on where they were", flush=True)
-    loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, config.reward)
-    update = make_update_fn(loss_fn, split_score(reward, replicas), optimizer, world.unpack)
-    pack = functools.partial(pack_shares, payload_split=world.payload_split, reward=reward, replicas=replicas)
+    coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, dict(zip(rewards.labels, rewards.coeffs)))
+    loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, coeffs)
+    update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, world.unpack)
+    pack = functools.partial(pack_shares, payload_split=world.payload_split, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
-    learner = Learner(step, reward, world, annotator, state, progress.updates, peers)
+    learner = Learner(step, rewards, world, annotator, state, progress.updates, peers)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
 
 
@@ -138,18 +139,20 @@ def build_task(config: Config) -> Task:
 
 
 def build_annotator(config: Config, folder: str, environment: Environment, stack: ExitStack) -> Annotator:
-    """The annotation service, and the judge in front of it when no server was named; for a reward that asks."""
-    kind = reward_type(config).prompt_kind
-    if not kind:
-        return NoAnnotator()
-    return stack.enter_context(_annotation(config, folder, kind, environment))
+    """The annotation service, and the judge in front of it where no server was named; for rewards that ask."""
+    return stack.enter_context(_annotation(config, folder, environment)) if questions(config) else NoAnnotator()
 
 
 @contextmanager
-def _annotation(config: Config, folder: str, kind: str, environment: Environment) -> Iterator[Annotator]:
-    with server_or_judge(config.annotation, environment.language) as annotation:
-        path = annotation.label_store or os.path.join(folder, "labels.sqlite")
-        service = AnnotationService(annotation, load_prompt(annotation, environment.language, kind), LabelStore(path))
+def _annotation(config: Config, folder: str, environment: Environment) -> Iterator[Annotator]:
+    asked, language = questions(config), environment.language
+    with ExitStack() as stack:
+        servers = {
+            own: stack.enter_context(server_or_judge(own, language)) for own in dict.fromkeys(x for x, _ in asked)
+        }
+        prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
+        path = config.annotation.label_store or os.path.join(folder, "labels.sqlite")
+        service = AnnotationService(prompts, LabelStore(path))
         try:
             yield service
         except KeyboardInterrupt:  # who interrupts twice does not wait
@@ -166,11 +169,11 @@ def build_checkpoints(config: Config, folder: str, stack: ExitStack) -> Checkpoi
     return checkpoints
 
 
-def fresh_state(seed: int, task: Task, reward: Reward, optimizer: optax.GradientTransformation) -> TrainState:
+def fresh_state(seed: int, task: Task, rewards: RewardSum, optimizer: optax.GradientTransformation) -> TrainState:
     """Before the first update."""
     key = initial_key(seed)
     params = init_params(task.policy, task.spec, key)
-    return TrainState(params, optimizer.init(params), reward.init(jax.random.fold_in(key, 1)), key)
+    return TrainState(params, optimizer.init(params), rewards.init(jax.random.fold_in(key, 1)), key)
 
 
 def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 Array = Any
 PyTree = Any
+Item = tuple[bytes, ...]  # texts that a query is about
 
-# Labels of pairs: which is better. UNKNOWN, of any item: it got no answer.
+# Labels of pairs: which is better. UNKNOWN: there is none.
 FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3
 EVERYTHING = "*"  # in place of names: all observations that an environment shows without being asked
 NO_MESSAGE = "(no message)"  # how an empty one is shown
@@ -34,14 +35,22 @@ class EnvSpec(NamedTuple):
     has_captions: bool  # whether its observations come with texts that an LLM can judge
     episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
     has_events: bool = False  # whether it says what an action did
+    final_observations: tuple[str, ...] = ()  # of ended episodes, that a reward reads
 
 
 class CaptionBatch(NamedTuple):
-    """The captions that a batch's steps are rewarded for, on the host."""
+    """Captions of a batch's observations, on the host."""
 
     messages: Sequence[bytes]  # U distinct captions, zeros dropped; may hold b""
     index: Array  # [T, B] int32, into messages
     observations: Mapping[str, Array] = {}  # those that the captions are of, each [T, B, ...]
+
+
+class StepCaptions(NamedTuple):
+    """The captions at both ends of a batch's steps."""
+
+    own: CaptionBatch  # of the observations before the actions
+    caused: CaptionBatch  # that the actions led to: where an episode ended, of its final observation
 
 
 class Trajectory(NamedTuple):
@@ -49,13 +58,15 @@ class Trajectory(NamedTuple):
 
     observations: Mapping[str, Array]  # each [T+1, B, ...]
     is_first: Array  # [T+1, B] bool; the observation opens an episode
-    captions: Array  # [T, B] int32; index of the caption that step t is rewarded for in the CaptionBatch
-    caption_counts: Array  # [T, B] float32; times that caption was seen in the episode, this time included
+    # [T, B] float32; times that the own or caused caption was seen in the episode, this time included
+    own_counts: Array
+    caused_counts: Array
     actions: Array  # [T, B] int32
     rewards: Array  # [T, B] float32; the environment's
     terminations: Array  # [T, B] bool; the episode ended with step t by its own rules
     truncations: Array  # [T, B] bool; the episode was cut off with step t by the step limit
     truncation_values: Array  # [T, B] float32; value of the final observation of a truncated episode, else 0
+    final_observations: Mapping[str, Array]  # that rewards read, each [T, B, ...]; only where an episode ended
     behaviour_logits: Array  # [T, B, A] float32
     values: Array  # [T, B] float32; by the network that acted
     policy_lags: Array  # [T, B] int32; versions between the network that acted and the newest
@@ -65,21 +76,28 @@ class Trajectory(NamedTuple):
 class RewardOutput(NamedTuple):
     """What scoring a batch gives."""
 
-    rewards: Array  # [T, B] float32; before the count and the coefficient
+    rewards: Array  # [T, B] float32; before the coefficient
     state: PyTree  # the reward's state, running statistics brought up to date
 
 
-class Annotation(NamedTuple):
-    """A label of the LLM's for one item: a tuple of one message, or of two."""
+class Query(NamedTuple):
+    """What the LLM is to be asked about: one message, say, or two."""
 
-    item: tuple[bytes, ...]
-    label: int  # messages: 1 helpful, 0 not. Pairs: 0 first, 1 second, 2 tie. Either: UNKNOWN, never stored
-    probability: float  # messages: of label 1, or the label itself. Pairs: of the label, or 1. UNKNOWN: 0
+    item: Item
+    question: int = 0  # which of those that the run asks: by a kind of query, a prompt, and a model
+
+
+class Annotation(NamedTuple):
+    """The LLM's answer about one item."""
+
+    item: Item
+    answer: bytes | None  # as the kind of query keeps it; None: there is none in this run
+    question: int = 0  # as in Query
 
 
 class Answer(NamedTuple):
     """What the LLM said about one item, for people to read."""
 
-    item: tuple[bytes, ...]
-    label: int  # as in Annotation; UNKNOWN: the answer could not be read
+    item: Item
+    said: str  # in a word or two
     text: str  # of anybody's making, bounded in length

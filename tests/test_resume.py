@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from oni_jax import system
+from oni_jax.annotation.queries.choices import decode_label, encode_label
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import (
     ActorConfig,
@@ -31,10 +32,9 @@ from oni_jax.config import (
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.rewards.base import Item
 from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.runtime import StopRequest
-from oni_jax.types import Annotation
+from oni_jax.types import Annotation, Item, Query
 from tests.rewards.word_vector_files import write_text
 
 COMPILES_SOON = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
@@ -103,11 +103,11 @@ class Answers:
         self._num_polls, self._start = num_polls, num_polls
         self._asked: set[Item] = set()
 
-    def submit(self, items: Sequence[Item]) -> None:
-        for item in items:
+    def submit(self, queries: Sequence[Query]) -> None:
+        for item, _ in queries:
             if item not in self._asked and not self._replays:
                 delay, label = 1 + len(self._asked) % 4, sum(map(len, item)) % (1 + len(item))
-                self.at_poll[self._num_polls + delay].append(Annotation(item, label, 0.5))
+                self.at_poll[self._num_polls + delay].append(Annotation(item, encode_label(label, 0.5)))
             self._asked.add(item)
 
     def poll(self) -> list[Annotation]:
@@ -128,14 +128,18 @@ class Answers:
         pass
 
     def save(self, path: pathlib.Path) -> None:
-        rows = [(poll, [m.decode() for m in a.item], a.label) for poll, aa in self.at_poll.items() for a in aa]
+        rows = [
+            (poll, [m.decode() for m in a.item], decode_label(a.answer).label)
+            for poll, aa in self.at_poll.items()
+            for a in aa
+        ]
         path.write_text(json.dumps(rows))
 
     @classmethod
     def restore(cls, path: pathlib.Path) -> "Answers":
         at_poll = defaultdict(list)
         for poll, messages, label in json.loads(path.read_text()):
-            at_poll[poll].append(Annotation(tuple(message.encode() for message in messages), label, 0.5))
+            at_poll[poll].append(Annotation(tuple(message.encode() for message in messages), encode_label(label, 0.5)))
         return cls(at_poll, NUM_UPDATES)
 
 

@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Sequence
 
-Item = tuple[bytes, ...]  # one message, or two
+from oni_jax.types import Item
 
 
 class Backlog:

@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, server_url
-from oni_jax.annotation.answers import LABEL_WORDS, Reply, read_choice, read_usage
-from oni_jax.annotation.backlog import Item
+from oni_jax.annotation.answers import Reply, read_choice, read_usage
 from oni_jax.annotation.failures import RequestError, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig
+from oni_jax.types import Item
 
 KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
 MAX_DETAIL_CHARS = 300
@@ -129,16 +129,16 @@ class Client:
 
     def _optional_fields(self) -> dict[str, Any]:
         """Fields that a server may refuse."""
-        if self._config.llm_answer != "label":
+        if self._config.llm_answer != "label" or not self._prompt.kind.choices:
             return {}
         num_top = _NUM_TOP_LOGPROBS[self._config.llm_api]
         logprobs = {"logprobs": True, "top_logprobs": num_top} if self._chat else {"logprobs": num_top}
-        return {**logprobs, **CONSTRAINTS[self._config.llm_constraint](LABEL_WORDS[self._prompt.kind])}
+        return {**logprobs, **CONSTRAINTS[self._config.llm_constraint](self._prompt.kind.choices)}
 
     def _body(self, conversations: Sequence[Sequence[Turn]], optional: Mapping[str, Any]) -> bytes:
         config = self._config
         body: dict[str, Any] = {"model": config.llm_model, "temperature": config.llm_temperature, **optional}
-        label = config.llm_answer == "label"
+        label = config.llm_answer == "label" and self._prompt.kind.choices
         body["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS) if label else config.llm_max_tokens
         if self._chat:
             body["messages"] = [{"role": role, "content": content} for role, content in conversations[0]]

@@ -7,17 +7,18 @@ import math
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
-from oni_jax.annotation.answers import LABEL_WORDS
 from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, read_prompt_file
 from oni_jax.annotation.prompts import unescape
+from oni_jax.annotation.queries.base import QueryKind, Rules
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import UserError
 from oni_jax.envs.base import Language
+from oni_jax.types import Item
 
 JUDGE_MODEL = "rule-based-judge"
 CERTAINTY = 0.95  # the probability that it gives to its label
-_OPENINGS = {"classification": ("<message>\n",), "ranking": ("<first>\n", "<second>\n")}
 _KNOWLEDGE = "A stand-in's written rules, no LLM's knowledge."
 
 Payload = dict[str, Any]
@@ -33,28 +34,17 @@ class Instructions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    kind: str
+    kind: QueryKind
     goal: str
-    item: tuple[bytes, ...]
-    label: int
-    text: str  # the answer
+    item: Item
+    word: str  # the answer itself
+    text: str  # what is said
     one_word: bool
 
-
-class Rules(Protocol):
-    """An environment's rules, a module (`Language.judge_rules`): what its captions are worth for a goal, by its key."""
-
-    def judge_message(self, goal: str, message: bytes) -> tuple[bool, str]:
-        """Whether a caption is helpful, and what it tells of, in words."""
-        ...
-
-    def judge_pair(self, goal: str, first: bytes, second: bytes) -> int:
-        """0 if the first is better, 1 if the second is, 2 if they are alike. A description has several lines."""
-        ...
-
-    def goal_of_words(self, words: str) -> str:
-        """The goal key that comes nearest to a goal in somebody's own words."""
-        ...
+    @property
+    def label(self) -> int:
+        """The answer's index among the choices."""
+        return self.kind.choices.index(self.word)
 
 
 def load_rules(language: Language | None) -> Rules:
@@ -74,29 +64,16 @@ class Reader:
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
 
     def judge_prompt(self, prompt: str) -> Verdict:
-        """Reads a prompt and judges its message, or compares its two."""
-        ranking = prompt.rfind(_OPENINGS["ranking"][1]) > prompt.rfind(_OPENINGS["classification"][0])
-        before, item = _split(prompt, _OPENINGS["ranking" if ranking else "classification"])
-        kind = "ranking" if len(item) == 2 else "classification"
+        """Reads a prompt and answers it: of the kind whose texts stand last in it, else about its last line."""
+        kind = max(QUERIES.values(), key=lambda kind: prompt.rfind(kind.openings[-1]))
+        before, item = _split(prompt, kind.openings)
         wanted = self._read_instructions(before) if item else Instructions("defaultgoal", False, "")
-        item = item or (unescape((prompt.strip().splitlines() or [""])[-1]),)
-        label, analysis = self._compare(wanted.goal, item) if len(item) == 2 else self._classify(wanted.goal, item[0])
-        word = LABEL_WORDS[kind][label]
-        if wanted.one_word:
-            return Verdict(kind, wanted.goal, item, label, word, True)
-        ending = f'("{wanted.answer_key}": {word})' if kind == "ranking" else f"<label>{word}</label>"
-        text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{analysis}</analysis>\n{ending}"
-        return Verdict(kind, wanted.goal, item, label, text, False)
-
-    def _classify(self, goal: str, message: bytes) -> tuple[int, str]:
-        helpful, words = self._rules.judge_message(goal, message)
-        said = f"The message tells of {words}, which is {'' if helpful else 'not '}helpful for this player."
-        return int(helpful), said
-
-    def _compare(self, goal: str, item: Sequence[bytes]) -> tuple[int, str]:
-        label = self._rules.judge_pair(goal, *item)
-        better = ("The first is better", "The second is better", "Neither is better")[label]
-        return label, f"{better} for this player."
+        if not item:
+            kind, item = QUERIES["classification"], (unescape((prompt.strip().splitlines() or [""])[-1]),)
+        found = kind.judge(self._rules, wanted.goal, item, wanted.answer_key)
+        text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{found.analysis}</analysis>\n{found.ending}"
+        said = found.word if wanted.one_word else text
+        return Verdict(kind, wanted.goal, item, found.word, said, wanted.one_word)
 
     def _instructions(self, text: str) -> Instructions:
         """What is wanted, from all that stands before the messages."""
@@ -136,7 +113,7 @@ def read_prompts(body: Payload, chat: bool) -> list[str]:
 def make_choice(index: int, verdict: Verdict, chat: bool, with_logprobs: bool) -> Payload:
     logprobs = None
     if with_logprobs and verdict.one_word:
-        words = LABEL_WORDS[verdict.kind]
+        words = verdict.kind.choices
         rest = math.log((1 - CERTAINTY) / (len(words) - 1))
         tops = {verdict.text: math.log(CERTAINTY), **{word: rest for word in words if word != verdict.text}}
         logprobs = _chat_logprobs(verdict.text, tops) if chat else _completion_logprobs(verdict.text, tops)

@@ -1,4 +1,4 @@
-"""Labels items: asks, decides what becomes of what failed, commits to the label store, then hands out.
+"""Annotates items: asks, decides what becomes of what failed, commits to the label store, then hands out.
 
 The rule for each kind of failure is written in `failures`.
 """
@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
-from oni_jax.annotation.backlog import Backlog, Item
+from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
-from oni_jax.config import AnnotationConfig
-from oni_jax.types import UNKNOWN, Annotation, Answer
+from oni_jax.annotation.prompts import Prompt
+from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.types import Annotation, Answer, Item
 
 MAX_ITEM_BYTES = 1 << 16  # no LLM is asked about more
 COMMIT_DELAY_SECS = 0.2
@@ -23,6 +25,7 @@ HANDED_OUT_AT_ONCE = 1000
 MAX_FAILURE_NAMES = 64
 NUM_LATENCIES = 100  # requests that the mean is of
 NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept to be shown
+UNREADABLE = "unreadable"
 
 WAITING = "waiting for server"
 STATES = {"wrong_key": "wrong key", "wrong_model": "wrong model", "redirected": "redirected to another address"}
@@ -30,11 +33,11 @@ FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
 
 class Store(Protocol):
-    """Labels kept on disk, by model and prompt. OSError: can't be read or written for now."""
+    """Answers kept on disk, by model and prompt. OSError: can't be read or written for now."""
 
-    def get_many(self, model: str, digest: str, items: Sequence[Item]) -> dict[Item, Annotation]: ...
+    def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]: ...
 
-    def put_many(self, model: str, digest: str, labelled: Sequence[tuple[Annotation, str]]) -> None: ...
+    def put_many(self, model: str, digest: str, answered: Sequence[tuple[Annotation, str]]) -> None: ...
 
     def all(self, model: str, digest: str) -> list[Annotation]: ...
 
@@ -43,7 +46,8 @@ class Labeller:
     """Lives in one event loop: `run` for ever, `submit` meanwhile, `finish` in the end.
 
     Args:
-        emit: takes annotations that the store holds, and UNKNOWN for items that get no label in this run.
+        prompt: that the client asks with.
+        emit: takes annotations that the store holds, and those without an answer of items that get none in this run.
         forget: takes items that were dropped unasked; they may be submitted again.
     """
 
@@ -52,12 +56,12 @@ class Labeller:
         config: AnnotationConfig,
         client: Client,
         store: Store,
-        digest: str,
+        prompt: Prompt,
         emit: Callable[[list[Annotation]], None],
         forget: Callable[[list[Item]], None],
     ):
         self._config, self._client, self._store = config, client, store
-        self._key = (config.llm_model, digest)
+        self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
         self._emit, self._forget = emit, forget
         self._backlog = Backlog(config.llm_max_backlog)
         self._pacer = Pacer(config.llm_batch_size, config.llm_api == "completions", config.llm_max_in_flight)
@@ -76,8 +80,8 @@ class Labeller:
         self._answers: deque[Answer] = deque(maxlen=NUM_ANSWERS)
 
     def hand_out_held(self) -> None:
-        """Emits every label that the store holds."""
-        held = self._store.all(*self._key)
+        """Emits every answer that the store holds. Raises UserError: one of them is none."""
+        held = checked(self._kind, self._store.all(*self._key))
         for start in range(0, len(held), HANDED_OUT_AT_ONCE):
             self._hand_out(held[start : start + HANDED_OUT_AT_ONCE])
 
@@ -152,20 +156,20 @@ class Labeller:
         items = self._backlog.take(self._pacer.num_items())
         held = self._held(items)
         if held:
-            self._hand_out(list(held.values()))
-            items = [item for item in items if item not in held]
+            self._hand_out(held)
+            items = [item for item in items if item not in {annotation.item for annotation in held}]
         if items:
             task = asyncio.get_running_loop().create_task(self._ask(items))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
-    def _held(self, items: Sequence[Item]) -> dict[Item, Annotation]:
+    def _held(self, items: Sequence[Item]) -> list[Annotation]:
         """What another run may have put into the store meanwhile."""
         try:
-            return self._store.get_many(*self._key, items)
+            return checked(self._kind, self._store.get_many(*self._key, items))
         except OSError:
             self._failures["label_store"] += 1
-            return {}
+            return []
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -192,16 +196,16 @@ class Labeller:
         self._counts["labels_asked"] += len(items)
         unreadable = []
         for item, reply in list(zip(items, replies))[-NUM_ANSWERS:]:
-            label = UNKNOWN if reply.label is None else reply.label
-            self._answers.append(Answer(item, label, self._shown(reply.text)))
+            said = UNREADABLE if reply.answer is None else self._kind.describe(reply.answer)
+            self._answers.append(Answer(item, said, self._shown(reply.text)))
         for item, reply in zip(items, replies):
             self._num_tries.pop(item, None)
-            if reply.label is None:
+            if reply.answer is None:
                 unreadable.append(item)
                 self._failures["unreadable" if reply.text.strip() else "empty_text"] += 1
             else:
                 self._unreadable.discard(item)
-                self._answered.append((Annotation(item, reply.label, reply.probability), reply.text))
+                self._answered.append((Annotation(item, reply.answer), reply.text))
         if unreadable:
             self._retry_unreadable(unreadable)
         if len(self._answered) >= self._config.llm_batch_size:
@@ -260,7 +264,7 @@ class Labeller:
         self._num_tries.pop(item, None)
         self._unreadable.discard(item)
         self._backlog.finish([item])
-        self._emit([Annotation(item, UNKNOWN, 0.0)])
+        self._emit([Annotation(item, None)])
 
     def _drop(self, items: list[Item]) -> None:
         if items:
@@ -298,3 +302,11 @@ class Labeller:
         self._counts["labels_held"] += len(annotations)
         self._backlog.finish([annotation.item for annotation in annotations])
         self._emit(annotations)
+
+
+def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:
+    """What a label store holds for prompts of a kind. Raises UserError: something in it is no answer to one."""
+    for item, answer, _ in held:
+        if len(item) != len(kind.places) or answer is None or not kind.is_answer(answer):
+            raise UserError(f"label store: a row is no {kind.name} ({item!r:.60}); move the file away or name another")
+    return held

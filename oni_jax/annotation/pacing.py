@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Sequence
 
-from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.failures import SHORTER_LISTS_AFTER, RequestError
+from oni_jax.types import Item
 
 FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
 LONGEST_ASKED_PAUSE_SECS = 20.0  # a server's Retry-After is believed up to here, so that all goes on within 30 s

@@ -10,11 +10,10 @@ before them.
 import json
 import pathlib
 import re
-from collections.abc import Mapping
 
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import UserError
 
-PLACES: Mapping[str, tuple[str, ...]] = {"classification": ("{message}",), "ranking": ("{first}", "{second}")}
 DEFAULT_ANSWER_KEY = "best_description"
 DEFAULT_AGAIN = "That can't be read as an answer. Answer once more, in exactly the form asked for."
 MAX_FILE_BYTES = 1 << 20
@@ -32,13 +31,14 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         raise UserError(f"prompt file {path} can't be read as JSON: {error}") from None
     if not isinstance(data, dict):
         raise UserError(f"prompt file {path} must hold a JSON object with `kind`, `system` and `user`")
-    if (kind := data.get("kind")) not in tuple(PLACES):
-        raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(PLACES)}")
+    if (kind := data.get("kind")) not in tuple(QUERIES):
+        raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(QUERIES)}")
+    places = QUERIES[kind].places
     texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
     texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
-    for place in PLACES[kind]:
+    for place in places:
         if place not in texts["user"]:
-            noun = "the message" if len(PLACES[kind]) == 1 else f"the {place[1:-1]} message"
+            noun = "the message" if len(places) == 1 else f"the {place[1:-1]} message"
             raise UserError(f"prompt file {path}: `user` has no place for {noun}: write {place} at its end")
     answer_key = data.get("answer_key", DEFAULT_ANSWER_KEY)
     if not isinstance(answer_key, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", answer_key, re.ASCII):
@@ -49,7 +49,7 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         if not isinstance(members, dict):
             raise UserError(f"prompt file {path}: `{group}` must be an object of texts")
         choices[group] = {key: _text(text, path, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
-        if misplaced := [place for place in PLACES[kind] if any(place in text for text in choices[group].values())]:
+        if misplaced := [place for place in places if any(place in text for text in choices[group].values())]:
             raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
     return {"kind": kind, **texts, "answer_key": answer_key, **choices}
 

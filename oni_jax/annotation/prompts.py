@@ -8,7 +8,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, PLACES, read_prompt_file
+from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, read_prompt_file
+from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
 
@@ -38,7 +40,7 @@ _FOREIGN_TAG = re.compile(r"<(?!/?(?:knowledge|analysis|label)>)")
 class Prompt:
     """What is asked about an item. `digest` stands for kind, wording, goal and answer style in the label store."""
 
-    kind: str
+    kind: QueryKind
     system: str
     pieces: tuple[str, ...]  # of the user's turn: texts, and between them the places
     again: str  # the user's next turn after an answer that can't be read
@@ -51,9 +53,7 @@ class Prompt:
         Raises:
             ValueError: an item of another size than the kind's.
         """
-        texts = dict(zip(PLACES[self.kind], map(escape, item), strict=True))
-        if self.kind == "ranking":  # a description has lines
-            texts = {place: text.replace("\\x0a", "\n") for place, text in texts.items()}
+        texts = {place: self.kind.render(escape(text)) for place, text in zip(self.kind.places, item, strict=True)}
         # Not replaced in the whole text: the goal, a message's neighbour, may have a place's name in it.
         return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))
 
@@ -85,7 +85,7 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     Args:
         config: a file of its own, or which of the environment's.
         language: the environment's.
-        kind: classification or ranking.
+        kind: name of the kind of query.
 
     Raises:
         UserError: there is none, or the file is none, or of another kind.
@@ -102,13 +102,13 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
 
         return re.sub(r"\{(goal|answer)\}", choice, text)
 
-    places = "|".join(map(re.escape, PLACES[kind]))
+    places = "|".join(map(re.escape, QUERIES[kind].places))
     pieces = tuple(fill(piece) for piece in re.split(f"({places})", data["user"]))
     # What is said the second time is left out: a better wording of it makes no label worth asking for anew.
     goal_key = "" if config.goal else config.goal_key
     parts = [kind, data["system"], "".join(pieces), goal_key, config.llm_answer]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-    return Prompt(kind, data["system"], pieces, fill(data["again"]), data["answer_key"], digest)
+    return Prompt(QUERIES[kind], data["system"], pieces, fill(data["again"]), data["answer_key"], digest)
 
 
 def goal_text(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> str:

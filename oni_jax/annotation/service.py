@@ -1,4 +1,4 @@
-"""The annotation service: a process that labels items, and the handle to it in the learner's process."""
+"""The annotation service: a process that annotates items, and the handle to it in the learner's process."""
 
 import asyncio
 import atexit
@@ -9,18 +9,18 @@ import queue
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
-from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import ChildError, start_child, stop_child
-from oni_jax.types import UNKNOWN, Annotation, Answer
+from oni_jax.types import Annotation, Answer, Item, Query
 
 STATS_SECS = 0.25
 GRACE_SECS = 5.0  # for answers in flight when the service is closed
@@ -33,43 +33,50 @@ _STARTING = dict.fromkeys(
 )
 
 
+class Question(NamedTuple):
+    """What is asked about items, and of whom."""
+
+    config: AnnotationConfig  # with the address of a server, which need not be there yet
+    prompt: Prompt
+
+
 class AnnotationService:
-    """Labels items in a process of its own. No call waits, except `close`.
+    """Annotates items in a process of its own. No call waits, except `close`.
 
     Args:
-        config: with the address of a server, which need not be there yet.
-        prompt: what is asked about each item.
+        questions: all that a run asks; `Query.question` is an index into them.
         store: a picklable label store; what it holds is handed out first and never asked.
 
     Raises:
         UserError: bad address, key or chat template.
     """
 
-    def __init__(self, config: AnnotationConfig, prompt: Prompt, store: Store):
-        Client(config, prompt)  # raises what its process would raise out of sight
-        self.labels_of = f"{config.llm_model} {prompt.digest}"
-        self._max_outgoing = config.llm_max_backlog
-        self._outgoing: collections.deque[Item] = collections.deque()
-        # Hashes of the items that wait, are labelled or were put aside: at 1e6 items, two collide once in 4e7 runs.
+    def __init__(self, questions: Sequence[Question], store: Store):
+        for question in questions:
+            Client(*question)  # raises what its process would raise out of sight
+        self.labels_of = ", ".join(f"{config.llm_model} {prompt.digest}" for config, prompt in questions)
+        self._max_outgoing = max(config.llm_max_backlog for config, _ in questions)
+        self._outgoing: collections.deque[Query] = collections.deque()
+        # Hashes of the queries that wait, are answered or were put aside: at 1e6 queries, two collide once in 4e7 runs.
         self._known: set[int] = set()
-        self._held_at_start: set[int] | None = set()  # None: all of the store's labels have come
+        self._held_at_start: set[int] | None = set()  # None: all of the store's answers have come
         self._num_dropped = 0
         self._ready: list[Annotation] = []
         self._answers: tuple[Answer, ...] = ()
         self._stats: dict[str, float | str] = {**_STARTING, "state": "starting", "problem": ""}
         self._closed = False
-        self._process, self._connection = start_child("annotation", run_service, config, prompt, store)
+        self._process, self._connection = start_child("annotation", run_service, questions, store)
         self._writable = select.poll()
         self._writable.register(self._connection.fileno(), select.POLLOUT)
         atexit.register(self.close)  # before multiprocessing's own hook, which would wait for ever
 
-    def submit(self, items: Sequence[Item]) -> None:
-        """Asks for labels, the newest last. Items known already are passed over."""
-        for item in items:
-            key = hash(item)
+    def submit(self, queries: Sequence[Query]) -> None:
+        """Asks, the newest last. What is known already is passed over."""
+        for query in queries:
+            key = hash(query)
             if key not in self._known:
                 self._known.add(key)
-                self._outgoing.append(item)
+                self._outgoing.append(query)
         while len(self._outgoing) > self._max_outgoing:
             self._forget([self._outgoing.popleft()])
             self._num_dropped += 1
@@ -78,7 +85,7 @@ class AnnotationService:
     def poll(self) -> list[Annotation]:
         """Annotations since the last call; the first ones are those that the label store held at the start.
 
-        UNKNOWN is the label of an item that gets none: put aside, or dropped; a dropped one may be submitted again.
+        One without an answer is of an item that gets none: put aside, or dropped; a dropped one may be submitted again.
 
         Raises:
             ChildError: the process has died; with its traceback.
@@ -116,13 +123,13 @@ class AnnotationService:
     def _send(self) -> None:
         """Sends what waits, as far as the pipe takes it at once, and not before it is known what the store holds."""
         while self._outgoing and self._held_at_start is None and not self._closed and self._writable.poll(0):
-            items, num_bytes = [], 0
+            queries, num_bytes = [], 0
             while self._outgoing and num_bytes < SENT_AT_ONCE_BYTES:
-                item = self._outgoing.popleft()
-                items.append(item)
-                num_bytes += sum(map(len, item)) + 8
+                query = self._outgoing.popleft()
+                queries.append(tuple(query))
+                num_bytes += sum(map(len, query.item)) + 16
             try:
-                self._connection.send(items)
+                self._connection.send(queries)
             except OSError:
                 return  # it has died; `poll` says so
 
@@ -140,9 +147,9 @@ class AnnotationService:
             self._take_in(*pickle.loads(raw))
 
     def _take_in(self, kind: str, content) -> None:
-        if kind == "labels":
+        if kind == "answered":
             self._ready += content
-            keys = [hash(annotation.item) for annotation in content]
+            keys = [hash(Query(item, question)) for item, _, question in content]
             self._known.update(keys)
             if self._held_at_start is not None:
                 self._held_at_start.update(keys)
@@ -153,56 +160,83 @@ class AnnotationService:
         else:
             self._stats = content
             if self._held_at_start is not None:
-                self._outgoing = collections.deque(i for i in self._outgoing if hash(i) not in self._held_at_start)
+                self._outgoing = collections.deque(q for q in self._outgoing if hash(q) not in self._held_at_start)
                 self._held_at_start = None
 
-    def _forget(self, items: Sequence[Item]) -> None:
-        """Dropped items: they have no label, and may be submitted again."""
-        self._known.difference_update(map(hash, items))
-        self._ready += [Annotation(item, UNKNOWN, 0.0) for item in items]
+    def _forget(self, queries: Sequence[Query]) -> None:
+        """Dropped queries: they have no answer, and may be submitted again."""
+        self._known.difference_update(map(hash, queries))
+        self._ready += [Annotation(item, None, question) for item, question in queries]
 
 
-def run_service(connection: Connection, config: AnnotationConfig, prompt: Prompt, store: Store) -> None:
+def run_service(connection: Connection, questions: Sequence[Question], store: Store) -> None:
     """The process's body; ends when the other side of `connection` closes or sends its grace time."""
-    asyncio.run(_serve(connection, config, prompt, store))
+    asyncio.run(_serve(connection, questions, store))
 
 
-async def _serve(connection: Connection, config: AnnotationConfig, prompt: Prompt, store: Store) -> None:
+async def _serve(connection: Connection, questions: Sequence[Question], store: Store) -> None:
     outbox: queue.SimpleQueue[tuple[str, object] | None] = queue.SimpleQueue()
     writer = threading.Thread(target=_write, args=(connection, outbox), daemon=True)
     writer.start()
-    async with Client(config, prompt) as client:
-        labeller = Labeller(
-            config,
-            client,
-            store,
-            prompt.digest,
-            emit=lambda annotations: outbox.put(("labels", annotations)),
-            forget=lambda items: outbox.put(("dropped", items)),
-        )
-        labeller.hand_out_held()
+    async with contextlib.AsyncExitStack() as stack:
+        labellers = []
+        for index, question in enumerate(questions):
+            client = await stack.enter_async_context(Client(*question))
+            labellers.append(_labeller(index, question, client, store, outbox))
+            labellers[-1].hand_out_held()
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        threading.Thread(target=_read, args=(connection, labeller, stop), daemon=True).start()
-        running = asyncio.ensure_future(labeller.run())
+        threading.Thread(target=_read, args=(connection, labellers, stop), daemon=True).start()
+        running = [asyncio.ensure_future(labeller.run()) for labeller in labellers]
         sent = sent_answers = None
-        while not running.done() and not stop.done():
-            if (stats := labeller.stats()) != sent:
+        while not stop.done():
+            if (stats := merge_stats([labeller.stats() for labeller in labellers])) != sent:
                 outbox.put(("stats", stats))
                 sent = stats
-            if (answers := labeller.answers()) != sent_answers:
+            if (answers := _newest([labeller.answers() for labeller in labellers])) != sent_answers:
                 outbox.put(("answers", answers))
                 sent_answers = answers
-            await asyncio.wait((running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()  # raises
-        running.cancel()
-        await labeller.finish(stop.result())
-        outbox.put(("stats", labeller.stats()))
+            await asyncio.wait((*running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
+            for task in running:
+                if task.done():
+                    task.result()  # raises
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*(labeller.finish(stop.result()) for labeller in labellers))
+        outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers])))
         outbox.put(None)
         writer.join(GRACE_SECS)
 
 
-def _read(connection: Connection, labeller: Labeller, stop: "asyncio.Future[float]") -> None:
+def _labeller(
+    index: int, question: Question, client: Client, store: Store, outbox: "queue.SimpleQueue[tuple[str, object] | None]"
+) -> Labeller:
+    def emit(annotations: list[Annotation]) -> None:
+        outbox.put(("answered", [annotation._replace(question=index) for annotation in annotations]))
+
+    def forget(items: list[Item]) -> None:
+        outbox.put(("dropped", [Query(item, index) for item in items]))
+
+    return Labeller(question.config, client, store, question.prompt, emit, forget)
+
+
+def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts of all questions; the state and the problem of the first that has one; the mean of their latencies."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for own in stats for name in own):
+        values = [own[name] for own in stats if name in own]
+        if name in ("state", "problem"):
+            merged[name] = next((value for value in values if value not in ("ok", "")), values[0])
+        else:
+            merged[name] = sum(values) / len(values) if name == "latency_secs_mean" else sum(values)
+    return merged
+
+
+def _newest(answers: Sequence[tuple[Answer, ...]]) -> tuple[Answer, ...]:
+    """Answers to all questions, in turn."""
+    return tuple(answer for own in zip_longest(*answers) for answer in own if answer is not None)
+
+
+def _read(connection: Connection, labellers: Sequence[Labeller], stop: "asyncio.Future[float]") -> None:
     """Passes on what comes, at once, so that the learner's process never waits for this one."""
     loop = stop.get_loop()
     with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -214,7 +248,9 @@ def _read(connection: Connection, labeller: Labeller, stop: "asyncio.Future[floa
             if isinstance(message, float):
                 loop.call_soon_threadsafe(lambda grace_secs=message: stop.done() or stop.set_result(grace_secs))
                 return
-            loop.call_soon_threadsafe(labeller.submit, message)
+            for index, labeller in enumerate(labellers):
+                if items := [item for item, question in message if question == index]:
+                    loop.call_soon_threadsafe(labeller.submit, items)
 
 
 def _write(connection: Connection, outbox: "queue.SimpleQueue[tuple[str, object] | None]") -> None:

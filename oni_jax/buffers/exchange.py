@@ -42,6 +42,10 @@ class TrajectoryExchange:
         self.policy_records = np.zeros(  # [S, T, N]
             (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
         )
+        self.finals = {  # [S, T, N, ...] each; where an episode ended, of its final observation
+            name: np.zeros((*self.policy_records.shape, *ring.spec.observations[name].shape), ring.finals[name].dtype)
+            for name in ring.spec.final_observations
+        }
         self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # which of those that act fills it
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
@@ -56,7 +60,8 @@ class TrajectoryExchange:
     @property
     def _arrays(self) -> dict[str, np.ndarray]:
         """What lies in the slots, [S, ...]."""
-        return {"records": self.ring.records, "texts": self.ring.texts, "policy_records": self.policy_records}
+        finals = {f"final {name}": array for name, array in self.finals.items()}
+        return {"records": self.ring.records, "texts": self.ring.texts, "policy_records": self.policy_records, **finals}
 
     @property
     def num_game_restarts(self) -> int:

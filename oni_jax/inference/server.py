@@ -125,6 +125,8 @@ class InferenceServer:
             ended = truncated | row["terminated"]
             if ended.any():
                 self._exchange.episodes.extend(ring.episode_stats[unit][ended])
+                for name, array in self._exchange.finals.items():
+                    array[slot, t - 1, ended] = ring.finals[unit][name][ended]
             if truncated.any():
                 self._value_final_observations(unit, slot, t, truncated)
         if t < ring.shape.rollout:

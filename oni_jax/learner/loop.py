@@ -13,9 +13,9 @@ from oni_jax.distributed.told import Told
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local
-from oni_jax.rewards.base import Item, Reward
+from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Annotation, Answer, Array
+from oni_jax.types import Annotation, Answer, Array, Query
 from oni_jax.worlds.base import Collected, World, WorldReport
 
 BATCH_WAIT_SECS = 0.2
@@ -26,9 +26,9 @@ Metrics = Mapping[str, float]
 class Annotator(Protocol):
     """The learner's side of the annotation service. No call blocks, but `close`, which waits for answers under way."""
 
-    labels_of: str  # model and digest of the prompt; "" where nothing is asked
+    labels_of: str  # models and digests of the prompts; "" where nothing is asked
 
-    def submit(self, items: Sequence[Item]) -> None: ...
+    def submit(self, queries: Sequence[Query]) -> None: ...
 
     def poll(self) -> list[Annotation]: ...
 
@@ -44,7 +44,7 @@ class NoAnnotator:
 
     labels_of = ""
 
-    def submit(self, items: Sequence[Item]) -> None:
+    def submit(self, queries: Sequence[Query]) -> None:
         pass
 
     def poll(self) -> list[Annotation]:
@@ -85,7 +85,7 @@ class Learner:
     def __init__(
         self,
         step: Step,
-        reward: Reward,
+        reward: RewardSum,
         world: World,
         annotator: Annotator,
         state: TrainState,
@@ -144,14 +144,13 @@ class Learner:
         collected = self._world.next(self.version, timeout_secs)
         if collected is None:
             return None
-        read = {name: collected.captions.observations[name] for name in self.reward.other_observations}
-        own = collected.captions._replace(observations=read)
-        told = Told(own, self._annotator.poll(), self._world.report())
+        told = Told(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
         captions, annotations, report = self.peers.share(told)
         self.reports.append(report)
-        self.message_counts.add(captions)
+        self.message_counts.add(captions.own)
         self.reward.ingest(annotations)
-        self._annotator.submit(self.reward.requests(captions))
+        self.reward.observe(captions)
+        self._annotator.submit(self.reward.queries())
         return self._compiled.pack(collected)
 
 

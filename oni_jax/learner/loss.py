@@ -7,7 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from oni_jax.config import LearnerConfig, RewardConfig
+from oni_jax.config import LearnerConfig
 from oni_jax.ops import losses, shaping, vtrace
 from oni_jax.types import Array, PyTree, Trajectory
 
@@ -15,6 +15,13 @@ LossFn = Callable[[PyTree, Trajectory, Array], tuple[Array, Mapping[str, Array]]
 
 RATIO_BOUNDS = (0.05, 20.0)  # outside of them a probability ratio carries no gradient
 MAX_SYMMETRIC_KL = 30.0
+
+
+class RewardCoeffs(NamedTuple):
+    """What the rewards that add up are multiplied by."""
+
+    extrinsic: float
+    intrinsic: Mapping[str, float]  # of K, by their names
 
 
 class LossInputs(NamedTuple):
@@ -104,14 +111,14 @@ def appo_loss(
     return policy_loss + value_loss + exploration_loss, (metrics, targets)
 
 
-def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig, reward: RewardConfig) -> LossInputs:
-    """What the loss needs of a trajectory; intrinsic [T, B], its intrinsic rewards with messages' counts discounted."""
+def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig, coeffs: RewardCoeffs) -> LossInputs:
+    """What the loss needs of a trajectory; intrinsic [K, T, B]: its intrinsic rewards."""
     extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
     return LossInputs(
         actions=trajectory.actions,
         behaviour_log_probs=losses.action_log_probs(trajectory.behaviour_logits, trajectory.actions),
         old_values=trajectory.values,
-        rewards=shaping.mix_rewards(extrinsic, intrinsic, reward.extrinsic_reward_coeff, reward.llm_reward_coeff),
+        rewards=shaping.mix_rewards(extrinsic, intrinsic, coeffs.extrinsic, tuple(coeffs.intrinsic.values())),
         terminations=trajectory.terminations,
         truncations=trajectory.truncations,
         truncation_values=trajectory.truncation_values,
@@ -119,8 +126,8 @@ def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig
     )
 
 
-def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardConfig) -> LossFn:
-    """loss_fn(params, trajectory, intrinsic_rewards [T, B]) -> (loss, metrics); pure, to be jitted.
+def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, coeffs: RewardCoeffs) -> LossFn:
+    """loss_fn(params, trajectory, intrinsic_rewards [K, T, B]) -> (loss, metrics); pure, to be jitted.
 
     Metrics are scalars, and as [T, B] the rewards whose distribution may be looked at.
 
@@ -128,11 +135,12 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardC
     """
 
     def loss_fn(params: PyTree, trajectory: Trajectory, intrinsic_rewards: Array) -> tuple[Array, Mapping[str, Array]]:
-        chex.assert_equal_shape([trajectory.rewards, intrinsic_rewards, trajectory.actions, trajectory.values])
+        chex.assert_equal_shape([trajectory.rewards, *intrinsic_rewards, trajectory.actions, trajectory.values])
         output, _ = policy_apply(params, trajectory.observations, trajectory.initial_core_state, trajectory.is_first)
-        intrinsic = shaping.count_discount(intrinsic_rewards, trajectory.caption_counts, reward.beta_count_exponent)
-        batch = loss_inputs(trajectory, intrinsic, learner, reward)
+        batch = loss_inputs(trajectory, intrinsic_rewards, learner, coeffs)
         loss, (metrics, _) = appo_loss(output.logits[:-1], output.values[:-1], output.values[-1], batch, learner)
+        intrinsic = jnp.sum(intrinsic_rewards, axis=0)
+        each = zip(coeffs.intrinsic, intrinsic_rewards) if len(coeffs.intrinsic) > 1 else ()
         reward_metrics = {
             "loss": loss,
             "reward_mean": jnp.mean(batch.rewards),
@@ -140,7 +148,8 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, reward: RewardC
             "intrinsic_reward_mean": jnp.mean(intrinsic),
             "extrinsic_rewards": trajectory.rewards,
             "intrinsic_rewards": intrinsic,
-            "num_rewarded_steps": jnp.sum(intrinsic_rewards != 0),
+            **{f"intrinsic_reward_mean/{name}": jnp.mean(rewards) for name, rewards in each},
+            "num_rewarded_steps": jnp.sum(jnp.any(intrinsic_rewards != 0, axis=0)),
             "policy_lag_mean": jnp.mean(trajectory.policy_lags),
             "policy_lag_max": jnp.max(trajectory.policy_lags),
         }

@@ -5,7 +5,7 @@ a deviation of all steps. The networks are not left to it, since they merge the 
 [T * B, ...]: no sharding of the result is one of B, and every device would compute everything.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import chex
 import jax
@@ -13,8 +13,8 @@ import numpy as np
 
 from oni_jax.learner.update import Batch, Score
 from oni_jax.ops.captions import split_captions
-from oni_jax.parallel import FIRST, SECOND, WHOLE, Replicas
-from oni_jax.rewards.base import Reward
+from oni_jax.parallel import FIRST, SECOND, THIRD, WHOLE, Replicas
+from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 from oni_jax.worlds.base import Collected
 
@@ -26,39 +26,37 @@ def split_policy(apply: Callable, replicas: Replicas) -> Callable:
     return replicas.split(apply, (SECOND, FIRST, SECOND), (SECOND, FIRST))
 
 
-def split_score(reward: Reward, replicas: Replicas) -> Score:
-    """`reward.score`, all of which runs on each device, with its own shard of the batch.
+def split_score(rewards: RewardSum, replicas: Replicas) -> Score:
+    """`rewards.score`, all of which runs on each device, with its own shard of the batch.
 
-    The features have an axis more in front, [L, ...]: one entry a shard, as `pack_shares` makes them. What the reward
+    The features have an axis more in front, [L, ...]: one entry a shard, as `pack_shares` makes them. What a reward
     computes of the whole batch it asks `parallel.gathered` for: its new state has to be the same on every device.
     """
     if len(replicas) == 1:
-        return reward.score
+        return rewards.score
     passed_through: list[bool] = []  # leaves of the state
 
-    def score_shard(state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        output = reward.score(state, trajectory, jax.tree.map(lambda x: x[0], features))
-        chex.assert_shape(output.rewards, trajectory.rewards.shape)
+    def score_shard(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
+        output = rewards.score(state, trajectory, jax.tree.map(lambda x: x[0], features), key)
+        chex.assert_shape(output.rewards, (len(rewards.terms), *trajectory.rewards.shape))
         passed_through[:] = [new is old for new, old in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))]
         return output
 
-    split = replicas.split(score_shard, (_TRAJECTORY, FIRST), RewardOutput(SECOND, WHOLE))
+    split = replicas.split(score_shard, (_TRAJECTORY, FIRST, WHOLE), RewardOutput(THIRD, WHOLE))
 
-    def score(state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        rewards, new = split(state, trajectory, features)
+    def score(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
+        scored, new = split(state, trajectory, features, key)
         (new, structure), old = jax.tree.flatten(new), jax.tree.leaves(state)
         leaves = [before if same else after for same, before, after in zip(passed_through, old, new, strict=True)]
-        return RewardOutput(rewards, jax.tree.unflatten(structure, leaves))
+        return RewardOutput(scored, jax.tree.unflatten(structure, leaves))
 
     return score
 
 
-def pack_shares(collected: Collected, payload_split: PyTree, reward: Reward, replicas: Replicas) -> Batch:
-    """Looks up what the reward needs of this process's part of a batch, and puts that on the devices."""
-    captions = collected.captions
+def pack_shares(collected: Collected, payload_split: PyTree, rewards: RewardSum, replicas: Replicas) -> Batch:
+    """Looks up what the rewards need of this process's part of a batch, and puts that on the devices."""
     if len(replicas) == 1:
-        return replicas.place(Batch(collected.payload, captions.index, dict(reward.prepare(captions))))
-    shares = split_captions(captions, replicas.num_local)
-    features = jax.tree.map(lambda *x: np.stack(x), *[dict(reward.prepare(share)) for share in shares])
-    index = np.concatenate([share.index for share in shares], axis=1)
-    return replicas.place(Batch(collected.payload, index, features), Batch(payload_split, SECOND, FIRST))  # type: ignore
+        return replicas.place(Batch(collected.payload, rewards.prepare(collected.captions)))
+    shares = split_captions(collected.captions, replicas.num_local)
+    features = jax.tree.map(lambda *x: np.stack(x), *map(rewards.prepare, shares))
+    return replicas.place(Batch(collected.payload, features), Batch(payload_split, FIRST))  # type: ignore

@@ -10,6 +10,7 @@ import optax
 
 from oni_jax.config import LearnerConfig
 from oni_jax.learner.loss import LossFn
+from oni_jax.rewards.terms import Features
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 
@@ -26,12 +27,11 @@ class Batch(NamedTuple):
     """What an update is made of, as it lies on the devices."""
 
     payload: PyTree  # a world's
-    captions: Array  # [T, B] int32; of each step, into the captions of its shard
-    features: Mapping[str, Array]  # the reward's look-ups of these
+    features: Features  # the rewards' look-ups
 
 
 Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that stay on the device
-Score = Callable[[PyTree, Trajectory, Mapping[str, Array]], RewardOutput]  # as `Reward.score`
+Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # as `RewardSum.score`
 Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
 # Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.
@@ -64,8 +64,9 @@ def make_update_fn(
     """
 
     def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
-        trajectory = unpack(batch.payload, version)._replace(captions=batch.captions)
-        scored = score(state.reward_state, trajectory, batch.features)
+        trajectory = unpack(batch.payload, version)
+        key = jax.random.fold_in(jax.random.fold_in(state.key, 3), version)
+        scored = score(state.reward_state, trajectory, batch.features, key)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
         loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)
         (loss, metrics), grads = loss_and_grads(state.params, trajectory, intrinsic_rewards)

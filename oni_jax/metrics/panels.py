@@ -9,7 +9,7 @@ from rich.text import Text
 from oni_jax.config import RunConfig
 from oni_jax.metrics.phrases import WAITS, Phrase, finite, phrases, waits
 from oni_jax.metrics.rows import Row, printable
-from oni_jax.types import FIRST, NO_MESSAGE, SECOND, TIE, Answer
+from oni_jax.types import NO_MESSAGE, Answer
 
 LABEL_WIDTH = 10
 CURVE_WIDTH = 60
@@ -134,15 +134,15 @@ def _bars(shares: Sequence[tuple[str, float]], width: int, pens: Pens) -> list[T
 
 def _answer(answer: Answer, width: int, narrow: bool, pens: Pens) -> list[Text]:
     """A message with its label before it; two with it between them, or, where it is narrow, below each other."""
-    label = answer.label
+    said = answer.said
     if len(answer.item) == 1:
-        marks, style = {1: ("+", "green"), 0: ("-", "")}.get(label, ("?", "yellow"))
+        marks, style = {"helpful": ("+", "green"), "not helpful": ("-", "")}.get(said, ("?", "yellow"))
     else:
-        marks, style = {FIRST: (">", ""), SECOND: ("<", ""), TIE: ("=", "dim")}.get(label, ("?", "yellow"))
+        marks, style = {"first": (">", ""), "second": ("<", ""), "tie": ("=", "dim")}.get(said, ("?", "yellow"))
         if not narrow:
             text = f" {marks} ".join(_message(message, (width - 3) // 2, pens) for message in answer.item)
             return [_text(text, style)]
-        marks = {FIRST: "> ", SECOND: " >"}.get(label, 2 * marks)
+        marks = {"first": "> ", "second": " >"}.get(said, 2 * marks)
     lines = (f"{mark} {_message(message, width - 2, pens)}" for mark, message in zip(marks, answer.item, strict=True))
     return [_text(line, style) for line in lines]
 

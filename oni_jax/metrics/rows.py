@@ -6,13 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN, Answer
-
 Row = Mapping[str, Any]  # numbers are Python, NumPy or JAX scalars; `answers` is a sequence of Answer, the newest last
 
 NUM_BINS = 30
-UNREADABLE = "unreadable"
-_LABEL_NAMES = ({0: "not helpful", 1: "helpful"}, {FIRST: "first", SECOND: "second", TIE: "tie"})
 
 
 class Histogram(NamedTuple):
@@ -53,11 +49,6 @@ def numbers(row: Row) -> dict[str, float]:
 def histograms(row: Row) -> Iterator[tuple[str, Histogram]]:
     """The row's histograms, by name."""
     return ((name, value) for name, value in row.items() if isinstance(value, Histogram))
-
-
-def label_name(answer: Answer) -> str:
-    """A label in a word."""
-    return UNREADABLE if answer.label == UNKNOWN else _LABEL_NAMES[len(answer.item) - 1][answer.label]
 
 
 def printable(text: bytes | str, keep: str = "") -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oni_jax.files import append_whole
-from oni_jax.metrics.rows import Histogram, Row, histograms, label_name, numbers, printable
+from oni_jax.metrics.rows import Histogram, Row, histograms, numbers, printable
 from oni_jax.types import NO_MESSAGE, Answer
 
 ANSWERS_SECS = 60.0  # between texts of answers
@@ -85,7 +85,7 @@ def answers_markdown(answers: Sequence[Answer]) -> str:
     for answer in answers:
         messages = _indented("\n".join(printable(message) or NO_MESSAGE for message in answer.item))
         text = _indented(printable(answer.text, keep="\n") or "(no text)")
-        parts.append(f"{messages}\n\n**{label_name(answer)}**, by this answer:\n\n{text}\n")
+        parts.append(f"{messages}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
     return "\n---\n\n".join(parts)
 
 

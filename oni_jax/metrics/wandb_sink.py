@@ -13,7 +13,7 @@ from typing import Any
 
 from oni_jax.config import RunConfig
 from oni_jax.files import write_whole
-from oni_jax.metrics.rows import Row, histograms, label_name, numbers, printable
+from oni_jax.metrics.rows import Row, histograms, numbers, printable
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 
 NUM_ANSWERS = 8  # in a table
@@ -77,7 +77,7 @@ class WandbSink:
             values[name] = self._wandb.Histogram(np_histogram=(found.counts.tolist(), found.edges.tolist()))
         if answers := self._answers.take(row):
             data = [
-                ["\n".join(map(printable, answer.item)), label_name(answer), printable(answer.text, keep="\n")]
+                ["\n".join(map(printable, answer.item)), answer.said, printable(answer.text, keep="\n")]
                 for answer in answers
             ]
             values["answers"] = self._wandb.Table(columns=["message", "label", "answer"], data=data)
@@ -121,4 +121,6 @@ def _settings(path: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     sections = json.loads(path.read_text())
-    return {name: value for section in sections.values() for name, value in section.items()}
+    of_others = sections.pop("others", [])
+    values = {name: value for section in sections.values() for name, value in section.items()}
+    return {**values, **({"others": of_others} if of_others else {})}

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oni_jax.types import CaptionBatch
+from oni_jax.types import CaptionBatch, StepCaptions
+
+NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # where nobody reads them
 
 
 def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -16,11 +18,25 @@ def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct[order], rank[index].reshape(ids.shape).astype(np.int32)
 
 
-def split_captions(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
+def split_captions(captions: StepCaptions, num_shards: int) -> list[StepCaptions]:
     """Equal shards of the B trajectories, each with its own messages and observations."""
+    return list(map(StepCaptions, *(_split(batch, num_shards) for batch in captions)))
+
+
+def _split(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
     shards = [_renumber(captions.messages, index) for index in np.split(captions.index, num_shards, axis=1)]
     split = {name: np.split(x, num_shards, axis=1) for name, x in captions.observations.items()}
     return [shard._replace(observations={name: x[i] for name, x in split.items()}) for i, shard in enumerate(shards)]
+
+
+def both_ends(captions: StepCaptions) -> CaptionBatch:
+    """The own captions [T, B], and behind them in time the caused ones: [2T, B]."""
+    own, caused = (batch._replace(index=batch.index.T, observations={}) for batch in captions)
+    joined = merge_captions([own, caused])
+    observations = {
+        name: np.concatenate([x, captions.caused.observations[name]]) for name, x in captions.own.observations.items()
+    }
+    return CaptionBatch(joined.messages, np.ascontiguousarray(joined.index.T), observations)
 
 
 def merge_captions(parts: Sequence[CaptionBatch]) -> CaptionBatch:

@@ -1,5 +1,7 @@
 """How rewards are discounted by counts and mixed."""
 
+from collections.abc import Sequence
+
 import chex
 import jax.numpy as jnp
 
@@ -18,7 +20,7 @@ def clip_reward(rewards: Array, scale: float, bound: float) -> Array:
     return jnp.clip(scale * rewards, -bound, bound)
 
 
-def mix_rewards(extrinsic: Array, intrinsic: Array, extrinsic_coeff: float, intrinsic_coeff: float) -> Array:
-    """Weighted sum. Equal shapes."""
-    chex.assert_equal_shape([extrinsic, intrinsic])
-    return extrinsic_coeff * extrinsic + intrinsic_coeff * intrinsic
+def mix_rewards(extrinsic: Array, intrinsic: Array, extrinsic_coeff: float, intrinsic_coeffs: Sequence[float]) -> Array:
+    """Weighted sum of extrinsic [...] and K intrinsic rewards [K, ...]."""
+    chex.assert_shape(intrinsic, (len(intrinsic_coeffs), *extrinsic.shape))
+    return extrinsic_coeff * extrinsic + sum(coeff * rewards for coeff, rewards in zip(intrinsic_coeffs, intrinsic))

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 
-from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.prompts import Prompt, load_prompt
@@ -19,7 +18,7 @@ from oni_jax.preferences.descriptions import describe_pairs
 from oni_jax.preferences.llm_annotator import LlmAnnotator
 from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
 from oni_jax.runtime import Every, StopRequest
-from oni_jax.types import TIE
+from oni_jax.types import TIE, Item
 
 ROWS_AT_ONCE = 4096  # described at a time
 PROGRESS_SECS = 5.0

@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.pacing import Pacer
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import StopRequest
-from oni_jax.types import UNKNOWN
+from oni_jax.types import UNKNOWN, Item
 
 GRACE_SECS = 5.0  # for answers in flight when the run is stopped
 POLL_SECS = 0.5  # how soon a request to stop is seen
@@ -83,10 +83,10 @@ class LlmAnnotator:
         self._succeeded(items)
         unreadable = []
         for item, reply in zip(items, replies):
-            if reply.label is None:
+            if reply.answer is None:
                 unreadable.append((item, reply.text))
             else:
-                self._label(item, reply.label)
+                self._label(item, decode_label(reply.answer).label)
         for item, text in unreadable:
             await self._ask_again(item, text)
 
@@ -98,7 +98,7 @@ class LlmAnnotator:
             self._failed([item], error)
             return
         self._succeeded([item])
-        self._label(item, UNKNOWN if reply.label is None else reply.label)
+        self._label(item, UNKNOWN if reply.answer is None else decode_label(reply.answer).label)
 
     def _succeeded(self, items: list[Item]) -> None:
         self._pacer.succeeded(items)

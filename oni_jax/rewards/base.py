@@ -1,56 +1,24 @@
-"""One interface of intrinsic rewards, in two halves: scoring (pure, jitted) and learning (a no-op by default)."""
+"""The interfaces of intrinsic rewards: what a reward learns (on the host), and what it pays (pure, jitted)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, RewardOutput, Trajectory
-
-Item = tuple[bytes, ...]
+from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree, RewardOutput, StepCaptions, Trajectory
 
 
-class Reward:
-    """An intrinsic reward that is always 0 and learns nothing; others override what they need.
+class Learning:
+    """Learns nothing and asks nothing; others override what they need."""
 
-    `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
-    """
-
-    other_observations: Sequence[str] = ()  # that `score` reads beside the captions
+    other_observations: Sequence[str] = ()  # that are read beside the captions
 
     def init(self, key: Array) -> PyTree:
-        """Device state that `score` reads and `train_step` replaces: parameters, moments, running statistics."""
+        """Device state that scoring reads and `train_step` replaces: parameters, moments, running statistics."""
         del key
         return ()
 
-    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        """Table look-ups for a batch; arrays of fixed shapes that `score` receives as `features`."""
-        del captions
-        return {}
-
-    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        """Rewards [T, B] float32 of a batch, before the count and the coefficient.
-
-        Several devices run it each on a shard of the batch, whose captions alone `features` are of. What the new state
-        is made of comes from `parallel.gathered`, so that it is the same everywhere.
-        """
-        return RewardOutput(self.from_raw(state, self.raw_rewards(state, trajectory, features)), state)
-
-    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
-        """What rewards are made of, [T, B] float32: labels, probabilities, similarities, a model's own numbers."""
-        del state, features
-        return 0.0 * trajectory.rewards
-
-    def from_raw(self, state: PyTree, raw: Array) -> Array:
-        """Rewards of raw ones, of any shape: normalised, thresholded."""
-        del state
-        return raw
-
-    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
-        """What the LLM should be asked because of this batch, newest last; called once a batch.
-
-        Items that were asked for before do no harm.
-        """
-        del captions
+    def queries(self) -> Sequence[Item]:
+        """What the LLM should be asked, newest last. Items that were asked for before do no harm."""
         return ()
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
@@ -66,7 +34,7 @@ class Reward:
         return state
 
     def merge(self, scored: PyTree, trained: PyTree) -> PyTree:
-        """One state of two: what `score` and what `train_step` made of the same one."""
+        """One state of two: what scoring and what `train_step` made of the same one."""
         del scored
         return trained
 
@@ -81,3 +49,81 @@ class Reward:
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """The inverse of `save`, before anything was ingested."""
         del saved
+
+
+class Scorer(Learning):
+    """Values captions, or observations, wherever they stand in a batch: S steps of B trajectories.
+
+    What is paid for that is a combinator's part, see `rewards.combine`.
+    """
+
+    def observe_captions(self, captions: CaptionBatch) -> None:
+        """Takes in the captions of a batch [S, B]: what to ask about, what to learn from. Called once a batch."""
+        del captions
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        """Table look-ups for a batch; arrays of fixed shapes that `raw_values` receives as `features`."""
+        del captions
+        return {}
+
+    def raw_values(
+        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> Array:
+        """What values are made of, [S, B] float32: labels, probabilities, similarities, a model's own numbers.
+
+        Args:
+            index: of the captions in those of `prepare`, [S, B] int32.
+            observations: those of `other_observations` that the captions are of, each [S, B, ...].
+        """
+        raise NotImplementedError
+
+    def track(self, state: PyTree, raw: Array) -> PyTree:
+        """The state with its running statistics brought up to date by raw values of a batch.
+
+        Several devices each have a shard of them: `parallel.gathered` gives all.
+        """
+        del raw
+        return state
+
+    def from_raw(self, state: PyTree, raw: Array) -> Array:
+        """Values of raw ones, of any shape: normalised, thresholded."""
+        del state
+        return raw
+
+
+class Reward(Learning):
+    """An intrinsic reward that is always 0; others override what they need.
+
+    `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
+    """
+
+    captions_read: Collection[str] = ()  # which ends' captions are read: `own`, `caused`; see StepCaptions
+    final_observations: Collection[str] = ()  # that are read of ended episodes, see Trajectory
+    scorer: Scorer | None = None  # that values captions, and learns, if there is one
+
+    @property
+    def learning(self) -> Learning:
+        """What learns."""
+        return self.scorer or self
+
+    def observe(self, captions: StepCaptions) -> None:
+        """Takes in the captions of a batch that are read: what to ask about, what to learn from. Once a batch."""
+        del captions
+
+    def prepare(self, captions: StepCaptions) -> Mapping[str, np.ndarray]:
+        """Table look-ups for a batch; arrays of fixed shapes that `score` receives as `features`."""
+        del captions
+        return {}
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
+        """Rewards [T, B] float32 of a batch, before the coefficient, and the new state; it may be a gradient step's.
+
+        All of it runs on each of several devices, with the device's own shard of the batch, whose captions alone
+        `features` are of. What the new state is made of comes from `parallel.mean` or `parallel.gathered`, so that it
+        is the same everywhere.
+
+        Args:
+            key: of this update, the same on every device.
+        """
+        del features, key
+        return RewardOutput(0.0 * trajectory.rewards, state)

@@ -7,20 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig
 from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
 from oni_jax.networks.ragged import map_distinct_messages, map_messages
 from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.base import Item, Reward
+from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array, message_texts
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import UNKNOWN, Annotation, Array, ArraySpec, CaptionBatch, PyTree, Trajectory
+from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
 
 COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec((), "int32")}
 
 
-class ClassificationReward(Reward):
+class ClassificationScorer(Scorer):
     """1 where P(helpful) is above a threshold, else 0; or P(helpful) itself. The empty message is worth nothing.
 
     Args:
@@ -34,6 +35,7 @@ class ClassificationReward(Reward):
         self.network = MessageClassifier(model)
         self._trainer = RewardTrainer(COLUMNS, self._loss, config, seed, self.network.dropout_masks, replicas=replicas)
         self._labelled: set[bytes] = set()
+        self._newest: Sequence[bytes] = ()  # captions of the last batch
 
     def init(self, key: Array) -> ModelState:
         messages = jnp.zeros((1, MESSAGE_SIZE), jnp.uint8)
@@ -42,23 +44,31 @@ class ClassificationReward(Reward):
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         return distinct_messages(captions)
 
-    def raw_rewards(self, state: ModelState, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
+    def raw_values(
+        self, state: ModelState, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> Array:
+        del observations
+
         def judge(messages: Array) -> Array:
             return helpful_probabilities(self.network.apply(state.params, messages))
 
         not_empty = features["messages"].any(axis=1)
         probabilities = map_messages(judge, features["messages"], features["used"] & not_empty)
-        return probabilities[trajectory.captions]
+        return probabilities[index]
 
     def from_raw(self, state: ModelState, raw: Array) -> Array:
         return raw if self._soft else jnp.heaviside(raw - self._threshold, 0.0)  # NaN stays NaN, for the update to see
 
-    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
+    def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.update_came()
-        return [(message,) for message in captions.messages if message and message[:MESSAGE_SIZE] not in self._labelled]
+        self._newest = captions.messages
+
+    def queries(self) -> Sequence[Item]:
+        return [(message,) for message in self._newest if message and message[:MESSAGE_SIZE] not in self._labelled]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        known = {a.item[0][:MESSAGE_SIZE]: a.label for a in annotations if a.label != UNKNOWN}
+        answered = ((a.item[0][:MESSAGE_SIZE], a.answer) for a in annotations if a.answer is not None)
+        known = {message: decode_label(answer).label for message, answer in answered}
         new = {message: label for message, label in known.items() if message not in self._labelled}
         if new:
             self._labelled.update(new)

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import UserError, is_within
-from oni_jax.rewards.base import Reward
+from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
-from oni_jax.types import Array, CaptionBatch, PyTree, Trajectory
+from oni_jax.types import Array, CaptionBatch, PyTree
 
 MAX_MESSAGES_HELD = 1 << 16
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
-class CosineReward(Reward):
+class CosineScorer(Scorer):
     """The cosine between the summed word vectors of a message and of the goal; 0 unless above a threshold.
 
     It learns nothing and asks nobody, so a checkpoint needs none of it. A message without a known word gets 0.
@@ -56,8 +56,10 @@ class CosineReward(Reward):
         similarities = np.array([self._similarity(message) for message in captions.messages], np.float32)
         return {"similarities": similarities[captions.index]}  # [T, B] float32
 
-    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
-        del state, trajectory
+    def raw_values(
+        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> Array:
+        del state, index, observations
         return features["similarities"]
 
     def from_raw(self, state: PyTree, raw: Array) -> Array:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from oni_jax.rewards.base import Item
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.rewards.messages import message_array, message_texts
-from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch
+from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch, Item
 
 NUM_PAIRS_PER_BATCH = 10
 DRAWS_A_PAIR = 10
@@ -72,11 +72,11 @@ class PairDraws:
     def ingest(self, annotations: Sequence[Annotation]) -> list[Rows]:
         """Takes in labels, and returns the rows of pairs that waited for them. Those of unknown label are let go."""
         rows = []
-        for annotation in annotations:
-            self._labels[annotation.item] = annotation.label
-            draws = self._waiting.pop(annotation.item, [])
-            if annotation.label != UNKNOWN:
-                rows += [self._labelled(annotation.item, row, annotation.label) for row in draws]
+        for item, answer, _ in annotations:
+            label = self._labels[item] = UNKNOWN if answer is None else decode_label(answer).label
+            draws = self._waiting.pop(item, [])
+            if label != UNKNOWN:
+                rows += [self._labelled(item, row, label) for row in draws]
         return rows
 
     def _labelled(self, item: Item, row: Rows, label: int) -> Rows:

@@ -7,17 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax import parallel
-from oni_jax.config import Config
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_distinct_messages
 from oni_jax.ops import losses
 from oni_jax.ops.moments import Moments, initial_moments, normalise, update_moments
-from oni_jax.parallel import Replicas
-from oni_jax.rewards.base import Item, Reward
+from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, PairDraws, stack
-from oni_jax.rewards.scoring import ObservationScorer
+from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.scoring import ObservationModel
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, RewardOutput, Trajectory
+from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
 
 MAX_GRAD_NORM = 10.0
 
@@ -29,28 +28,26 @@ class RankingState(NamedTuple):
     moments: Moments  # of every reward so far
 
 
-class RankingReward(Reward):
+class RankingScorer(Scorer):
     """The model's reward, normalised by its running mean and deviation, 0 unless above a threshold.
 
     Args:
         network: with its encoder.
         threshold: of the normalised reward.
-        replicas: the devices that share a gradient step; all there are when left out.
 
     Raises:
         UserError: the environment lacks an observation that the encoder reads.
     """
 
-    def __init__(
-        self, config: Config, spec: EnvSpec, network: RankingNetwork, threshold: float, replicas: Replicas | None = None
-    ):
+    def __init__(self, context: RewardContext, network: RankingNetwork, threshold: float):
+        config = context.config
         self._config, self._threshold, self._network = config.reward, threshold, network
-        self._scorer = ObservationScorer(network, spec, config.reward.intrinsic_reward_at)
-        self.other_observations = self._scorer.other_observations
-        columns = {name: ArraySpec((2, *x.shape), x.dtype) for name, x in self._scorer.observations.items()}
+        self._model = ObservationModel(network, context.spec)
+        self.other_observations = self._model.other_observations
+        columns = {name: ArraySpec((2, *x.shape), x.dtype) for name, x in self._model.observations.items()}
         columns |= {"id": ArraySpec((2,), "int32"), "label": ArraySpec((), "int32")}
         self._trainer = RewardTrainer(
-            columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=replicas
+            columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=context.replicas
         )
         annotation = config.annotation
         # Fewer than the backlog holds: what that drops would count as asked in vain.
@@ -64,18 +61,18 @@ class RankingReward(Reward):
         )
 
     def init(self, key: Array) -> RankingState:
-        return RankingState(self._trainer.init(self._scorer.init(key)), initial_moments())
+        return RankingState(self._trainer.init(self._model.init(key)), initial_moments())
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        return self._scorer.prepare(captions)
+        return self._model.prepare(captions)
 
-    def score(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> RewardOutput:
-        raw = self.raw_rewards(state, trajectory, features)
-        state = state._replace(moments=update_moments(state.moments, parallel.gathered(raw, axis=1)))
-        return RewardOutput(self.from_raw(state, raw), state)
+    def raw_values(
+        self, state: RankingState, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> Array:
+        return self._model.score(state.model.params, index, observations, features)
 
-    def raw_rewards(self, state: RankingState, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
-        return self._scorer.score(state.model.params, trajectory, features)
+    def track(self, state: RankingState, raw: Array) -> RankingState:
+        return state._replace(moments=update_moments(state.moments, parallel.gathered(raw, axis=1)))
 
     def from_raw(self, state: RankingState, raw: Array) -> Array:
         if not self._config.rew_norm:
@@ -84,9 +81,11 @@ class RankingReward(Reward):
         normalised = normalise(raw, state.moments)
         return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see
 
-    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
+    def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.update_came()
         self._append(self._pairs.draw(captions))
+
+    def queries(self) -> Sequence[Item]:
         return self._pairs.waiting()
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
@@ -117,12 +116,12 @@ class RankingReward(Reward):
 
     def _loss(self, params: PyTree, rows: Mapping[str, Array], noise: Noise) -> tuple[Array, Mapping[str, Array]]:
         del noise
-        flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._scorer.observations}
+        flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._model.observations}
 
         def score_messages(messages: Array) -> Array:
             return self._network.apply(params, {"message": messages})
 
-        if self._scorer.reads_messages_alone:
+        if self._model.reads_messages_alone:
             rewards = map_distinct_messages(score_messages, flat["message"], rows["id"].ravel())
         else:
             rewards = cast(Array, self._network.apply(params, flat))

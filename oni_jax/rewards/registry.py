@@ -1,27 +1,42 @@
-"""The reward types by name. A new one is its file and a line here."""
+"""The reward types by name. A new one is its file and a line of REWARD_TYPES; one from elsewhere registers itself."""
 
 import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.config import Config, NetworkConfig, UserError
+from oni_jax.annotation.prompts import goal_text
+from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError
+from oni_jax.envs.registry import find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
-from oni_jax.rewards.base import Reward
 from oni_jax.types import EnvSpec
 
-if TYPE_CHECKING:  # it brings JAX
+if TYPE_CHECKING:  # they bring JAX
     from oni_jax.parallel import Replicas
     from oni_jax.preferences.reward_model import RewardModel
+    from oni_jax.rewards.base import Reward, Scorer
+    from oni_jax.rewards.terms import RewardSum
 
-GoalText = Callable[[], str]
+
+class RewardContext(NamedTuple):
+    """What a reward is made from."""
+
+    config: Config  # of this reward alone, where a run has several
+    spec: EnvSpec  # of the environment that it rewards
+    replicas: "Replicas | None" = None  # the devices that share a reward model's gradient steps; None: all there are
+    frozen: bool = False  # running statistics stay as they are: for those who only look
+
+    def goal(self) -> str:
+        """The goal's sentences, as they stand in a prompt. Raises UserError: the prompt has none."""
+        return goal_text(self.config.annotation, find_environment(self.config.env).language)
 
 
 class RewardType(NamedTuple):
     """What can be told of a type before anything is built."""
 
-    make: Callable[[Config, EnvSpec, GoalText, "Replicas | None"], Reward]
-    prompt_kind: str = ""  # what the LLM is asked: classification, ranking, or nothing
+    make: Callable[[RewardContext], "Reward"]  # raises UserError: settings or files that it can't work with
+    query: str = ""  # kind of query that the LLM is asked; empty: nothing
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # whether llm_reward_value=probability is offered
     needs: str = ""  # the setting that names its file or folder
@@ -31,35 +46,50 @@ class RewardType(NamedTuple):
 
 
 # What a type is made of is imported when it is made: some bring JAX, which takes seconds.
-def _none(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
+def _none(context: RewardContext) -> "Reward":
+    from oni_jax.rewards.base import Reward
+
     return Reward()
 
 
-def _retrieval(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
-    from oni_jax.rewards.retrieval import RetrievalReward
+def pay(context: RewardContext, scorer: "Scorer") -> "Reward":
+    """Pays a scorer's values as the settings say: at which end of a step, and divided by the count in the episode."""
+    from oni_jax.rewards.combine import ENDS, Paid
 
-    return RetrievalReward(config.reward)
+    reward = context.config.reward
+    return Paid(scorer, ENDS[reward.intrinsic_reward_at], reward.beta_count_exponent, context.frozen)
 
 
-def _classification(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
-    from oni_jax.rewards.classification import ClassificationReward
+def _retrieval(context: RewardContext) -> "Reward":
+    from oni_jax.rewards.retrieval import RetrievalScorer
 
+    return pay(context, RetrievalScorer(context.config.reward))
+
+
+def _classification(context: RewardContext) -> "Reward":
+    from oni_jax.rewards.classification import ClassificationScorer
+
+    config = context.config
     if config.network.encoder_msg_model == "none":
         raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")
-    return ClassificationReward(config.reward, config.network.encoder_msg_model, config.run.seed, replicas)
+    model = config.network.encoder_msg_model
+    return pay(context, ClassificationScorer(config.reward, model, config.run.seed, context.replicas))
 
 
-def _ranking(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
+def _ranking(context: RewardContext) -> "Reward":
     from oni_jax.networks.glyphs import make_ranking_network
-    from oni_jax.rewards.ranking import RankingReward
+    from oni_jax.rewards.ranking import RankingScorer
 
-    return RankingReward(config, spec, make_ranking_network(config.network), threshold(config), replicas)
+    network = make_ranking_network(context.config.network)
+    return pay(context, RankingScorer(context, network, threshold(context.config)))
 
 
-def _motif(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
-    from oni_jax.rewards.motif import MotifReward
+def _motif(context: RewardContext) -> "Reward":
+    from oni_jax.rewards.motif import MotifScorer
 
-    return MotifReward(config.reward, spec, _reward_model(config.reward.reward_dir), threshold(config))
+    reward = context.config.reward
+    model = _reward_model(reward.reward_dir)
+    return pay(context, MotifScorer(reward, context.spec, model, threshold(context.config)))
 
 
 @functools.lru_cache(maxsize=1)  # its network is asked for first, then the model itself
@@ -74,10 +104,11 @@ def _beside_messages(network: NetworkConfig) -> Collection[str]:
     return [name for name in torchbeast_observations(network) if name != "message"]
 
 
-def _cosine(config: Config, spec: EnvSpec, goal: GoalText, replicas: "Replicas | None") -> Reward:
-    from oni_jax.rewards.cosine import CosineReward
+def _cosine(context: RewardContext) -> "Reward":
+    from oni_jax.rewards.cosine import CosineScorer
 
-    return CosineReward(config.reward.word_vectors, goal(), config.reward.eps_threshold_quantile)
+    reward = context.config.reward
+    return pay(context, CosineScorer(reward.word_vectors, context.goal(), reward.eps_threshold_quantile))
 
 
 def _check_word_vectors(config: Config) -> None:
@@ -91,8 +122,9 @@ def _check_reward_dir(config: Config) -> None:
         raise UserError("--llm_reward_type motif: needs --reward_dir, the folder that launch.train_reward wrote")
 
 
-_TYPES: dict[str, RewardType] = {
-    "none": RewardType(_none),
+NONE = "none"
+REWARD_TYPES: dict[str, RewardType] = {
+    NONE: RewardType(_none),
     "online_cls": RewardType(_retrieval, "classification", soft=True),
     "online_cls_reward_model": RewardType(_classification, "classification", soft=True),
     "online_motif": RewardType(
@@ -107,38 +139,62 @@ _TYPES: dict[str, RewardType] = {
     ),
     "cosine-bow": RewardType(_cosine, threshold=0.0, needs="word_vectors", check=_check_word_vectors),
 }
-REWARD_TYPES = tuple(_TYPES)
+
+
+def register_reward(name: str, reward: RewardType) -> None:
+    """Makes a reward known as --llm_reward_type NAME. Raises UserError when the name is taken, or no name."""
+    if name in REWARD_TYPES:
+        raise UserError(f"the reward {name} is registered already: choose another name")
+    if not name or "," in name or "/" in name:
+        raise UserError(f"the reward {name!r} can't be called so: choose a name without commas and slashes")
+    REWARD_TYPES[name] = reward
 
 
 def reward_type(config: Config) -> RewardType:
-    """The type that `llm_reward_type` names. Raises UserError for an unknown one."""
+    """The type that `llm_reward_type` names, of a config of one; plugins included. UserError for an unknown one."""
+    load_plugins(config.env.plugin)
     name = config.reward.llm_reward_type
-    if name not in _TYPES:
+    if name not in REWARD_TYPES:
         said = f"--llm_reward_type {name!r} is not known: use" if name else "--llm_reward_type must be given:"
-        raise UserError(f"{said} one of {', '.join(REWARD_TYPES)}")
-    return _TYPES[name]
+        raise UserError(f"{said} one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin")
+    kind = REWARD_TYPES[name].query
+    if kind and kind not in QUERIES:
+        raise UserError(f"--llm_reward_type {name}: asks {kind!r}, which is no registered kind of query")
+    return REWARD_TYPES[name]
 
 
-def make_reward(
-    config: Config, spec: EnvSpec, goal: GoalText = lambda: "", replicas: "Replicas | None" = None
-) -> Reward:
-    """The reward that `llm_reward_type` names.
+def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
+    """What a run asks: how, and with which kind of query; each once. UserError: an unknown type."""
+    asked = ((own.annotation, reward_type(own).query) for own in config.terms())
+    return list(dict.fromkeys(question for question in asked if question[1]))
 
-    Args:
-        spec: of the environment that it rewards.
-        goal: tells the goal's sentences, as they stand in a prompt.
-        replicas: the devices that share a reward model's gradient steps; all there are when left out.
+
+def make_rewards(
+    config: Config, spec: EnvSpec, replicas: "Replicas | None" = None, frozen: bool = False
+) -> "RewardSum":
+    """The rewards that `llm_reward_type` names; see `RewardContext`.
 
     Raises:
         UserError: an unknown type, or settings or files that it can't work with.
     """
-    return reward_type(config).make(config, spec, goal, replicas)
+    from oni_jax.rewards.terms import RewardSum, Term
+
+    asked = questions(config)
+
+    def term(own: Config) -> Term:
+        kind, reward = reward_type(own), own.reward
+        question = asked.index((own.annotation, kind.query)) if kind.query else -1
+        made = kind.make(RewardContext(own, spec, replicas, frozen))
+        return Term(reward.llm_reward_type, made, reward.llm_reward_coeff, question)
+
+    return RewardSum([term(own) for own in config.terms()])
 
 
 def observations_read(config: Config) -> Collection[str]:
-    """Names of the observations that the policy or the reward reads. UserError: what tells them can't be read."""
+    """Names of the observations that the policy or a reward reads. UserError: what tells them can't be read."""
     load_plugins(config.env.plugin)  # the encoder may be one's
-    return {*policy_observations(config.network), *reward_type(config).observations(config)}
+    of_rewards = (name for own in config.terms() for name in reward_type(own).observations(own))
+    return {*policy_observations(config.network), *of_rewards}
 
 
 def threshold(config: Config) -> float:
@@ -155,11 +211,19 @@ def threshold(config: Config) -> float:
     raise UserError(f"--eps_threshold_quantile {text}: must be a number")
 
 
-def check_reward(config: Config) -> None:
-    """All that can be told of the reward's settings without building it. Raises UserError."""
+def check_rewards(config: Config) -> None:
+    """All that can be told of the rewards' settings without building them. Raises UserError."""
+    terms = config.terms()
+    for own in terms:
+        _check_reward(own)
+        if len(terms) > 1 and own.reward.llm_reward_type == NONE:
+            raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
+
+
+def _check_reward(config: Config) -> None:
     reward, kind = config.reward, reward_type(config)
     flag = f"--llm_reward_type {reward.llm_reward_type}"
-    is_none = kind.make is _none
+    is_none = reward.llm_reward_type == NONE
     if is_none and reward.llm_reward_coeff > 0:
         raise UserError(f"{flag}: needs --llm_reward_coeff 0, not {reward.llm_reward_coeff}")
     if not is_none and reward.llm_reward_coeff == 0:

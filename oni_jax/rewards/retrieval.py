@@ -4,29 +4,36 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig
-from oni_jax.rewards.base import Item, Reward
-from oni_jax.types import UNKNOWN, Annotation, Array, CaptionBatch, PyTree, Trajectory
+from oni_jax.rewards.base import Scorer
+from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree
 
 
-class RetrievalReward(Reward):
+class RetrievalScorer(Scorer):
     """A table message -> label. What it holds lives in the label store, so a checkpoint needs none of it."""
 
     def __init__(self, config: RewardConfig):
         self._soft = config.llm_reward_value == "probability"
         self._labels: dict[bytes, float] = {}
+        self._newest: Sequence[bytes] = ()  # captions of the last batch
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         labels = np.array([self._labels.get(message, 0.0) for message in captions.messages], np.float32)
         return {"labels": labels[captions.index]}  # [T, B] float32
 
-    def raw_rewards(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
-        del state, trajectory
+    def raw_values(
+        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> Array:
+        del state, index, observations
         return features["labels"]
 
-    def requests(self, captions: CaptionBatch) -> Sequence[Item]:
-        return [(message,) for message in captions.messages if message and message not in self._labels]
+    def observe_captions(self, captions: CaptionBatch) -> None:
+        self._newest = captions.messages
+
+    def queries(self) -> Sequence[Item]:
+        return [(message,) for message in self._newest if message and message not in self._labels]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        known = [a for a in annotations if a.label != UNKNOWN]
-        self._labels.update({a.item[0]: a.probability if self._soft else float(a.label) for a in known})
+        known = [(a.item[0], decode_label(a.answer)) for a in annotations if a.answer is not None]
+        self._labels.update({text: x.probability if self._soft else float(x.label) for text, x in known})

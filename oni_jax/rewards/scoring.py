@@ -1,4 +1,4 @@
-"""Rewards of observations by a ranking model: of distinct messages where it reads nothing else."""
+"""Values of observations by a ranking model: of distinct messages where it reads nothing else."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -11,23 +11,21 @@ from oni_jax.config import UserError
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_messages
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages
-from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree, Trajectory
+from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree
 
 
-class ObservationScorer:
+class ObservationModel:
     """What the online and the offline ranking models share.
 
     Args:
         network: with its encoder.
-        intrinsic_reward_at: `obs` or `next_obs`, as of RewardConfig.
 
     Raises:
         UserError: the environment lacks an observation that the encoder reads.
     """
 
-    def __init__(self, network: RankingNetwork, spec: EnvSpec, intrinsic_reward_at: str):
+    def __init__(self, network: RankingNetwork, spec: EnvSpec):
         self._network = network
-        self._steps = slice(None, -1) if intrinsic_reward_at == "obs" else slice(1, None)
         names = network.reads
         available = {**spec.observations, "message": ArraySpec((MESSAGE_SIZE,), "uint8")}
         missing = [name for name in names if name not in available]
@@ -44,17 +42,20 @@ class ObservationScorer:
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         """Features for `score`."""
-        return distinct_messages(captions) if self.reads_messages_alone else {}
+        return distinct_messages(captions) if "message" in self.observations else {}
 
-    def score(self, params: PyTree, trajectory: Trajectory, features: Mapping[str, Array]) -> Array:
-        """Raw rewards [T, B]."""
-        shape = trajectory.captions.shape
+    def score(
+        self, params: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> Array:
+        """Raw values [S, B]; see `Scorer.raw_values`."""
         if self.reads_messages_alone:
 
             def score_messages(messages: Array) -> Array:
                 return self._network.apply(params, {"message": messages})
 
-            return map_messages(score_messages, features["messages"], features["used"])[trajectory.captions]
-        flat = {name: trajectory.observations[name][self._steps] for name in self.observations}
-        rewards = self._network.apply(params, {name: x.reshape(-1, *x.shape[2:]) for name, x in flat.items()})
-        return cast(Array, rewards).reshape(shape)
+            return map_messages(score_messages, features["messages"], features["used"])[index]
+        seen = {name: observations[name] for name in self.other_observations}
+        if "message" in self.observations:
+            seen["message"] = features["messages"][index]
+        values = self._network.apply(params, {name: x.reshape(-1, *x.shape[2:]) for name, x in seen.items()})
+        return cast(Array, values).reshape(index.shape)

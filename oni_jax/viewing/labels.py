@@ -26,7 +26,7 @@ class Labels:
     Args:
       annotation: tells the goal.
       language: of the environment.
-      known: message -> the numbers of `inspection.LABEL_COLUMNS`.
+      known: message -> the numbers of `QueryKind.columns`.
     """
 
     def __init__(self, annotation: AnnotationConfig, language: Language | None, known: Mapping[bytes, tuple[int, ...]]):
@@ -52,9 +52,9 @@ class Labels:
 
 def run_labels(folder: str, config: Config) -> Labels:
     """Of the run in a folder. Raises UserError: its label store can't be read."""
-    from oni_jax.inspection import labels_of_messages, read_annotations  # brings JAX, which takes seconds
-    from oni_jax.rewards.registry import reward_type
+    from oni_jax.inspection import read_annotations  # brings JAX, which takes seconds
+    from oni_jax.rewards.registry import QUERIES, questions
 
-    has_store = bool(reward_type(config).prompt_kind) and os.path.isdir(folder)
-    known = labels_of_messages(read_annotations(config, folder)) if has_store else {}
+    asked = questions(config)
+    known = QUERIES[asked[0][1]].tally(read_annotations(config, folder)) if asked and os.path.isdir(folder) else {}
     return Labels(config.annotation, find_environment(config.env).language, known)

@@ -153,7 +153,7 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
 
     def give(message: bytes, record: np.ndarray) -> float:
         seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
-        return float(rewards.undiscounted([message, message], seen)[0])
+        return float(rewards.of_steps([message, message], seen, counts=(1, 1))[0])
 
     return MessageReward(give, run.reward, f"by {config.experiment} at {known.env_steps:,} steps")
 

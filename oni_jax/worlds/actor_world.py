@@ -63,8 +63,8 @@ class ActorWorld:
         self._tabulate = jax.jit(functools.partial(with_tables, acting.policy))
         self._parameters = ParameterStore(acting.version, self._tabulate(local(acting.params)), acting.devices)
         self._parts = _build_parts(config, spec, make_env, acting, self._parameters)
-        ring, intrinsic_at = self._parts.exchange.ring, config.reward.intrinsic_reward_at
-        self.unpack = make_unpack_fn(spec, ring.records.dtype, self._parts.exchange.policy_records.dtype, intrinsic_at)
+        ring = self._parts.exchange.ring
+        self.unpack = make_unpack_fn(spec, ring.records.dtype, self._parts.exchange.policy_records.dtype)
         shape = ring.shape
         self.description = f"{shape.num_units * shape.num_envs_per_unit} games in {shape.num_units} groups"
         self.thread = Worker("inference", self._parts.server.run)
@@ -144,8 +144,7 @@ def _build_parts(config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Actin
     except BaseException:
         pool.close()
         raise
-    intrinsic_at = config.reward.intrinsic_reward_at
-    assembler = BatchAssembler(exchange, config.learner, intrinsic_at, server.initial_core_states)
+    assembler = BatchAssembler(exchange, config.learner, server.initial_core_states)
     return Parts(pool, exchange, server, assembler)
 
 

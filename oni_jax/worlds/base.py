@@ -5,14 +5,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, Trajectory
+from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 
 
 class Collected(NamedTuple):
     """B trajectories of T steps."""
 
     payload: PyTree  # what crosses to the device, or is there already; only the world's `unpack` looks inside
-    captions: CaptionBatch  # those that the steps are rewarded for
+    captions: StepCaptions
     events: CaptionBatch | None = None  # what the actions did, where the environment says it
 
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.buffers.exchange import TrajectoryExchange
@@ -12,7 +11,7 @@ from oni_jax.config import LearnerConfig
 from oni_jax.ops.captions import number_in_order
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.parallel import FIRST, SECOND
-from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, Trajectory
+from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 
 
@@ -21,10 +20,11 @@ class ActorPayload(NamedTuple):
 
     records: Array  # [T+1, B, R] uint8
     policy_records: Array  # [T, B, P] uint8
+    final_observations: Mapping[str, Array]  # see Trajectory
     initial_core_state: PyTree  # leaves [B, ...], on the device that acted, or on the host where several did
 
 
-PAYLOAD_SPLIT = ActorPayload(SECOND, SECOND, FIRST)  # type: ignore
+PAYLOAD_SPLIT = ActorPayload(SECOND, SECOND, SECOND, FIRST)  # type: ignore
 
 # (rows of the tables of initial core states [B], devices that they are on [B]) -> leaves [B, ...]
 ReadCoreStates = Callable[[np.ndarray, np.ndarray], PyTree]
@@ -36,7 +36,6 @@ class BatchAssembler:
     Args:
         exchange: of the slots.
         learner: batch size, and the lag at which trajectories are dropped.
-        intrinsic_at: which caption a step is rewarded for, see RewardConfig.
         read_core_states: where the policy's memory before each trajectory comes from.
     """
 
@@ -44,14 +43,12 @@ class BatchAssembler:
         self,
         exchange: TrajectoryExchange,
         learner: LearnerConfig,
-        intrinsic_at: str,
         read_core_states: ReadCoreStates,
     ):
         self._exchange, self._ring, self._read_core_states = exchange, exchange.ring, read_core_states
         self._num_envs = exchange.ring.shape.num_envs_per_unit
         self._num_trajectories = learner.batch_size // exchange.ring.shape.rollout
         self._max_policy_lag = learner.max_policy_lag
-        self._intrinsic_at = intrinsic_at
         self._slot, self._column = -1, self._num_envs  # where the next trajectory lies; none left
         self.num_dropped = 0  # trajectories too old to learn from
         self._start_batch()
@@ -62,6 +59,8 @@ class BatchAssembler:
         self._records = np.empty((steps + 1, size), self._ring.records.dtype)
         self._texts = np.empty((steps + 1, size), self._ring.texts.dtype)
         self._policy_records = np.empty((steps, size), self._exchange.policy_records.dtype)
+        finals = self._exchange.finals.items()
+        self._finals = {name: np.empty((steps, size, *x.shape[3:]), x.dtype) for name, x in finals}
         self._start_rows, self._acted_on = np.zeros((2, size), np.int32)  # in which device's table
         self._copied_slots: list[int] = []
         self._filled = 0
@@ -75,7 +74,7 @@ class BatchAssembler:
             if self._column < self._num_envs:
                 self._copy_trajectories()
         core_state = self._read_core_states(self._start_rows, self._acted_on)
-        payload = ActorPayload(as_bytes(self._records), as_bytes(self._policy_records), core_state)
+        payload = ActorPayload(as_bytes(self._records), as_bytes(self._policy_records), self._finals, core_state)
         batch = Collected(payload, self._captions(), self._events())
         for slot in self._copied_slots:
             self._exchange.release(slot)
@@ -114,6 +113,8 @@ class BatchAssembler:
         self._records[:, here] = self._ring.records[self._slot, :, there]
         self._texts[:, here] = self._ring.texts[self._slot, :, there]
         self._policy_records[:, here] = self._exchange.policy_records[self._slot, :, there]
+        for name, array in self._finals.items():
+            array[:, here] = self._exchange.finals[name][self._slot, :, there]
         self._start_rows[here] = self._slot * self._num_envs + np.arange(there.start, there.stop)
         self._acted_on[here] = self._exchange.device_of_slot[self._slot]
         self._filled += count
@@ -121,13 +122,14 @@ class BatchAssembler:
         if self._column == self._num_envs:
             self._copied_slots.append(self._slot)
 
-    def _captions(self) -> CaptionBatch:
-        if self._intrinsic_at == "obs":
-            records, numbers = self._records[:-1], self._texts["caption"][:-1]
-        else:  # where an episode ended, the caption is the final observation's, and the observation the new episode's
-            records, numbers = self._records[1:], self._texts["outcome_caption"][1:]
-        observations = {name: records[name] for name in self._ring.spec.observations}
-        return self._named(numbers)._replace(observations=observations)
+    def _captions(self) -> StepCaptions:
+        def at(records: np.ndarray, numbers: np.ndarray) -> CaptionBatch:
+            observations = {name: records[name] for name in self._ring.spec.observations}
+            return self._named(numbers)._replace(observations=observations)
+
+        # Where an episode ended, the caption is the final observation's, and the observation the new episode's.
+        caused = at(self._records[1:], self._texts["outcome_caption"][1:])
+        return StepCaptions(at(self._records[:-1], self._texts["caption"][:-1]), caused)
 
     def _events(self) -> CaptionBatch | None:
         return self._named(self._texts["event"][1:]) if self._ring.spec.has_events else None
@@ -138,7 +140,7 @@ class BatchAssembler:
 
 
 def make_unpack_fn(
-    spec: EnvSpec, record: np.dtype, policy_record: np.dtype, intrinsic_at: str
+    spec: EnvSpec, record: np.dtype, policy_record: np.dtype
 ) -> Callable[[ActorPayload, Array], Trajectory]:
     """unpack(payload, version) -> Trajectory; see `World`."""
     step_names = ["is_first", "reward", "terminated", "truncated", "caption_count", "outcome_caption_count"]
@@ -146,17 +148,17 @@ def make_unpack_fn(
     def unpack(payload: ActorPayload, version: Array) -> Trajectory:
         fields = unpack_records(payload.records, record, [*spec.observations, *step_names])
         acted = unpack_records(payload.policy_records, policy_record, policy_record.names or ())
-        own, caused = fields["caption_count"][:-1], fields["outcome_caption_count"][1:]
         return Trajectory(
             observations={name: fields[name] for name in spec.observations},
             is_first=fields["is_first"],
-            captions=jnp.zeros(acted["action"].shape, jnp.int32),
-            caption_counts=own if intrinsic_at == "obs" else caused,
+            own_counts=fields["caption_count"][:-1],
+            caused_counts=fields["outcome_caption_count"][1:],
             actions=acted["action"],
             rewards=fields["reward"][1:],
             terminations=fields["terminated"][1:],
             truncations=fields["truncated"][1:],
             truncation_values=acted["truncation_value"],
+            final_observations=payload.final_observations,
             behaviour_logits=acted["logits"],
             values=acted["value"],
             policy_lags=version - acted["version"],

@@ -1,0 +1,63 @@
+"""Answers that are one of a few choices: a label and its probability, kept as text such as `1 0.97`."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.config import is_within
+
+# "not FOO", "isn't a FOO", "neither FOO nor BAR", "rather than FOO"
+_DENIED = re.compile(
+    r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
+)
+DENIAL_CHARS = 24
+
+
+class Label(NamedTuple):
+    """A choice of the LLM's."""
+
+    label: int  # the choice's index
+    probability: float  # of a message: that it is helpful, or the label itself; of a pair: of the label, or 1
+
+
+def encode_label(label: int, probability: float) -> bytes:
+    """A label as it is kept."""
+    return f"{label} {float(probability)!r}".encode()
+
+
+def decode_label(kept: bytes) -> Label:
+    """The inverse of `encode_label`. Raises ValueError."""
+    label, probability = kept.split(b" ")
+    return Label(int(label), float(probability))
+
+
+class ChoiceAnswers(QueryKind):
+    """What kinds of query with choices have in common.
+
+    Args:
+        names: of the choices, for people.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self._names = names
+
+    def is_answer(self, kept: bytes) -> bool:
+        try:
+            label, probability = decode_label(kept)
+        except ValueError:
+            return False
+        return 0 <= label < len(self._names) and is_within(probability, "[0, 1]")
+
+    def describe(self, kept: bytes) -> str:
+        return self._names[decode_label(kept).label]
+
+
+def bare(text: str) -> str:
+    """Upper case, without the spaces, quotes, stars and stops around it; empty where it is long."""
+    return re.sub(r"^[\W_]+|[\W_]+$", "", text[:64]).upper() if len(text.strip()) <= 64 else ""
+
+
+def is_denied(before: str) -> bool:
+    """Whether the end of what stands before a choice denies it, as "not" does."""
+    return bool(_DENIED.search(before[-DENIAL_CHARS:]))

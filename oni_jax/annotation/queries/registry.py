@@ -1,0 +1,15 @@
+"""The kinds of query by name. A new one is its file and a line of QUERIES; one from elsewhere registers itself."""
+
+from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.classification import Classification
+from oni_jax.annotation.queries.ranking import Ranking
+from oni_jax.config import UserError
+
+QUERIES: dict[str, QueryKind] = {kind.name: kind for kind in (Classification(), Ranking())}
+
+
+def register_query(kind: QueryKind) -> None:
+    """Makes a kind of query known. Raises UserError when its name is taken."""
+    if kind.name in QUERIES:
+        raise UserError(f"the query {kind.name} is registered already: choose another name")
+    QUERIES[kind.name] = kind

@@ -1,0 +1,98 @@
+"""How a scorer's values are paid: for one end of a step, divided by a count, or as a potential."""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.ops.captions import both_ends
+from oni_jax.ops.shaping import count_discount
+from oni_jax.rewards.base import Reward, Scorer
+from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
+
+ENDS = {"obs": "own", "next_obs": "caused"}  # values of --intrinsic_reward_at
+
+
+class _Scored(Reward):
+    """Values of captions at some end of the steps.
+
+    Args:
+        frozen: running statistics stay as they are.
+    """
+
+    def __init__(self, scorer: Scorer, frozen: bool):
+        self.scorer = self._scorer = scorer
+        self._frozen, self.other_observations = frozen, scorer.other_observations
+
+    def _read(self, captions: StepCaptions) -> CaptionBatch:
+        raise NotImplementedError
+
+    def observe(self, captions: StepCaptions) -> None:
+        self._scorer.observe_captions(self._read(captions))
+
+    def prepare(self, captions: StepCaptions) -> Mapping[str, np.ndarray]:
+        read = self._read(captions)
+        return {**self._scorer.prepare(read), "caption_index": read.index}
+
+    def _values(
+        self, state: PyTree, observations: Mapping[str, Array], features: Mapping[str, Array]
+    ) -> tuple[Array, PyTree]:
+        """Values and the new state."""
+        raw = self._scorer.raw_values(state, features["caption_index"], observations, features)
+        state = state if self._frozen else self._scorer.track(state, raw)
+        return self._scorer.from_raw(state, raw), state
+
+
+class Paid(_Scored):
+    """Pays the value of one caption a step, divided by n^exponent: n times it was seen in its episode so far.
+
+    Args:
+        end: which one: `own` or `caused`.
+        count_exponent: 0 for a value that is paid in full each time.
+    """
+
+    def __init__(self, scorer: Scorer, end: str, count_exponent: float = 0.0, frozen: bool = False):
+        super().__init__(scorer, frozen)
+        self._end, self._exponent, self.captions_read = end, count_exponent, (end,)
+        self._steps = slice(None, -1) if end == "own" else slice(1, None)
+
+    def _read(self, captions: StepCaptions) -> CaptionBatch:
+        return getattr(captions, self._end)
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
+        observations = {name: trajectory.observations[name][self._steps] for name in self.other_observations}
+        values, state = self._values(state, observations, features)
+        return RewardOutput(count_discount(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state)
+
+
+class Potential(_Scored):
+    """Potential-based shaping by a scorer phi: F = gamma phi(caused) (1 - terminated) - phi(own).
+
+    It leaves the best policy as it is, as long as it is multiplied by a constant and by nothing else: so there is no
+    count, and no clip (Ng, Harada and Russell, Policy invariance under reward transformations, 1999). At a truncation
+    phi is that of the final observation.
+
+    Args:
+        gamma: the learner's discount.
+    """
+
+    captions_read = ("own", "caused")
+
+    def __init__(self, scorer: Scorer, gamma: float, frozen: bool = False):
+        super().__init__(scorer, frozen)
+        self._gamma, self.final_observations = gamma, scorer.other_observations
+
+    def _read(self, captions: StepCaptions) -> CaptionBatch:
+        return both_ends(captions)
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
+        ends = jnp.logical_or(trajectory.terminations, trajectory.truncations)
+
+        def of_both(name: str) -> Array:
+            seen, final = trajectory.observations[name], trajectory.final_observations[name]
+            ended = ends.reshape(*ends.shape, *[1] * (final.ndim - ends.ndim))
+            return jnp.concatenate([seen[:-1], jnp.where(ended, final, seen[1:])])
+
+        values, state = self._values(state, {name: of_both(name) for name in self.other_observations}, features)
+        own, caused = jnp.split(values, 2)
+        return RewardOutput(self._gamma * caused * (1.0 - trajectory.terminations) - own, state)

@@ -1,0 +1,120 @@
+"""The intrinsic rewards of a run, which add up."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.ops.captions import NO_CAPTIONS
+from oni_jax.rewards.base import Reward
+from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, Query, RewardOutput, StepCaptions, Trajectory
+
+Features = tuple[Mapping[str, Array], ...]  # of each reward
+
+
+class Term(NamedTuple):
+    """One of the rewards."""
+
+    name: str  # of its type
+    reward: Reward
+    coeff: float
+    question: int = 0  # that its queries belong to
+
+
+class RewardSum:
+    """K rewards, each with a state of its own: the state is that of the only one, or a tuple of all."""
+
+    def __init__(self, terms: Sequence[Term]):
+        self.terms = tuple(terms)
+        self.rewards = tuple(term.reward for term in terms)
+        self._learning = tuple(reward.learning for reward in self.rewards)
+        self.coeffs = tuple(term.coeff for term in terms)
+        self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
+        self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
+        self._captions_read = {end for reward in self.rewards for end in reward.captions_read}
+        names = [term.name for term in terms]
+        # What tells the metrics and the saved arrays of several apart.
+        self.labels = tuple(
+            f"{name}_{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)
+        )
+
+    def read(self, captions: StepCaptions) -> StepCaptions:
+        """Only what the rewards learn from, and the own captions, which every run counts."""
+
+        def kept(end: str, batch: CaptionBatch) -> CaptionBatch:
+            if end not in self._captions_read | {"own"}:
+                return NO_CAPTIONS
+            return batch._replace(observations={name: batch.observations[name] for name in self.other_observations})
+
+        return StepCaptions(*map(kept, StepCaptions._fields, captions))
+
+    def init(self, key: Array) -> PyTree:
+        """Device state of all."""
+        keys = [key, *(jax.random.fold_in(key, i) for i in range(1, len(self.rewards)))]
+        return self._joined([part.init(key) for part, key in zip(self._learning, keys)])
+
+    def prepare(self, captions: StepCaptions) -> Features:
+        """Look-ups for a batch, for `score`."""
+        return tuple(dict(reward.prepare(captions)) for reward in self.rewards)
+
+    def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
+        """Rewards [K, T, B] float32 of a batch, before the coefficients, and the new state; see `Reward.score`."""
+        keys = [jax.random.fold_in(key, i) for i in range(len(self.rewards))]
+        scored = [
+            reward.score(own, trajectory, looked_up, key)
+            for reward, own, looked_up, key in zip(self.rewards, self.states(state), features, keys, strict=True)
+        ]
+        return RewardOutput(jnp.stack([own.rewards for own in scored]), self._joined([own.state for own in scored]))
+
+    def observe(self, captions: StepCaptions) -> None:
+        """Takes in what `read` gives of a batch; called once a batch."""
+        for reward in self.rewards:
+            reward.observe(captions)
+
+    def queries(self) -> Sequence[Query]:
+        """What the LLM should be asked, newest last."""
+        return [Query(item, term.question) for term in self.terms for item in term.reward.learning.queries()]
+
+    def ingest(self, annotations: Sequence[Annotation]) -> None:
+        """Takes in answers, each for those that ask the question."""
+        for term in self.terms:
+            if own := [annotation for annotation in annotations if annotation.question == term.question]:
+                term.reward.learning.ingest(own)
+
+    def steps_due(self) -> int:
+        return sum(part.steps_due() for part in self._learning)
+
+    def train_step(self, state: PyTree) -> PyTree:
+        """Makes a few of the gradient steps that are due."""
+        return self._joined([part.train_step(own) for part, own in zip(self._learning, self.states(state))])
+
+    def merge(self, scored: PyTree, trained: PyTree) -> PyTree:
+        """One state of two: what `score` and what `train_step` made of the same one."""
+        states = zip(self._learning, self.states(scored), self.states(trained), strict=True)
+        return self._joined([part.merge(*both) for part, *both in states])
+
+    def metrics(self) -> Mapping[str, Array]:
+        return self._named([part.metrics() for part in self._learning])
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return self._named([part.save() for part in self._learning])
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        for label, part in zip(self.labels, self._learning):
+            prefix = f"{label}/" if len(self.rewards) > 1 else ""
+            part.restore({name.removeprefix(prefix): x for name, x in saved.items() if name.startswith(prefix)})
+
+    def _named(self, found: Sequence[Mapping[str, Array]]) -> Mapping[str, Array]:
+        """Those of the only reward under their names, of several with the reward's in front."""
+        if len(found) == 1:
+            return found[0]
+        return {f"{label}/{name}": x for label, own in zip(self.labels, found) for name, x in own.items()}
+
+    def states(self, state: PyTree) -> tuple[PyTree, ...]:
+        """That of each reward."""
+        return (state,) if len(self.rewards) == 1 else state
+
+    def _joined(self, states: Sequence[PyTree]) -> PyTree:
+        return states[0] if len(states) == 1 else tuple(states)
