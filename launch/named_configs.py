@@ -31,7 +31,9 @@ def load(name: str) -> Config:
     except UserError as error:
         raise UserError(f"--config {name}: {error}") from None
     known = {field.name for field, _ in settings(config)}
-    unknown = {key for section in json.loads(text).values() for key in section} - known
+    sections = json.loads(text)
+    others = [section for own in sections.pop("others", ()) for section in own.values()]
+    unknown = {key for section in (*sections.values(), *others) for key in section} - known
     if unknown:
         raise UserError(f"--config {name}: there is no setting {', '.join(sorted(unknown))}; correct the file")
     return config

@@ -78,7 +78,9 @@ class EnvConfig:
     root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
     max_episode_steps: int = setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
     plugin: str = setting(
-        "", "Module that registers environments or encoders of your own; several: give it again.", repeated=True
+        "",
+        "Module that registers environments, encoders or rewards of your own; several: give it again.",
+        repeated=True,
     )
     nethack: NetHackConfig = NetHackConfig()
 

@@ -18,10 +18,10 @@ from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
-from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.messages import MESSAGE_SIZE
-from oni_jax.rewards.registry import NONE, make_rewards, observations_read, questions
+from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
 
@@ -81,7 +81,7 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     config = read_settings(folder)
     spec = env_spec(config.env, observations_read(config))
     rewards = make_rewards(config, spec, frozen=True)
-    if config.reward.llm_reward_type == NONE:
+    if type(rewards.rewards[0]) is Reward:
         raise NoRewardError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
     shapes = jax.eval_shape(rewards.init, jax.random.key(0))
     found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)

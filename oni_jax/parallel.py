@@ -133,7 +133,7 @@ def gathered(batch: Array, axis: int) -> Array:
 
 
 def own_shard(batch: Array, axis: int) -> Array:
-    """The inverse of `gathered`: of what is the same everywhere, such as draws for a whole batch, this device's part."""
+    """The inverse of `gathered`: this device's part of what is the same on all, such as draws for a whole batch."""
     if not _is_split():
         return batch
     size = batch.shape[axis] // jax.lax.axis_size(AXIS)

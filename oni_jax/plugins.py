@@ -10,7 +10,8 @@ from oni_jax.config import UserError
 def load_plugins(plugin: str) -> None:
     """Imports modules, once a process; see `EnvConfig.plugin`.
 
-    They register what they bring: `envs.registry.register_environment`, `networks.registry.register_encoder`.
+    They register what they bring: `envs.registry.register_environment`, `networks.registry.register_encoder`,
+    `rewards.registry.register_reward`, `annotation.queries.registry.register_query`.
 
     Args:
         plugin: their names, with commas between them; looked for in the current folder, too.

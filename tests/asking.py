@@ -1,13 +1,18 @@
 """What asks about NetHack's messages, and what answers."""
 
+from collections.abc import Iterable
+
 from oni_jax.annotation import prompts
+from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.labeller import Store
 from oni_jax.annotation.prompts import Prompt
-from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.queries.choices import decode_label, encode_label
+from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
+from oni_jax.types import Annotation, Item, Query
 
 LANGUAGE = ENVIRONMENT.language
 judge_prompt = Reader(LANGUAGE).judge_prompt
@@ -25,5 +30,29 @@ def start_judge(options: JudgeOptions | None = None) -> EmbeddedJudge:
     return EmbeddedJudge(LANGUAGE, options)
 
 
-def start_service(config: AnnotationConfig, store: Store, kind: str = "classification") -> AnnotationService:
-    return AnnotationService(config, load_prompt(config, kind), store)
+def question(config: AnnotationConfig, kind: str = "classification") -> Question:
+    return Question(config, load_prompt(config, kind))
+
+
+def start_service(config: AnnotationConfig, store: Store, *kinds: str) -> AnnotationService:
+    """One that asks a question of each kind, of classification where none is named."""
+    return AnnotationService([question(config, kind) for kind in kinds or ("classification",)], store)
+
+
+def queries(items: Iterable[Item], question: int = 0) -> list[Query]:
+    return [Query(item, question) for item in items]
+
+
+def annotation(item: Item, label: int | None, probability: float = 1.0, question: int = 0) -> Annotation:
+    """One of a kind of query with choices; None: without an answer."""
+    return Annotation(item, None if label is None else encode_label(label, probability), question)
+
+
+def label_of(answered: Annotation | Reply) -> int | None:
+    return None if answered.answer is None else decode_label(answered.answer).label
+
+
+def probability_of(answered: Annotation | Reply) -> float:
+    """Of one that has an answer."""
+    assert answered.answer is not None
+    return decode_label(answered.answer).probability

@@ -12,10 +12,11 @@ from oni_jax import system
 from oni_jax.config import EnvConfig, RewardConfig
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.rewards.trainer import RewardTrainer
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Training
-from oni_jax.types import ArraySpec
+from oni_jax.types import ArraySpec, RewardOutput
 from tests.test_learning import small_config
 
 NUM_UPDATES, NUM_WARM_UP = 30, 3
@@ -48,14 +49,13 @@ class LearningLater(Reward):
     def init(self, key):
         return self._trainer.init({"mean": jnp.float32(0)})
 
-    def raw_rewards(self, state, trajectory, features):
-        return 0.0 * trajectory.rewards + state.params["mean"]
+    def score(self, state, trajectory, features, key):
+        return RewardOutput(0.0 * trajectory.rewards + state.params["mean"], state)
 
-    def requests(self, captions):
+    def observe(self, captions):
         self._num_batches += 1
         if self._num_batches == 6:
             self._trainer.append({"x": np.ones(4, np.float32)})
-        return ()
 
     def steps_due(self):
         return self._trainer.num_owed
@@ -85,7 +85,7 @@ def test_a_warm_run_compiles_nothing(reward, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Training, "_count_update", counted)
     if reward:
-        monkeypatch.setattr(system, "make_reward", lambda *_: reward())
+        monkeypatch.setattr(system, "make_rewards", lambda *_: RewardSum([Term("later", reward(), 1.0)]))
     with ExitStack() as stack:
         training = system.build_training(config, str(tmp_path), stack)
         training.train(StopRequest())

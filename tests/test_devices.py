@@ -13,8 +13,8 @@ import pytest
 
 from oni_jax import system
 from oni_jax.config import Config, DevicesConfig, EnvConfig, LearnerConfig, UserError
-from oni_jax.ops.captions import merge_captions, split_captions
-from oni_jax.types import CaptionBatch
+from oni_jax.ops.captions import both_ends, merge_captions, split_captions
+from oni_jax.types import CaptionBatch, StepCaptions
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll
 from tests.test_resume import COMPILES_SOON, ROOT, Answers, train, write_files
@@ -87,6 +87,18 @@ def said(captions: CaptionBatch) -> list[list[bytes]]:
     return [[captions.messages[i] for i in row] for row in captions.index]
 
 
+def captions_of_both(captions: CaptionBatch) -> CaptionBatch:
+    """The same, backwards in time."""
+    return CaptionBatch(captions.messages, captions.index[::-1])
+
+
+def test_the_captions_at_both_ends_share_their_messages():
+    own, caused = captions_of(0), captions_of(1)
+    both = both_ends(StepCaptions(own, caused))
+    assert said(both) == said(own) + said(caused) and len(set(both.messages)) == len(both.messages)
+    assert both.observations["x"].shape == (6, 4, 2)
+
+
 def test_captions_of_several_processes_and_of_shares():
     parts = [captions_of(0), captions_of(1)]
     merged = merge_captions(parts)
@@ -94,7 +106,9 @@ def test_captions_of_several_processes_and_of_shares():
     np.testing.assert_array_equal(merged.observations["x"], np.concatenate([p.observations["x"] for p in parts], 1))
     firsts = [said(merged)[t][i] for t in range(3) for i in range(8)]
     assert list(merged.messages) == list(dict.fromkeys(firsts))  # each once, later ones behind
-    shares = split_captions(merged, 4)
+    both = split_captions(StepCaptions(merged, captions_of_both(merged)), 4)
+    assert [sum(rows, []) for rows in zip(*(said(share.caused) for share in both))] == said(merged)[::-1]
+    shares = [share.own for share in both]
     assert [len(share.messages) for share in shares] == [len(set(sum(said(share), []))) for share in shares]
     assert [sum(rows, []) for rows in zip(*map(said, shares))] == said(merged)
     shown = np.concatenate([share.observations["x"] for share in shares], axis=1)

@@ -25,7 +25,8 @@ from oni_jax.networks import ragged
 from oni_jax.npz import from_npz, to_npz
 from oni_jax.parallel import local
 from oni_jax.runtime import StopRequest
-from oni_jax.types import Annotation, CaptionBatch
+from oni_jax.ops.captions import NO_CAPTIONS
+from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 from tests.processes import Launched, rows, summary
 from tests.test_resume import COMPILES_SOON
@@ -218,17 +219,22 @@ def test_threads_of_a_backend_of_cpus_wait_for_their_turn(monkeypatch, backend, 
 
 def test_what_each_process_tells_all_have():
     captions = CaptionBatch([b"a", b"", b"\xff"], np.arange(2, dtype=np.int32)[:, None], {"x": np.ones((2, 1, 3))})
-    annotations = [Annotation((b"a", b"bc"), 1, 0.25), Annotation((b"", b"d"), 0, 1.0)]
+    annotations = [Annotation((b"a", b"bc"), b"1 0.25"), Annotation((b"",), None, 1), Annotation((b"", b"d"), b"\0", 2)]
     report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
-    told = [Told(captions, annotations, report), Told(captions._replace(messages=[b"d", b"a", b"e"]))]
+    other = captions._replace(messages=[b"d", b"a", b"e"])
+    told = [
+        Told(StepCaptions(captions, NO_CAPTIONS), annotations, report),
+        Told(StepCaptions(other, NO_CAPTIONS)),
+    ]
     found = [from_npz(to_npz(pack_told(own))) for own in told]
     assert merge_told(found[1:]).annotations == [] and merge_told(found[1:]).report.episodes == []
     merged = merge_told(found + found[:1])
-    assert [[merged.captions.messages[i] for i in row] for row in merged.captions.index] == [
+    assert [[merged.captions.own.messages[i] for i in row] for row in merged.captions.own.index] == [
         [b"a", b"d", b"a"],
         [b"", b"a", b""],
     ]
-    assert merged.captions.observations["x"].shape == (2, 3, 3)
+    assert merged.captions.own.observations["x"].shape == (2, 3, 3)
+    assert merged.captions.caused.index.size == 0
     assert merged.annotations == annotations  # process 0's alone
     assert merged.report.failures == ["process 0: one died", "process 2: one died"]
     assert merged.report.num_restarts == 4 and merged.report.notes == ["as usual"]

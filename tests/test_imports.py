@@ -25,9 +25,9 @@ MAY_IMPORT = {
     "worlds": {"actors", "buffers", "envs.base", "inference", "networks", "parallel"},
     # What is learnt from them
     "annotation": {"envs.base"},
-    "rewards": {"networks", "parallel", "plugins", "preferences.reward_model"},
+    "rewards": {"annotation", "envs.registry", "networks", "parallel", "plugins", "preferences.reward_model"},
     "distributed": {"checkpointing", "worlds.base"},
-    "learner": {"distributed", "parallel", "rewards.base", "worlds.base"},
+    "learner": {"distributed", "parallel", "rewards.terms", "worlds.base"},
     "gauges": {"learner", "metrics", "worlds.base"},
     "training": {"checkpointing", "distributed", "gauges", "learner", "metrics", "worlds.base"},
     # What is done beside training, or after it

@@ -19,12 +19,12 @@ from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.rewards.base import Reward
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.messages import message_array
 from oni_jax.rewards.ranking import RankingState
-from oni_jax.rewards.registry import REWARD_TYPES, make_reward, reward_type
-from oni_jax.types import Annotation, CaptionBatch, PyTree, Trajectory
+from oni_jax.rewards.registry import REWARD_TYPES, make_rewards, reward_type
+from oni_jax.rewards.terms import RewardSum
+from oni_jax.types import Annotation, CaptionBatch, PyTree, StepCaptions, Trajectory
+from tests.labelled import labelled
 from tests.preferences.pairs import MESSAGES, padded, write_dataset
 from tests.rewards.word_vector_files import write_text
 
@@ -63,11 +63,11 @@ def drawn(init: Callable[..., PyTree], *arguments: object) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(rng.normal(scale=0.2, size=x.shape), x.dtype), shapes)
 
 
-def write_run(folder: pathlib.Path, config: Config) -> tuple[Reward, PyTree]:
+def write_run(folder: pathlib.Path, config: Config) -> tuple[RewardSum, PyTree]:
     """A run of 640 steps with labels and counts. Returns its reward as the learner has it: (reward, state)."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(config_to_json(config))
-    reward = make_reward(config, env_spec(config.env), lambda: config.annotation.goal)
+    reward = make_rewards(config, env_spec(config.env))
     state = drawn(reward.init, jax.random.key(5))
     if isinstance(state, RankingState):  # so many values that a batch's make no difference
         moments = state.moments._replace(mean=np.float32(0.02), variance=np.float32(0.25), count=np.float32(1e12))
@@ -76,9 +76,9 @@ def write_run(folder: pathlib.Path, config: Config) -> tuple[Reward, PyTree]:
     if annotations:
         store = LabelStore(str(folder / "labels.sqlite"))
         language = find_environment(config.env).language
-        prompt = load_prompt(config.annotation, language, reward_type(config).prompt_kind)
+        prompt = load_prompt(config.annotation, language, reward_type(config).query)
         store.put_many(JUDGE_MODEL, prompt.digest, annotations)
-        store.put_many("another model", "another prompt", [(Annotation((b"foreign",) * 2, 1, 1.0), "")])
+        store.put_many("another model", "another prompt", [(labelled((b"foreign",) * 2, 1), "")])
         store.close()
     reward.ingest([annotation for annotation, _ in annotations])
     checkpoints = Checkpoints(str(folder / "checkpoints"))
@@ -98,21 +98,22 @@ def write_counts(folder: pathlib.Path, numbers: dict[bytes, int]) -> None:
 
 
 def annotations_of(config: Config) -> list[tuple[Annotation, str]]:
-    kind = reward_type(config).prompt_kind
+    kind = reward_type(config).query
     single = [((LABELLED,), 1, 0.75), ((ASKED_ONLY,), 0, 0.25)]
     pairs = [((LABELLED, ASKED_ONLY), 0, 1.0), ((ASKED_ONLY, b""), 1, 1.0), ((ALL_BYTES, LABELLED), 2, 1.0)]
     items = {"classification": single, "ranking": pairs, "": []}[kind]
-    return [(Annotation(*item), "said so") for item in items]
+    return [(labelled(*item), "said so") for item in items]
 
 
-def learner_gives(reward: Reward, state: PyTree, messages: list[bytes]) -> np.ndarray:
+def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> np.ndarray:
     """Rewards of a batch as in an update."""
     index = np.arange(len(messages), dtype=np.int32)[None]
     nothing = dict.fromkeys(Trajectory._fields)
-    observations = {"message": np.stack([message_array(messages)] * 2)}
-    trajectory = Trajectory(**{**nothing, "observations": observations, "captions": index})
-    output = jax.jit(reward.score)(state, trajectory, reward.prepare(CaptionBatch(messages, index)))
-    return np.asarray(output.rewards)[0]
+    known = {"observations": {}, "own_counts": np.ones(index.shape, np.float32)}
+    captions = CaptionBatch(messages, index)
+    features = rewards.prepare(StepCaptions(captions, captions))
+    output = jax.jit(rewards.score)(state, Trajectory(**{**nothing, **known}), features, jax.random.key(0))
+    return np.asarray(output.rewards)[0, 0]
 
 
 def by_message(folder: pathlib.Path, dataset_dir: str = "") -> dict[bytes, InspectedMessage]:
@@ -126,7 +127,7 @@ def test_the_learner_gives_what_is_told(tmp_path, monkeypatch, name):
     reward, state = write_run(tmp_path / "run", config)
     inspection = inspect_reward(str(tmp_path / "run"))
     rows = {row.message: row for row in inspection.messages}
-    labels = LABELS[reward_type(config).prompt_kind]
+    labels = LABELS[reward_type(config).query]
     assert {message: row.labels for message, row in rows.items()} == {**dict.fromkeys(MET), **labels}
     assert inspection.env_steps == 640
     given = learner_gives(reward, state, list(rows))

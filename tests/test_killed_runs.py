@@ -13,6 +13,7 @@ import pytest
 
 from launch import flags
 from oni_jax import system
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.checkpointing import Checkpoints, checkpoint_steps
 from oni_jax.files import ScratchFolder
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
@@ -29,7 +30,8 @@ WORDS = (
 def labels(folder: pathlib.Path) -> set[tuple[bytes, int]]:
     """Every committed row of the label store."""
     with sqlite3.connect(f"file:{folder / 'labels.sqlite'}?mode=ro", uri=True) as database:
-        return {(bytes(item), label) for item, label in database.execute("SELECT item, label FROM labels")}
+        rows = database.execute("SELECT item, answer FROM answers")
+        return {(bytes(item), decode_label(answer).label) for item, answer in rows}
 
 
 def num_checkpoints(folder: pathlib.Path) -> int:
@@ -69,7 +71,7 @@ def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch
         handed = set()
         while len(handed) < len(committed):
             annotations = annotator.poll()
-            handed |= {(b"\0".join(a.item), a.label) for a in annotations}
+            handed |= {(b"\0".join(a.item), decode_label(a.answer or b"").label) for a in annotations}
             reward.ingest(annotations)
         assert handed >= committed
 

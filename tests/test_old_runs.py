@@ -1,4 +1,6 @@
-"""Runs that an earlier version of the code has written, before worlds were apart from the learner, go on."""
+"""Runs that earlier versions of the code have written go on: before worlds were apart from the learner, and answers
+were kept as bytes. `ranking` is of the latter, the others of the former.
+"""
 
 import json
 import pathlib
@@ -7,6 +9,7 @@ import sqlite3
 
 import pytest
 
+from oni_jax.annotation.queries.choices import decode_label
 from tests.processes import Launched, summary
 
 RUNS = pathlib.Path(__file__).with_name("old_runs")
@@ -19,6 +22,8 @@ TASKS = {
     "catch": "--root_env=Catch-v0 --llm_reward_type=none --actor_pool=serial",
     "nethack": "--root_env=NetHackScoreExtendedActions-v1 --llm_reward_type=online_cls --llm_reward_coeff=0.4 "
     "--extrinsic_reward_coeff=0.1",
+    "ranking": "--root_env=NetHackScoreExtendedActions-v1 --llm_reward_type=online_motif --llm_reward_coeff=0.1 "
+    "--online_dataset_subsample=1 --encoder_hidden_dim=16",
 }
 
 
@@ -26,7 +31,14 @@ def stored_labels(folder: pathlib.Path) -> set:
     if not (folder / "labels.sqlite").exists():
         return set()
     with sqlite3.connect(folder / "labels.sqlite") as store:
-        return set(store.execute("select prompt, item, label, probability, time from labels"))
+        if store.execute("select count(*) from sqlite_master where name = 'labels'").fetchone()[0]:
+            rows = store.execute("select prompt, item, label, probability, time from labels")
+        else:
+            rows = (
+                (prompt, item, *decode_label(answer), time)
+                for prompt, item, answer, time in store.execute("select prompt, item, answer, time from answers")
+            )
+        return set(rows)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -44,4 +56,5 @@ def test_it_goes_on_where_it_stopped(name, tmp_path):
     assert after["labels_held"] >= before["labels_held"] == len(held)
     assert held <= stored_labels(tmp_path / name)
     old, new = (json.loads((folder / name / "config.json").read_text()) for folder in (RUNS, tmp_path))
-    assert {**new["env"], **new["nethack"]} == {**old["env"], "plugin": ""}
+    before = {**old["env"], **old.get("nethack", {})}
+    assert {**new["env"], **new["nethack"]} == {**before, "plugin": ""}

@@ -44,19 +44,19 @@ METRICS = """
 from types import SimpleNamespace
 import jax, numpy as np
 from oni_jax import parallel
-from oni_jax.rewards.ranking import RankingReward
+from oni_jax.rewards.ranking import RankingScorer
 from oni_jax.types import TIE
 
 rng = np.random.default_rng(0)
 data = {"x": rng.normal(size=(32, 2, 1)).astype(np.float32), "label": rng.integers(0, 8, 32).clip(0, TIE)}
 shown = SimpleNamespace(observations=("x",), reads_messages_alone=False)
-reward = SimpleNamespace(_scorer=shown, _network=SimpleNamespace(apply=lambda params, flat: flat["x"][:, 0]))
+reward = SimpleNamespace(_model=shown, _network=SimpleNamespace(apply=lambda params, flat: flat["x"][:, 0]))
 
 def told(replicas):
     def step(state, data, argument, device):
         share = 32 // len(replicas)
         rows = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), data)
-        return parallel.mean(RankingReward._loss(reward, state, rows, argument)[1])
+        return parallel.mean(RankingScorer._loss(reward, state, rows, argument)[1])
     return replicas.stepper(step)((), data, ())
 
 one, eight = (told(parallel.Replicas(jax.devices()[:count])) for count in (1, 8))
@@ -75,9 +75,11 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.classification import ClassificationReward
-from oni_jax.rewards.ranking import RankingReward
-from oni_jax.types import Annotation, CaptionBatch
+from oni_jax.rewards.classification import ClassificationScorer
+from oni_jax.rewards.ranking import RankingScorer
+from oni_jax.rewards.registry import RewardContext
+from oni_jax.types import CaptionBatch
+from tests.labelled import labelled
 
 ragged.LENGTHS = ()  # less to compile
 config = Config(
@@ -93,14 +95,14 @@ captions = CaptionBatch(texts, rng.integers(0, len(texts), (8, 8)).astype(np.int
 
 def trained(name, num_steps, replicas):
     if name == "classification":
-        reward = ClassificationReward(config.reward, "lt_cnn_small", 1, replicas)
+        reward = ClassificationScorer(config.reward, "lt_cnn_small", 1, replicas)
     else:
         network = make_ranking_network(config.network)
-        reward = RankingReward(config, env_spec(config.env), network, -0.5, replicas)
+        reward = RankingScorer(RewardContext(config, env_spec(config.env), replicas), network, -0.5)
     state = reward.init(jax.random.key(0))
     for _ in range(num_steps):
-        items = reward.requests(captions)[:30]
-        reward.ingest([Annotation(item, sum(item[0]) % 2, 1.0) for item in items])
+        reward.observe_captions(captions)
+        reward.ingest([labelled(item, sum(item[0]) % 2) for item in reward.queries()[:30]])
         state = jax.block_until_ready(reward.train_step(state))
     model = getattr(state, "model", state)
     assert all(len(x.devices()) == len(replicas) for x in jax.tree.leaves(model))

@@ -129,7 +129,7 @@ class Answers:
 
     def save(self, path: pathlib.Path) -> None:
         rows = [
-            (poll, [m.decode() for m in a.item], decode_label(a.answer).label)
+            (poll, [m.decode() for m in a.item], decode_label(a.answer or b"").label)
             for poll, aa in self.at_poll.items()
             for a in aa
         ]

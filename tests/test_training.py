@@ -16,6 +16,7 @@ from oni_jax.config import Config, UserError
 from oni_jax.learner.loop import Learner
 from oni_jax.learner.update import TrainState
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress
 from oni_jax.types import RewardOutput
@@ -30,7 +31,7 @@ class TurnsBad(Reward):
     def init(self, key):
         return jnp.int32(0)
 
-    def score(self, state, trajectory, features):
+    def score(self, state, trajectory, features, key):
         bad = (features["batch"] == 3) | (features["batch"] >= 5)
         return RewardOutput(jnp.where(bad, jnp.nan, 0.0 * trajectory.rewards), state + 1)
 
@@ -79,7 +80,7 @@ def learners(monkeypatch):
 
 
 def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch, capsys, learners):
-    monkeypatch.setattr(system, "make_reward", lambda *_: TurnsBad())
+    monkeypatch.setattr(system, "make_rewards", lambda *_: RewardSum([Term("bad", TurnsBad(), 1.0)]))
     with pytest.raises(UserError, match="--max_bad_updates 4: .* the intrinsic rewards"):
         system.run(config_of(tmp_path, max_bad_updates=4), StopRequest())
     assert capsys.readouterr().out.count("warning: an update was skipped: the intrinsic rewards are not finite") == 1

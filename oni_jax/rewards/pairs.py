@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.rewards.messages import message_array, message_texts
+from oni_jax.rewards.messages import MESSAGE_SIZE, message_array, message_texts
 from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch, Item
 
 NUM_PAIRS_PER_BATCH = 10
@@ -80,7 +80,7 @@ class PairDraws:
         return rows
 
     def _labelled(self, item: Item, row: Rows, label: int) -> Rows:
-        ids = [self._id_of(message) for message in item]
+        ids = [self._id_of(message[:MESSAGE_SIZE]) for message in item]  # as the row has it
         return {**row, "id": np.array(ids, np.int32), "label": np.int32(label)}  # type: ignore[dict-item]
 
     def _id_of(self, message: bytes) -> int:

@@ -122,9 +122,8 @@ def _check_reward_dir(config: Config) -> None:
         raise UserError("--llm_reward_type motif: needs --reward_dir, the folder that launch.train_reward wrote")
 
 
-NONE = "none"
 REWARD_TYPES: dict[str, RewardType] = {
-    NONE: RewardType(_none),
+    "none": RewardType(_none),
     "online_cls": RewardType(_retrieval, "classification", soft=True),
     "online_cls_reward_model": RewardType(_classification, "classification", soft=True),
     "online_motif": RewardType(
@@ -216,14 +215,14 @@ def check_rewards(config: Config) -> None:
     terms = config.terms()
     for own in terms:
         _check_reward(own)
-        if len(terms) > 1 and own.reward.llm_reward_type == NONE:
+        if len(terms) > 1 and reward_type(own).make is _none:
             raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
 
 
 def _check_reward(config: Config) -> None:
     reward, kind = config.reward, reward_type(config)
     flag = f"--llm_reward_type {reward.llm_reward_type}"
-    is_none = reward.llm_reward_type == NONE
+    is_none = kind.make is _none
     if is_none and reward.llm_reward_coeff > 0:
         raise UserError(f"{flag}: needs --llm_reward_coeff 0, not {reward.llm_reward_coeff}")
     if not is_none and reward.llm_reward_coeff == 0:

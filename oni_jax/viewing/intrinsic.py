@@ -46,20 +46,20 @@ class EpisodeRewards:
         seen = np.array(counts or running_counts(messages), np.float32)
         parts = []
         for start in range(0, num_steps, self._num_at_once):
-            # The last chunk is filled up with the last step.
-            steps = np.minimum(np.arange(start, start + self._num_at_once), num_steps - 1)
-            zeros = np.zeros((len(steps), 1), np.float32)
-            both = {name: np.concatenate([x[steps], x[steps[-1:] + 1]])[:, None] for name, x in observations.items()}
+            # The last chunk is filled up with the last message.
+            rows = np.minimum(np.arange(start, start + self._num_at_once + 1), num_steps)
+            zeros = np.zeros((self._num_at_once, 1), np.float32)
+            both = {name: x[rows][:, None] for name, x in observations.items()}
             known = {
                 "observations": both,
-                "own_counts": seen[steps][:, None],
-                "caused_counts": seen[steps + 1][:, None],
+                "own_counts": seen[rows[:-1]][:, None],
+                "caused_counts": seen[rows[1:]][:, None],
                 "rewards": zeros,
-                "terminations": (steps == num_steps - 1)[:, None] & terminated,
+                "terminations": (rows[1:] == num_steps)[:, None] & terminated,
                 "truncations": zeros > 0,
                 "final_observations": {name: x[1:] for name, x in both.items()},
             }
-            captions = StepCaptions(*(_captions([messages[i] for i in rows]) for rows in (steps, steps + 1)))
+            captions = StepCaptions(*(_captions([messages[row] for row in side]) for side in (rows[:-1], rows[1:])))
             features = self._run.rewards.prepare(captions)
             trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), **known})
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))

@@ -17,7 +17,7 @@ from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
 from tests.annotation.fake_server import fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask
-from tests.asking import load_prompt, start_judge, start_service
+from tests.asking import load_prompt, queries, start_judge, start_service
 from tests.processes import RETRIEVAL, SMALL, Launched, rows
 
 KEY = "sk-S3CRET-of-a-test"
@@ -199,7 +199,7 @@ def test_a_server_that_repeats_the_key(words, status):
 
 
 class BrokenStore(LabelStore):
-    def put_many(self, model, digest, labelled):
+    def put_many(self, model, digest, answered):
         raise ZeroDivisionError("a mistake")
 
 
@@ -218,7 +218,7 @@ def test_the_key_is_in_no_process_list_no_state_and_no_traceback(tmp_path):
             service = start_service(config, store)
             said = []
             try:
-                service.submit([(b"You kill the newt!",)])
+                service.submit(queries([(b"You kill the newt!",)]))
                 deadline = time.monotonic() + 30
                 with pytest.raises(ChildError, match="ZeroDivisionError: a mistake") as error:
                     while time.monotonic() < deadline:

@@ -6,8 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oni_jax.annotation.answers import LABEL_WORDS, TIE, read_choice, read_label, read_preference
+from oni_jax.annotation.answers import Reply, read_choice
 from oni_jax.annotation.probabilities import read_probabilities
+from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY
+from oni_jax.annotation.queries.choices import decode_label
+from oni_jax.annotation.queries.classification import read_label
+from oni_jax.annotation.queries.ranking import read_preference
+from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.types import TIE
+from tests.asking import label_of, probability_of
+
+
+def read(choice, kind="classification", answer_key=DEFAULT_ANSWER_KEY) -> Reply:
+    return read_choice(choice, QUERIES[kind], answer_key)
+
+
+def said(choice, kind="classification", answer_key=DEFAULT_ANSWER_KEY) -> tuple[str, int | None, float | None]:
+    """Text, label and probability."""
+    reply = read(choice, kind, answer_key)
+    label, probability = (None, None) if reply.answer is None else decode_label(reply.answer)
+    return reply.text, label, probability
 
 
 @pytest.mark.parametrize(
@@ -100,20 +118,20 @@ def test_label(text, label):
     ],
 )
 def test_preference(text, label):
-    assert read_preference(text) == label
+    assert read_preference(text, DEFAULT_ANSWER_KEY) == label
 
 
 def test_preference_of_a_key_of_its_own():
     answer = '("best_message": 2)'
     assert read_preference(answer, "best_message") == 1
-    assert read_choice({"text": answer}, "ranking", "best_message") == (answer, 1, 1.0)
+    assert said({"text": answer}, "ranking", "best_message") == (answer, 1, 1.0)
     assert read_preference('("best_description": 1)', "best_message") is None
 
 
 @pytest.mark.parametrize("text", ["best_description" + ":" * 100_000, "best_description: or " * 5000, "or /|" * 20_000])
 def test_preference_of_a_hostile_text_takes_no_time(text):
     start = time.perf_counter()
-    assert read_preference(text) is None
+    assert read_preference(text, DEFAULT_ANSWER_KEY) is None
     assert time.perf_counter() - start < 1.0
 
 
@@ -159,29 +177,29 @@ LOG = math.log
     ],
 )
 def test_probability(logprobs, probability):
-    found = read_probabilities(logprobs, LABEL_WORDS["classification"])
+    found = read_probabilities(logprobs, QUERIES["classification"].choices)
     assert (found and found[1]) == (None if probability is None else pytest.approx(probability, abs=1e-6))
 
 
 def test_choices_of_both_endpoints():
-    assert read_choice({"text": "BAR"}) == ("BAR", 0, 0.0)
-    assert read_choice({"message": {"content": "FOO"}}) == ("FOO", 1, 1.0)
-    assert read_choice({"message": {"content": [{"type": "text", "text": "FOO"}]}}).label == 1
-    assert read_choice({"message": {"content": None}}) == ("", None, 0.0)
-    assert read_choice({"message": {"content": [{"text": ["FOO"]}, {"text": {"FOO": 1}}, "FOO"]}}).label is None
+    assert said({"text": "BAR"}) == ("BAR", 0, 0.0)
+    assert said({"message": {"content": "FOO"}}) == ("FOO", 1, 1.0)
+    assert label_of(read({"message": {"content": [{"type": "text", "text": "FOO"}]}})) == 1
+    assert read({"message": {"content": None}}) == ("", None)
+    assert read({"message": {"content": [{"text": ["FOO"]}, {"text": {"FOO": 1}}, "FOO"]}}).answer is None
     logprobs = legacy(["FOO"], [LOG(0.8)], [{"BAR": LOG(0.2)}])
-    assert read_choice({"text": "FOO", "logprobs": logprobs}).probability == pytest.approx(0.8)
+    assert probability_of(read({"text": "FOO", "logprobs": logprobs})) == pytest.approx(0.8)
 
 
 def test_probability_of_a_preference_is_the_labels():
     tops = [("2", LOG(0.6)), ("1", LOG(0.2)), ("None", LOG(0.1)), ("The", LOG(0.1))]
-    assert read_choice({"text": "2", "logprobs": chat(("2", tops))}, "ranking") == ("2", 1, pytest.approx(6 / 9))
+    assert said({"text": "2", "logprobs": chat(("2", tops))}, "ranking") == ("2", 1, pytest.approx(6 / 9))
     tie = legacy(["None"], [LOG(0.5)], [{"1": LOG(0.25), "2": LOG(0.25)}])
-    assert read_choice({"text": "None", "logprobs": tie}, "ranking") == ("None", TIE, pytest.approx(0.5))
-    assert read_choice({"text": "1"}, "ranking") == ("1", 0, 1.0)  # no word of the server's
+    assert said({"text": "None", "logprobs": tie}, "ranking") == ("None", TIE, pytest.approx(0.5))
+    assert said({"text": "1"}, "ranking") == ("1", 0, 1.0)  # no word of the server's
     # "2" as a word of the reasons is no label
     reasons = '2 coins. ("best_description": 1)'
-    assert read_choice({"text": reasons, "logprobs": chat(("2", tops))}, "ranking") == (reasons, 0, 1.0)
+    assert said({"text": reasons, "logprobs": chat(("2", tops))}, "ranking") == (reasons, 0, 1.0)
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["FOO", "B"])
@@ -195,12 +213,13 @@ NESTED = st.recursive(
 
 @given(st.dictionaries(KEYS, NESTED, max_size=4))
 def test_never_raises(choice):
-    reply = read_choice(choice)
-    assert reply.label in (0, 1, None) and 0.0 <= reply.probability <= 1.0
-    read_choice({"text": "FOO", "logprobs": choice})
+    for one in (choice, {"text": "FOO", "logprobs": choice}):
+        reply = read(one)
+        assert reply.answer is None or QUERIES["classification"].is_answer(reply.answer)
+    assert reply.answer is not None
     for text in ("1", "2", "None"):
-        reply = read_choice({"text": text, "logprobs": choice}, "ranking")
-        assert reply.label in (0, 1, 2) and 0.0 <= reply.probability <= 1.0
+        reply = read({"text": text, "logprobs": choice}, "ranking")
+        assert reply.answer is not None and QUERIES["ranking"].is_answer(reply.answer)
 
 
 @given(st.text() | st.text(alphabet="<label>/FOBARnot' "))
@@ -210,9 +229,9 @@ def test_any_text(text):
 
 @given(st.text() | st.text(alphabet='best_description:="() 120Noner'))
 def test_any_preference(text):
-    assert read_preference(text) in (0, 1, TIE, None)
+    assert read_preference(text, DEFAULT_ANSWER_KEY) in (0, 1, TIE, None)
 
 
 def test_huge_numbers():
     logprobs = json.loads('{"content": [{"token": "FOO", "logprob": -1%s, "top_logprobs": []}]}' % ("0" * 400))
-    assert read_choice({"text": "FOO", "logprobs": logprobs}).label == 1
+    assert label_of(read({"text": "FOO", "logprobs": logprobs})) == 1

@@ -7,11 +7,11 @@ import pytest
 from aiohttp import web
 
 from oni_jax.annotation.address import check_server
-from oni_jax.annotation.answers import LABEL_WORDS
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, labels, refusal, texts
-from tests.asking import load_prompt
+from tests.asking import label_of, load_prompt, probability_of
 
 LISTS = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.5)
 LABELS = dataclasses.replace(LISTS, llm_answer="label")
@@ -50,7 +50,7 @@ def test_a_list_is_ordered_by_index():
         return choices([{"index": i, "text": words[i]} for i in (2, 0, 1)])
 
     replies, server, client = ask(script)
-    assert [reply.label for reply in replies] == [1, 0, None]
+    assert [label_of(reply) for reply in replies] == [1, 0, None]
     assert server.asked == [MESSAGES] and client.events["choices_reordered"] == 1
 
 
@@ -64,7 +64,7 @@ def test_chat_request(monkeypatch):
 
     config = AnnotationConfig(llm_api_key="env:KEY_OF_A_TEST", llm_model="m", llm_temperature=0.3, llm_max_tokens=77)
     replies, server, _ = ask(script, config, MESSAGES[:1])
-    assert replies[0].label == 1
+    assert label_of(replies[0]) == 1
     body = server.requests[0].body
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.3, 77)
     assert [turn["role"] for turn in body["messages"]] == ["system", "user"] and "logprobs" not in body
@@ -135,7 +135,7 @@ def test_dead_pooled_connection_is_replaced_once():
         return labels(request)
 
     results, server, client = ask(script, times=2)
-    assert [[reply.label for reply in replies] for replies in results] == [[1, 1, 1]] * 2
+    assert [[label_of(reply) for reply in replies] for replies in results] == [[1, 1, 1]] * 2
     assert len(server.requests) == 3 and client.events["stale_connections"] == 1
 
 
@@ -154,7 +154,7 @@ def test_refused_field_is_dropped_once_and_for_all(constraint, field):
 
     config = dataclasses.replace(LABELS, llm_constraint=constraint)
     results, server, client = ask(script, config, times=3)
-    assert all(reply.label == 1 for replies in results for reply in replies)
+    assert all(label_of(reply) == 1 for replies in results for reply in replies)
     assert [field in request.body for request in server.requests] == [True, False, False, False]
     assert all("logprobs" in request.body for request in server.requests)
     assert client.events["fields_dropped"] == 1
@@ -165,7 +165,7 @@ def test_unnamed_refusal_drops_all_optional_fields_only_if_that_helps():
     results, server, _ = ask(lambda r: refusal(400) if "logprobs" in r.body else labels(r), config, times=2)
     assert len(server.requests) == 3 and "structured_outputs" not in server.requests[2].body
     results, server, _ = ask(lambda r: refusal(400) if r.number < 2 else labels(r), config, times=2)
-    assert results[0].name == "http_400" and results[1][0].label == 1
+    assert results[0].name == "http_400" and label_of(results[1][0]) == 1
     assert "structured_outputs" in server.requests[2].body
 
 
@@ -182,7 +182,7 @@ def test_label_answers_are_short_and_have_probabilities():
         return choices([{"index": i, "text": "FOO", "logprobs": logprobs} for i in range(3)])
 
     replies, server, _ = ask(script, LABELS)
-    assert [(reply.label, reply.probability) for reply in replies] == [(1, 0.5)] * 3
+    assert [(label_of(reply), probability_of(reply)) for reply in replies] == [(1, 0.5)] * 3
     assert server.requests[0].body["max_tokens"] < 10
 
 
@@ -196,7 +196,7 @@ def test_pairs_in_a_list():
         return texts(*words)
 
     replies, _, _ = ask_about(script, LISTS, PAIRS, "ranking")
-    assert [(reply.label, reply.probability) for reply in replies] == [(0, 1.0), (1, 1.0), (2, 1.0)]
+    assert [(label_of(reply), probability_of(reply)) for reply in replies] == [(0, 1.0), (1, 1.0), (2, 1.0)]
 
 
 def test_the_reworded_prompts_own_key_is_read():
@@ -205,7 +205,9 @@ def test_the_reworded_prompts_own_key_is_read():
     for version, label in (("reworded", 1), ("default", None)):
         config = dataclasses.replace(LISTS, prompt_version=version)
         replies, server, _ = ask_about(lambda request: texts(answer), config, PAIRS[:1], "ranking")
-        assert replies[0].label == label and (answer in server.requests[0].body["prompt"]) == (version == "reworded")
+        assert label_of(replies[0]) == label and (answer in server.requests[0].body["prompt"]) == (
+            version == "reworded"
+        )
 
 
 @pytest.mark.parametrize(
@@ -223,9 +225,9 @@ def test_constraint_to_the_labels_of_a_pair(constraint, fields):
 
     config = dataclasses.replace(LABELS, llm_constraint=constraint)
     replies, server, _ = ask_about(script, config, PAIRS[:1], "ranking")
-    assert replies[0].label == 1 and replies[0].probability == pytest.approx(0.691, abs=1e-3)
+    assert label_of(replies[0]) == 1 and probability_of(replies[0]) == pytest.approx(0.691, abs=1e-3)
     assert fields.items() <= server.requests[0].body.items()
-    schema = CONSTRAINTS["json_schema"](LABEL_WORDS["ranking"])["response_format"]["json_schema"]["schema"]
+    schema = CONSTRAINTS["json_schema"](QUERIES["ranking"].choices)["response_format"]["json_schema"]["schema"]
     assert schema["enum"] == ["1", "2", "None"]
 
 
@@ -234,7 +236,7 @@ def test_asking_again_in_a_chat():
         return choices([{"index": 0, "message": {"content": '("best_description": 1)'}}])
 
     reply, server, _ = ask_about(script, AnnotationConfig(), PAIRS, "ranking", first_answer="<|hm> {user}")
-    assert reply.label == 0
+    assert label_of(reply) == 0
     prompt = load_prompt(AnnotationConfig(), "ranking")
     turns = [(turn["role"], turn["content"]) for turn in server.requests[0].body["messages"]]
     assert turns == [
@@ -249,7 +251,7 @@ def test_asking_again_in_a_chat():
 def test_asking_again_in_completions(template):
     config = dataclasses.replace(LISTS, llm_chat_template=template)
     reply, server, _ = ask_about(lambda r: texts("<label>BAR</label>"), config, [(b"Hm.",)], first_answer="Hm.")
-    assert reply.label == 0
+    assert label_of(reply) == 0
     prompt = load_prompt(config)
     text = server.requests[0].body["prompt"]
     places = [text.index(part) for part in (prompt.system, prompt.user((b"Hm.",)), prompt.again)]

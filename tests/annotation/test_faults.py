@@ -16,11 +16,10 @@ from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.failures import retry_after_secs
 from oni_jax.annotation.pacing import Pacer
 from oni_jax.config import AnnotationConfig
-from oni_jax.types import UNKNOWN
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.annotation.test_labeller import CONFIG, all_messages, flat, quick_pauses, run, store
-from tests.asking import load_prompt
+from tests.asking import label_of, load_prompt
 
 __all__ = ["quick_pauses", "store"]  # fixtures
 NUM_MESSAGES = 24
@@ -130,8 +129,8 @@ def test_each_fault_is_named_and_put_right(store, monkeypatch, name, fault):
     late = name in ("timed_out", "too_slow")
     config = dataclasses.replace(CONFIG, llm_max_in_flight=1, llm_max_retries=4, llm_timeout_secs=0.3 if late else 9.0)
     outcome = run(script, store, NUM_MESSAGES, config)
-    labelled = [annotation for annotation in outcome.annotations if annotation.label != UNKNOWN]
-    assert all(annotation.label == truth(annotation.item[0]) for annotation in labelled)
+    labelled = [annotation for annotation in outcome.annotations if annotation.answer is not None]
+    assert all(label_of(annotation) == truth(annotation.item[0]) for annotation in labelled)
     assert sorted(good) == outcome.messages and len(good) == len(set(good))  # none is asked about after a good answer
     assert sorted(outcome.messages + outcome.unknown) == all_messages(NUM_MESSAGES)
     assert outcome.stats["put_aside"] == len(outcome.unknown) and (per_item or not outcome.unknown)
@@ -142,7 +141,7 @@ def test_each_fault_is_named_and_put_right(store, monkeypatch, name, fault):
 
 def test_shuffled_choices_are_no_failure(store):
     outcome = run(lambda request: choices(good_choices(request)[::-1]), store, NUM_MESSAGES)
-    assert all(annotation.label == truth(annotation.item[0]) for annotation in outcome.annotations)
+    assert all(label_of(annotation) == truth(annotation.item[0]) for annotation in outcome.annotations)
     assert outcome.messages == all_messages(NUM_MESSAGES) and outcome.stats["requests_failed"] == 0
     assert outcome.stats["events/choices_reordered"] >= 3
 

@@ -23,15 +23,15 @@ from oni_jax.annotation.address import server_url
 from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
 from oni_jax.annotation.judge_answers import read_prompts
 from oni_jax.annotation.pacing import LONGEST_ASKED_PAUSE_SECS, Pacer
-from oni_jax.annotation.prompt_files import PLACES
 from oni_jax.annotation.prompts import load_chat_template, render_chat
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
 from tests.annotation.fake_server import choices
 from tests.annotation.test_answers import NESTED
 from tests.annotation.test_faults import FAULTS, good_choices
 from tests.annotation.test_labeller import CONFIG, all_messages, run
-from tests.asking import judge_prompt, load_prompt
+from tests.asking import judge_prompt, label_of, load_prompt
 
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"
@@ -56,7 +56,7 @@ def build_client(address="host", kind="classification", **options) -> Client:
         return Client(config, load_prompt(config, kind))
 
 
-CLIENTS = {kind: build_client(kind=kind) for kind in PLACES}
+CLIENTS = {kind: build_client(kind=kind) for kind in QUERIES}
 TEXT = st.text() | st.sampled_from(["FOO", "<label>BAR</label>", "1", '("best_description": 2)', KEY, "\x1b[2J"])
 CHOICE = st.fixed_dictionaries(
     {"index": st.integers(-1, 4)}, optional={"text": TEXT, "logprobs": NESTED, "message": NESTED}
@@ -68,7 +68,7 @@ CUT_BODY = st.tuples(BODY, st.integers(0, 400), st.binary(max_size=4)).map(
 )
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", QUERIES)
 @given(raw=BODY | CUT_BODY, num_choices=st.integers(1, 4))
 def test_any_body(kind, raw, num_choices):
     try:
@@ -77,7 +77,8 @@ def test_any_body(kind, raw, num_choices):
         check_error(error)
     else:
         assert len(replies) == num_choices
-        assert all(reply.label in LABELS[kind] and 0.0 <= reply.probability <= 1.0 for reply in replies)
+        assert all(label_of(reply) in LABELS[kind] for reply in replies)
+        assert all(reply.answer is None or QUERIES[kind].is_answer(reply.answer) for reply in replies)
 
 
 @given(st.permutations(range(6)), st.lists(st.sampled_from(["FOO", "BAR", ""]), min_size=6, max_size=6), st.data())
@@ -102,7 +103,7 @@ def test_no_label_goes_to_another_prompt(order, words, data):
         check_error(error)
         assert edit != "none"
     else:
-        assert [reply.label for reply in replies] == [labels[word] for word in words]
+        assert [label_of(reply) for reply in replies] == [labels[word] for word in words]
 
 
 STATUS = st.sampled_from(
@@ -172,7 +173,7 @@ def test_any_http(raw_server, raw):
     except RequestError as error:
         check_error(error)
     else:
-        assert reply.label in (0, 1, None)
+        assert label_of(reply) in (0, 1, None)
 
 
 @given(
@@ -229,15 +230,15 @@ def path(tmp_path_factory):
 @given(raw=(PROMPT_FILE | NESTED).map(lambda data: json.dumps(data).encode()) | BODY | CUT_BODY)
 def test_any_prompt_file(path, raw):
     path.write_bytes(raw)
-    for kind, places in PLACES.items():
+    for kind, query in QUERIES.items():
         try:
             prompt = load_prompt(AnnotationConfig(prompt_file=str(path)), kind)
         except UserError as error:
             assert str(path) in str(error) and str(error).isprintable()
         else:
-            user = prompt.user(ITEM[: len(places)])
-            assert all(message.decode() in user for message in ITEM[: len(places)])
-            json.dumps(prompt.turns(ITEM[: len(places)], "Hm.")).encode()
+            user = prompt.user(ITEM[: len(query.places)])
+            assert all(message.decode() in user for message in ITEM[: len(query.places)])
+            json.dumps(prompt.turns(ITEM[: len(query.places)], "Hm.")).encode()
 
 
 @given(
@@ -323,4 +324,4 @@ def test_any_sequence_of_faults(tmp_path_factory, faults):
         outcome = run(script, store, 24, CONFIG)
         store.close()
     assert outcome.messages == all_messages(24) == sorted(good) and outcome.stats["put_aside"] == 0
-    assert all(annotation.label == int(annotation.item[0][8:]) % 2 for annotation in outcome.annotations)
+    assert all(label_of(annotation) == int(annotation.item[0][8:]) % 2 for annotation in outcome.annotations)

@@ -9,11 +9,11 @@ from oni_jax.annotation import labeller as labeller_module
 from oni_jax.annotation import pacing
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller
-from oni_jax.config import AnnotationConfig
+from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.types import UNKNOWN, Answer
+from oni_jax.types import Annotation, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
-from tests.asking import load_prompt
+from tests.asking import annotation, label_of, load_prompt
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
 WAIT_SECS = 8.0
@@ -37,11 +37,11 @@ class Outcome:
     @property
     def messages(self):
         """Those that got a label."""
-        return sorted(annotation.item[0] for annotation in self.annotations if annotation.label != UNKNOWN)
+        return sorted(item[0] for item, answer, _ in self.annotations if answer is not None)
 
     @property
     def unknown(self):
-        return sorted(annotation.item[0] for annotation in self.annotations if annotation.label == UNKNOWN)
+        return sorted(item[0] for item, answer, _ in self.annotations if answer is None)
 
 
 def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=None, wait_secs=WAIT_SECS):
@@ -56,7 +56,7 @@ def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=N
             async with Client(full, prompt) as client:
                 outcome = Outcome([], [], [], {})
                 emit, forget = outcome.annotations.extend, outcome.forgotten.extend
-                labeller = Labeller(full, client, store, prompt.digest, emit, forget)
+                labeller = Labeller(full, client, store, prompt, emit, forget)
                 labeller.hand_out_held()
                 running = asyncio.ensure_future(labeller.run())
                 for items in submissions:
@@ -102,16 +102,34 @@ def test_each_message_once_and_newest_first(store):
 
 def test_another_runs_labels_are_not_asked(store, tmp_path):
     prompt = load_prompt(CONFIG)
-    annotation = labeller_module.Annotation((b"message 3",), 0, 0.0)
+    other = annotation((b"message 3",), 0, 0.0)
 
     def script(request):
         if request.number == 0:  # meanwhile, in another process
-            LabelStore(store.path).put_many(CONFIG.llm_model, prompt.digest, [(annotation, "")])
+            LabelStore(store.path).put_many(CONFIG.llm_model, prompt.digest, [(other, "")])
         return labels(request)
 
     outcome = run(script, store)
-    assert outcome.messages == all_messages(20) and annotation in outcome.annotations
+    assert outcome.messages == all_messages(20) and other in outcome.annotations
     assert b"message 3" not in flat(outcome.asked)
+
+
+@pytest.mark.parametrize("when", ["at_the_start", "meanwhile"])
+@pytest.mark.parametrize("kept", [b"riddle", b"2 1.0", b""])
+def test_a_row_that_is_no_answer_ends_it(store, when, kept):
+    """It is handed out to nobody, nor is it asked again: the file may be another program's."""
+    row = Annotation((b"message 3",), kept)
+
+    def script(request):
+        if when == "meanwhile" and request.number == 0:
+            LabelStore(store.path).put_many(CONFIG.llm_model, load_prompt(CONFIG).digest, [(row, "")])
+        return labels(request)
+
+    if when == "at_the_start":
+        store.put_many(CONFIG.llm_model, load_prompt(CONFIG).digest, [(row, "")])
+    with pytest.raises(UserError, match="label store: a row is no classification .*name another") as error:
+        run(script, store)
+    assert str(error.value).isprintable() and "message 3" in str(error.value)
 
 
 def test_backlog_drops_the_oldest(store):
@@ -160,7 +178,7 @@ def test_labels_come_in_spite_of_faults(store, fault, name):
 
     outcome = run(script, store, 40)
     assert outcome.messages == all_messages(40)
-    assert all(annotation.label == int(annotation.item[0][8:]) % 2 for annotation in outcome.annotations)
+    assert all(label_of(own) == int(own.item[0][8:]) % 2 for own in outcome.annotations)
     seen = outcome.stats.get(f"failures/{name}", 0) + outcome.stats.get("events/stale_connections", 0)
     assert seen >= 1 and outcome.stats["labels_asked"] == 40
 
@@ -204,8 +222,8 @@ def test_argument_and_injection_are_not_labels(store):
         return texts(*[answers[int(m[8:])] for m in request.messages])
 
     outcome = run(script, store, 5)
-    found = {annotation.item[0]: annotation.label for annotation in outcome.annotations}
-    assert found == {b"message %d" % i: label for i, label in enumerate((UNKNOWN, 0, 1, UNKNOWN, UNKNOWN))}
+    found = {own.item[0]: label_of(own) for own in outcome.annotations}
+    assert found == {b"message %d" % i: label for i, label in enumerate((None, 0, 1, None, None))}
     assert outcome.stats["labels_held"] == 2
     assert outcome.stats["failures/empty_text"] == 2
 
@@ -276,8 +294,8 @@ def test_the_newest_answers_are_kept_to_be_shown(store, monkeypatch):
     outcome = run(script, store, 15, config)
     answers = outcome.answers
     assert len(answers) == labeller_module.NUM_ANSWERS
-    assert answers[-1] == Answer((b"message 0",), UNKNOWN, "I don't know.")  # asked twice, as the last one
-    readable = [answer for answer in answers if answer.label == 1]
+    assert answers[-1] == Answer((b"message 0",), "unreadable", "I don't know.")  # asked twice, as the last one
+    readable = [answer for answer in answers if answer.said == "helpful"]
     assert len(readable) >= labeller_module.NUM_ANSWERS - 2
     for answer in readable:
         assert answer.text.endswith("*** <label>FOO</label>") and "[...]" in answer.text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oni_jax.annotation.prompt_files import DEFAULT_AGAIN, DEFAULT_ANSWER_KEY, PLACES
+from oni_jax.annotation.prompt_files import DEFAULT_AGAIN, DEFAULT_ANSWER_KEY
 from oni_jax.annotation.prompts import (
     LLAMA3_TEMPLATE,
     PLAIN_TEMPLATE,
@@ -15,6 +15,7 @@ from oni_jax.annotation.prompts import (
     render_chat,
     unescape,
 )
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from tests.asking import goal_text, load_prompt
 
@@ -52,12 +53,12 @@ def test_every_ranking_prompt_ends_with_both_in_order(config):
         prompt.user((b"one alone",))
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_digests_differ(kind):
     everything = {load_prompt(config, kind).digest for config in ALL}
     assert len(everything) == len(ALL)
     assert everything.isdisjoint(
-        load_prompt(config, other).digest for config in ALL for other in PLACES if other != kind
+        load_prompt(config, other).digest for config in ALL for other in QUERIES if other != kind
     )
 
 
@@ -66,11 +67,11 @@ def test_digests_stay():
     assert load_prompt(AnnotationConfig()).digest == "57ef2f80790a61e6f5cd603452de0bbe"
 
 
-@pytest.mark.parametrize("kind, version", [(kind, version) for kind in PLACES for version in ("default", "reworded")])
+@pytest.mark.parametrize("kind, version", [(kind, version) for kind in QUERIES for version in ("default", "reworded")])
 def test_goal_in_ones_own_words(kind, version):
     config = AnnotationConfig(prompt_version=version, goal="Pet every cat, {message} {first} {answer} \\1 é.")
     prompt = load_prompt(config, kind)
-    item = (b"You kill the newt!", b"It's a wall.")[: len(PLACES[kind])]
+    item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].places)]
     text = prompt.user(item)
     assert text.count("\n\nPet every cat, {message} {first} {answer} \\1 é.\n\n") == 1  # word for word
     with_key = load_prompt(dataclasses.replace(config, goal=""), kind)
@@ -82,7 +83,7 @@ def test_goal_in_ones_own_words(kind, version):
     assert prompt == load_prompt(dataclasses.replace(config, goal_key="gold"), kind)
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", QUERIES)
 @pytest.mark.parametrize(
     "goal, words",
     [
@@ -160,14 +161,14 @@ HOSTILE = st.lists(
 
 
 @pytest.mark.parametrize("template", [LLAMA3_TEMPLATE, "[INST] {system}\n\n{user} [/INST]"])
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", QUERIES)
 @given(texts=st.tuples(HOSTILE, HOSTILE), answer=HOSTILE)
 def test_neither_messages_nor_answers_add_a_token_to_a_conversation(kind, template, texts, answer):
     """A rendered conversation has the tags and tokens that it has for a tame message, and no others."""
     prompt = load_prompt(AnnotationConfig(), kind)
 
     def marks(texts, answer):
-        item = tuple(text.encode("latin-1", "replace") for text in texts[: len(PLACES[kind])])
+        item = tuple(text.encode("latin-1", "replace") for text in texts[: len(QUERIES[kind].places)])
         text = render_chat(template, prompt.turns(item, answer))
         asked_for = r"</?(?:knowledge|analysis|label)>"  # an answer has them
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)

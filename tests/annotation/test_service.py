@@ -13,13 +13,14 @@ import pytest
 
 from benchmarks.judge_faults import Faults
 from oni_jax.annotation.judge import JudgeOptions
+from oni_jax.annotation.service import AnnotationService, merge_stats
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
-from oni_jax.types import UNKNOWN
+from oni_jax.types import TIE, Annotation, Query
 from tests.annotation.test_client import free_port
 from tests.annotation.test_judge import call
-from tests.asking import load_prompt, start_judge, start_service
+from tests.asking import label_of, load_prompt, probability_of, queries, question, start_judge, start_service
 
 WAIT_SECS = 30.0
 ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(150)] + [(b"It's a wall. (%d)" % i,) for i in range(150)]
@@ -74,24 +75,24 @@ def wait_for(service, condition, wait_secs=WAIT_SECS):
 def test_labels_and_resume(judge, store, start, api, answer):
     service = start(judge.address, llm_api=api, llm_answer=answer)
     for _ in range(3):
-        service.submit(ITEMS)  # the learner may say it again
+        service.submit(queries(ITEMS))  # the learner may say it again
     annotations = collect(service, len(ITEMS))
-    assert all(annotation.label == annotation.item[0].startswith(b"You kill") for annotation in annotations)
+    assert all(label_of(annotation) == annotation.item[0].startswith(b"You kill") for annotation in annotations)
     assert {annotation.item for annotation in annotations} == set(ITEMS)
-    certainty = {round(annotation.probability, 2) for annotation in annotations}
+    certainty = {round(probability_of(annotation), 2) for annotation in annotations}
     assert certainty == ({0.0, 1.0} if answer == "reasoned" else {0.05, 0.95})
     wait_for(service, lambda stats: service.answers() and stats["labels_held"] == len(ITEMS))
     service.close()
     assert service.stats()["labels_held"] == service.stats()["labels_asked"] == len(ITEMS)
     assert service.stats()["completion_tokens"] == len(ITEMS)
     for said in service.answers():
-        assert said.item in ITEMS and said.label == said.item[0].startswith(b"You kill")
-        assert ("FOO" if said.label else "BAR") in said.text
+        assert said.item in ITEMS and (said.said == "helpful") == said.item[0].startswith(b"You kill")
+        assert ("FOO" if said.said == "helpful" else "BAR") in said.text
 
     again = start(judge.address, llm_api=api, llm_answer=answer)
-    again.submit(ITEMS)
+    again.submit(queries(ITEMS))
     assert set(collect(again, len(ITEMS))) == set(annotations)
-    again.submit([*ITEMS, (b"You kill it!",)])
+    again.submit(queries([*ITEMS, (b"You kill it!",)]))
     collect(again, 1)
     again.close()
     stats = call(judge.address, "/stats")[1]
@@ -112,11 +113,11 @@ def test_pairs(judge, store, api, answer, version):
     expected = dict(zip(pairs, [0] * 30 + [1] * 15 + [2]))
     for num_asked in (len(pairs), 0):
         service = start_service(config, store, "ranking")
-        service.submit(pairs)
+        service.submit(queries(pairs))
         annotations = collect(service, len(pairs))
         service.close()
-        assert {annotation.item: annotation.label for annotation in annotations} == expected
-        assert {round(annotation.probability, 2) for annotation in annotations} == {
+        assert {annotation.item: label_of(annotation) for annotation in annotations} == expected
+        assert {round(probability_of(annotation), 2) for annotation in annotations} == {
             1.0 if answer == "reasoned" else 0.95
         }
         assert service.stats()["labels_asked"] == num_asked
@@ -126,7 +127,7 @@ def test_pairs(judge, store, api, answer, version):
 def test_closing_waits_for_what_is_paid_for(store, start):
     judge = start_judge(JudgeOptions(latency_secs=0.5))
     service = start(judge.address, llm_api="completions")
-    service.submit(ITEMS[:2])
+    service.submit(queries(ITEMS[:2]))
     wait_for(service, lambda stats: stats["in_flight"] == 2)
     service.close()
     assert len(service.poll()) == 2
@@ -136,14 +137,14 @@ def test_closing_waits_for_what_is_paid_for(store, start):
 def test_server_absent_then_present_then_killed_then_back(start):
     port = free_port()
     service = start(f"127.0.0.1:{port}", llm_api="completions")
-    service.submit(ITEMS[:100])
+    service.submit(queries(ITEMS[:100]))
     wait_for(service, lambda stats: stats["state"] == "waiting for server")
-    assert service.stats()["backlog"] == 100
+    assert service.stats()["backlog"] + service.stats()["in_flight"] == 100  # it may just be trying again
     judge = start_judge(JudgeOptions(port=port, latency_secs=0.05))
     collect(service, 100)
     judge._process.kill()
     judge.close()
-    service.submit(ITEMS[100:])
+    service.submit(queries(ITEMS[100:]))
     wait_for(service, lambda stats: stats["state"] == "waiting for server")
     judge = start_judge(JudgeOptions(port=port))
     collect(service, 200)
@@ -159,11 +160,11 @@ def test_every_fault_of_the_judge(start, store, tmp_path):
     judge = start_judge(JudgeOptions(trouble=Faults(0.3, seed=1), log_path=str(log)))
     service = start(judge.address, llm_api="completions", llm_max_retries=50, llm_timeout_secs=1.0)
     items = [(message + b"!",) for (message,) in ITEMS]
-    service.submit(items)
+    service.submit(queries(items))
     annotations = collect(service, len(items))
     service.close()
     judge.close()
-    labelled = {annotation.item[0]: annotation.label for annotation in annotations if annotation.label != UNKNOWN}
+    labelled = {annotation.item[0]: label_of(annotation) for annotation in annotations if annotation.answer is not None}
     assert {annotation.item for annotation in annotations} == set(items)
     assert all(label == message.startswith(b"You kill") for message, label in labelled.items())
     # an unreadable answer is asked again once only
@@ -172,7 +173,7 @@ def test_every_fault_of_the_judge(start, store, tmp_path):
     said = {record["message"].encode("latin-1"): record["label"] for record in records}
     config = AnnotationConfig()
     kept = store.all(config.llm_model, load_prompt(config).digest)
-    assert len(kept) == len(labelled) and all(said[annotation.item[0]] == annotation.label for annotation in kept)
+    assert len(kept) == len(labelled) and all(said[annotation.item[0]] == label_of(annotation) for annotation in kept)
 
 
 def test_calls_do_not_wait_for_a_stopped_process(judge, start):
@@ -183,12 +184,12 @@ def test_calls_do_not_wait_for_a_stopped_process(judge, start):
     slowest, annotations = 0.0, []
     for k in range(200):
         begin = time.perf_counter()
-        service.submit([(b"%d %d " % (k, i) + b"x" * 200,) for i in range(100)])
+        service.submit(queries([(b"%d %d " % (k, i) + b"x" * 200,) for i in range(100)]))
         annotations += service.poll()
         slowest = max(slowest, time.perf_counter() - begin)
     assert slowest < 5.0  # not for as long as it is stopped
     stats = service.stats()
-    assert [annotation.label for annotation in annotations].count(UNKNOWN) == stats["dropped"]  # each is told
+    assert [annotation.answer for annotation in annotations].count(None) == stats["dropped"]  # each is told
     assert float(stats["backlog"]) <= 2000
     assert float(stats["dropped"]) >= 200 * 100 / 2  # the rest waits in the pipe, whose size is the kernel's choice
     os.kill(service._process.pid, signal.SIGCONT)
@@ -198,12 +199,12 @@ def test_dropped_items_may_be_submitted_again(start):
     service = start(f"127.0.0.1:{free_port()}", llm_max_backlog=10)
     wait_for(service, lambda stats: stats["state"] != "starting")
     for first in (0, 10, 20):  # one at a time, so that it is the process that drops
-        service.submit(ITEMS[first : first + 10])
+        service.submit(queries(ITEMS[first : first + 10]))
     unknown = wait_for(service, lambda stats: stats["dropped"] == 20)
-    assert len(set(unknown)) == 20 and {annotation[1:] for annotation in unknown} == {(UNKNOWN, 0.0)}
+    assert len(set(unknown)) == 20 and {annotation[1:] for annotation in unknown} == {(None, 0)}
     assert set(ITEMS[:5]) <= {annotation.item for annotation in unknown}
-    service.submit(ITEMS[25:30])  # still waiting
-    service.submit(ITEMS[:5])
+    service.submit(queries(ITEMS[25:30]))  # still waiting
+    service.submit(queries(ITEMS[:5]))
     wait_for(service, lambda stats: stats["dropped"] == 25)
 
 
@@ -219,9 +220,9 @@ class BrokenStore:
         raise ZeroDivisionError("a mistake")
 
     def get_many(self, model, digest, items):
-        return {}
+        return []
 
-    def put_many(self, model, digest, labelled):
+    def put_many(self, model, digest, answered):
         pass
 
 
@@ -240,16 +241,157 @@ def test_bad_settings_start_nothing(store, settings):
         start_service(dataclasses.replace(AnnotationConfig(llm_server_addr="host"), **settings), store)
 
 
+# ---- several questions
+
+
+KILLS = [(b"You kill the newt! (%d)" % i,) for i in range(60)]
+COINS = [(b"$ - %d gold pieces." % i,) for i in range(60)]
+PAIRS = [(kill[0], coin[0]) for kill, coin in zip(KILLS, COINS)][:40]
+
+
+@pytest.fixture
+def start_all(store):
+    services = []
+
+    def start_all(*questions):
+        services.append(AnnotationService([question(*asked) for asked in questions], store))
+        return services[-1]
+
+    yield start_all
+    for service in services:
+        service.close(0.0)
+
+
+def test_each_question_has_its_own_answers(judge, store, start_all):
+    """Of prompts and kinds of their own, in one store. What is asked under two of them is asked twice."""
+    fight, dig = (AnnotationConfig(llm_server_addr=judge.address, goal_key=goal) for goal in ("combat", "gold"))
+    chat = dataclasses.replace(dig, llm_answer="label")  # another style of answer is another prompt
+    expected = {Query(item, 0): True for item in KILLS} | {Query(item, 0): False for item in COINS}
+    expected |= {Query(item, 1): False for item in KILLS} | {Query(item, 1): True for item in COINS}
+    expected |= {Query(pair, 2): 1 for pair in PAIRS} | {Query(pair[::-1], 2): 0 for pair in PAIRS}
+    asked = sorted(expected, key=hash)
+    service = start_all((fight,), (dig,), (chat, "ranking"))
+    for _ in range(3):  # the learner may say it again
+        service.submit(asked)
+    annotations = collect(service, len(expected))
+    assert {Query(own.item, own.question): label_of(own) for own in annotations} == expected
+    assert {round(probability_of(own), 2) for own in annotations if own.question == 2} == {0.95}
+    wait_for(service, lambda stats: stats["labels_held"] == len(expected) and len(service.answers()) == 30)
+    service.close()
+    stats = service.stats()
+    assert stats["labels_asked"] == stats["labels_held"] == stats["completion_tokens"] == len(expected)
+    assert stats["backlog"] == stats["in_flight"] == 0 and (stats["state"], stats["problem"]) == ("ok", "")
+    assert {len(answer.item) for answer in service.answers()[:3]} == {1, 2}  # in turn
+    for answer in service.answers():
+        words = ("not helpful", "helpful") if len(answer.item) == 1 else ("first", "second")
+        assert answer.said in {words[label] for (item, _), label in expected.items() if item == answer.item}
+    said = call(judge.address, "/stats")[1]
+    assert said["prompts"] == len(expected) and said["repeated"] == 0
+    prompts = [load_prompt(fight), load_prompt(dig), load_prompt(chat, "ranking")]
+    assert [store.count(fight.llm_model, prompt.digest) for prompt in prompts] == [120, 120, 80]
+    assert service.labels_of == ", ".join(f"{fight.llm_model} {prompt.digest}" for prompt in prompts)
+
+
+def test_what_the_store_holds_is_handed_out_by_question(judge, store, start_all):
+    """Whatever was asked in between, and whichever number a question has now."""
+    fight, dig = (AnnotationConfig(llm_server_addr=judge.address, goal_key=goal) for goal in ("combat", "gold"))
+    first = start_all((fight,), (dig,))
+    first.submit([*queries(KILLS, 0), *queries(COINS, 1)])
+    collect(first, 120)
+    first.close()
+    again = start_all((dig, "ranking"), (dig,), (fight,))
+    held = {(own.item, own.question, label_of(own)) for own in collect(again, 120)}
+    assert held == {(item, 1, 1) for item in COINS} | {(item, 2, 1) for item in KILLS}
+    again.submit([*queries(COINS, 1), *queries(KILLS, 2), *queries(KILLS[:5], 1), *queries(PAIRS[:5], 0)])
+    new = {(own.item, own.question, label_of(own)) for own in collect(again, 10)}
+    assert new == {(item, 1, 0) for item in KILLS[:5]} | {(pair, 0, 1) for pair in PAIRS[:5]}
+    again.close()
+    assert again.poll() == [] and again.stats()["labels_asked"] == 10 and again.stats()["labels_held"] == 130
+    said = call(judge.address, "/stats")[1]
+    assert said["prompts"] == 130 and said["repeated"] == 0
+
+
+def test_another_questions_server_may_be_away(judge, start_all):
+    port = free_port()
+    here = AnnotationConfig(llm_server_addr=judge.address)
+    away = AnnotationConfig(llm_server_addr=f"127.0.0.1:{port}", llm_model="other")
+    service = start_all((here,), (away, "ranking"))
+    service.submit([*queries(PAIRS, 1), *queries(KILLS, 0)])
+    assert {own.question for own in collect(service, len(KILLS))} == {0}
+    wait_for(service, lambda stats: stats["state"] == "waiting for server")
+    stats = service.stats()
+    assert stats["labels_held"] == len(KILLS) and stats["backlog"] + stats["in_flight"] == len(PAIRS)
+    assert "unreachable" in str(stats["problem"]) and stats["failures/unreachable"] == stats["requests_failed"] > 0
+    back = start_judge(JudgeOptions(port=port))
+    pairs = collect(service, len(PAIRS))
+    assert {(own.item, own.question, label_of(own)) for own in pairs} == {(pair, 1, TIE) for pair in PAIRS}
+    wait_for(service, lambda stats: stats["state"] == "ok")
+    back.close()
+
+
+def test_a_dropped_query_is_told_with_its_question(start_all):
+    """By the process, which drops from the backlog of one question, and by what waits here."""
+    config = AnnotationConfig(llm_server_addr=f"127.0.0.1:{free_port()}", llm_max_backlog=10)
+    service = start_all((config,), (dataclasses.replace(config, goal_key="gold", llm_max_backlog=5),))
+    wait_for(service, lambda stats: stats["state"] != "starting")
+    service.submit(queries(KILLS[:10], 0))
+    service.submit(queries(KILLS[:10], 1))
+    told = wait_for(service, lambda stats: stats["dropped"] == 5)
+    assert len(told) == 5 and set(told) <= {Annotation(item, None, 1) for item in KILLS[:10]}
+    again = [Query(own.item, own.question) for own in told]
+    service.submit([*again, *queries(KILLS[:10], 0)])  # the latter still wait
+    told = wait_for(service, lambda stats: stats["dropped"] == 10)
+    assert len(told) == 5 and {own.question for own in told} == {1}
+    assert service.stats()["backlog"] + service.stats()["in_flight"] == 15
+
+
+def test_a_mistake_in_any_question_ends_it(judge, start_all):
+    config = AnnotationConfig(llm_server_addr=judge.address)
+    with pytest.raises(UserError, match="chat template"):
+        start_all((config,), (dataclasses.replace(config, llm_chat_template="/nowhere"),))
+
+
+def test_a_row_of_the_store_that_is_no_answer_ends_it(judge, store, start_all):
+    config = AnnotationConfig(llm_server_addr=judge.address)
+    store.put_many(config.llm_model, load_prompt(config, "ranking").digest, [(Annotation(PAIRS[0], b"riddle"), "")])
+    fine = start_all((config,))
+    fine.submit(queries(KILLS[:1]))
+    collect(fine, 1)  # what others asked is not looked at
+    service = start_all((config,), (config, "ranking"))
+    with pytest.raises(ChildError, match="label store: a row is no ranking"):
+        wait_for(service, lambda stats: False)
+
+
+def test_stats_of_several_questions():
+    well = {"state": "ok", "problem": "", "latency_secs_mean": 1.0, "requests": 3, "failures/http_500": 2}
+    ill = {"state": "retrying", "problem": "http_500: no", "latency_secs_mean": 2.0, "requests": 4, "events/x": 1}
+    worse = {**ill, "state": "waiting for server", "problem": "", "latency_secs_mean": 6.0}
+    assert merge_stats([well]) == well
+    merged = merge_stats([well, ill, worse])
+    assert (
+        merged
+        == merge_stats([ill, well, worse])
+        == {
+            "state": "retrying",
+            "problem": "http_500: no",
+            "latency_secs_mean": 3.0,
+            "requests": 11,
+            "failures/http_500": 2,
+            "events/x": 2,
+        }
+    )
+
+
 PARENT = textwrap.dedent("""
     import sys, time
     from oni_jax.config import AnnotationConfig
     from oni_jax.rewards.label_store import LabelStore
-    from tests.asking import start_judge, start_service
+    from tests.asking import queries, start_judge, start_service
 
     if __name__ == "__main__":
         judge = start_judge()
         service = start_service(AnnotationConfig(llm_server_addr=judge.address), LabelStore(sys.argv[1]))
-        service.submit([(b"You kill the newt!",)])
+        service.submit(queries([(b"You kill the newt!",)]))
         while not service.poll():
             time.sleep(0.01)
         print(judge._process.pid, service._process.pid, flush=True)

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -66,8 +67,8 @@ def test_the_published_drawing_cuts_characters_at_wrong_places(undone):
 def test_a_truncation_that_counts_as_an_end(undone, monkeypatch):
     ends = np.array([[True, False, False]])
     cut = np.array([[False, True, False]])
-    trajectory = Trajectory(*[None] * 6, ends, cut, *[None] * 5)  # type: ignore
-    trajectory = trajectory._replace(terminations=ends, truncations=cut)
+    fields: dict[str, Any] = {**dict.fromkeys(Trajectory._fields), "terminations": ends, "truncations": cut}
+    trajectory = Trajectory(**fields)
     monkeypatch.setattr(actor_world, "make_unpack_fn", lambda: lambda batch, version: trajectory)
     changed_training.truncation_is_an_end()
     changed = actor_world.make_unpack_fn()(None, None)  # type: ignore

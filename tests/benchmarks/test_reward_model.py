@@ -72,20 +72,22 @@ def test_pairs_are_of_two_messages():
 def answered(monkeypatch):
     """The messages that a reward gets to know labels of."""
     messages: set[bytes] = set()
-    make_reward = reward_model.make_reward
+    make_rewards = reward_model.make_rewards
 
     def spied(config, spec):
-        reward = make_reward(config, spec)
-        ingest = reward.ingest
+        rewards = make_rewards(config, spec)
+        scorer = rewards.terms[0].reward.scorer
+        assert scorer
+        ingest = scorer.ingest
 
         def noted(annotations: Sequence[Annotation]) -> None:
             messages.update(message for annotation in annotations for message in annotation.item)
             ingest(annotations)
 
-        reward.ingest = noted
-        return reward
+        scorer.ingest = noted
+        return rewards
 
-    monkeypatch.setattr(reward_model, "make_reward", spied)
+    monkeypatch.setattr(reward_model, "make_rewards", spied)
     return messages
 
 

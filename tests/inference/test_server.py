@@ -28,9 +28,7 @@ MANY = 1000  # more trajectories than a test has
 class Played:
     """Consecutive batches, each of one trajectory of every game, and the policy that played them."""
 
-    def __init__(
-        self, env: EnvConfig, num_batches: int, intrinsic_at: str = "obs", make_pool=SerialPool, devices=(None,)
-    ):
+    def __init__(self, env: EnvConfig, num_batches: int, make_pool=SerialPool, devices=(None,)):
         spec = env_spec(env)
         self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec)
         self.params = init_params(self.policy, spec, jax.random.key(0))
@@ -42,7 +40,7 @@ class Played:
         self.server = server = InferenceServer(self.policy, exchange, pool, parameters, jax.random.key(1))
         server.warm_up()
         learner = LearnerConfig(batch_size=NUM_UNITS * NUM_ENVS * ROLLOUT, rollout=ROLLOUT, max_policy_lag=1000)
-        assembler = BatchAssembler(exchange, learner, intrinsic_at, server.initial_core_states)
+        assembler = BatchAssembler(exchange, learner, server.initial_core_states)
         acting = Worker("inference", server.run)
         acting.start()
         self.host = []
@@ -53,7 +51,7 @@ class Played:
         server.stop()
         acting.join()
         acting.check()
-        unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype, intrinsic_at)
+        unpack = make_unpack_fn(spec, ring.records.dtype, exchange.policy_records.dtype)
         self.trajectories = [jax.device_get(unpack(batch.payload, np.int32(7))) for batch in self.host]
         self.captions = [batch.captions for batch in self.host]
         self.records = [batch.payload.records.view(ring.records.dtype)[..., 0] for batch in self.host]
@@ -154,7 +152,7 @@ def test_lag_is_the_difference_of_versions(catch):
 
 
 def test_captions_are_the_messages_shown(catch):
-    for captions, trajectory in zip(catch.captions, catch.trajectories, strict=True):
+    for (captions, _), trajectory in zip(catch.captions, catch.trajectories, strict=True):
         shown = trajectory.observations["message"][:-1]
         for t, b in np.ndindex(captions.index.shape):
             text = shown[t, b].tobytes().rstrip(b"\0")
@@ -162,10 +160,10 @@ def test_captions_are_the_messages_shown(catch):
         assert len(set(captions.messages)) == len(captions.messages)
 
 
-def test_next_obs_takes_the_caption_that_the_action_caused():
-    played = Played(EnvConfig(root_env="Catch-v0"), num_batches=4, intrinsic_at="next_obs")
+def test_the_caused_caption_is_that_of_the_final_observation():
+    played = Played(EnvConfig(root_env="Catch-v0"), num_batches=4)
     landed = {b"You catch the ball.", b"You miss the ball."}
-    for captions, trajectory in zip(played.captions, played.trajectories, strict=True):
+    for (_, captions), trajectory in zip(played.captions, played.trajectories, strict=True):
         texts = np.array(captions.messages)[captions.index]
         np.testing.assert_array_equal(np.isin(texts, list(landed)), trajectory.terminations)
     assert any(trajectory.terminations.any() for trajectory in played.trajectories)
@@ -185,7 +183,7 @@ class Paced:
         self.parameters = ParameterStore(3, self.params)
         self.server = InferenceServer(policy, exchange, pool, self.parameters, jax.random.key(1))
         learner = LearnerConfig(batch_size=NUM_ENVS * ROLLOUT, rollout=ROLLOUT)
-        self.assembler = BatchAssembler(exchange, learner, "obs", self.server.initial_core_states)
+        self.assembler = BatchAssembler(exchange, learner, self.server.initial_core_states)
 
     def advance(self, times: int) -> int:
         """Steps acted."""
@@ -221,7 +219,7 @@ def test_a_trajectory_too_old_is_dropped():
     ring = TrajectoryRing(env_spec(spec_env), RingShape(1, 2, 3, ROLLOUT))
     exchange = TrajectoryExchange(ring, MANY)
     learner = LearnerConfig(batch_size=2 * ROLLOUT, rollout=ROLLOUT, max_policy_lag=10)
-    assembler = BatchAssembler(exchange, learner, "obs", lambda rows, devices: np.zeros((6, 1))[rows])
+    assembler = BatchAssembler(exchange, learner, lambda rows, devices: np.zeros((6, 1))[rows])
     for slot, version in ((0, 5), (1, 6)):
         assert exchange.take_free() == slot
         exchange.policy_records[slot]["version"] = version

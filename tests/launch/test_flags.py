@@ -1,10 +1,22 @@
 """The command line: the published command lines, forms of flags, refusals, help."""
 
+import dataclasses
+
 import pytest
 from absl import flags as absl_flags
 
 from launch import flags, help, refused_flags
-from oni_jax.config import Config, NetworkConfig, UserError, settings
+from oni_jax.config import (
+    Config,
+    NetworkConfig,
+    UserError,
+    changed,
+    check_resume,
+    config_from_json,
+    config_to_json,
+    settings,
+    with_values,
+)
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
 
 ONI = (
@@ -190,6 +202,166 @@ def test_refused_in_one_line(line, words):
 
 def test_none_needs_no_coefficient():
     flags.check(parse("--llm_reward_type none"))
+
+
+# ---- several rewards
+
+TWO = "--llm_reward_type online_cls,online_motif --llm_reward_coeff 0.4,0.1 "
+
+
+def test_several_rewards_have_settings_of_their_own_where_these_are_lists():
+    config = parse(TWO + "--goal_key gold,combat --beta_count_exponent 0 --extrinsic_reward 0.3 --gamma 0.5")
+    flags.check(config)
+    first, second = config.terms()
+    assert (first.reward, first.annotation) == (config.reward, config.annotation)
+    assert config.others == ((second.reward, second.annotation),)
+    for own, each in ((first, ("online_cls", 0.4, "gold")), (second, ("online_motif", 0.1, "combat"))):
+        assert (own.reward.llm_reward_type, own.reward.llm_reward_coeff, own.annotation.goal_key) == each
+        assert (own.reward.beta_count_exponent, own.reward.extrinsic_reward_coeff, own.learner.gamma) == (0.0, 0.3, 0.5)
+        assert own.terms() == [own]
+
+
+def test_the_order_of_the_flags_does_not_matter_and_the_last_one_wins():
+    lists = "--llm-reward=0.4,0.1 --llm_reward_type=online_cls,online_motif"
+    assert parse(lists) == parse(TWO) == parse(f"--llm_reward 9 --llm_reward_type none {TWO}")
+
+
+@pytest.mark.parametrize("flag", ["--rew_norm=true,false", "--rew_norm=True,False", "--rew_norm true,false"])
+def test_a_list_of_truths(flag):
+    assert [own.reward.rew_norm for own in parse(TWO + flag).terms()] == [True, False]
+
+
+@pytest.mark.parametrize("flag", ["--norew_norm", "--rew_norm no", "--rew_norm=false"])
+def test_one_truth_for_all(flag):
+    assert [own.reward.rew_norm for own in parse(TWO + flag).terms()] == [False, False]
+
+
+def test_a_value_of_a_list_may_be_empty():
+    config = parse("--llm_reward_type online_cls,motif,none --reward_dir ,models/a, --llm_reward 1,2,0")
+    assert [own.reward.reward_dir for own in config.terms()] == ["", "models/a", ""]
+
+
+@pytest.mark.parametrize("line", [TWO, GIVEN, TWO + "--prompt_version default,reworded"])
+@pytest.mark.parametrize("goal", ["Fight, eat, sleep.", "a,b", ",", "Collect gold"])
+def test_a_goal_with_commas_is_one_text(line, goal):
+    config = flags.parse([*line.split(), "--goal", goal])
+    assert {own.annotation.goal for own in config.terms()} == {goal}
+    flags.check(config)
+
+
+def test_what_belongs_to_the_run_is_no_list():
+    words = (
+        "--label_store a,b.sqlite --experiment x,y --wandb_proj p,q,r --plugin tests.corridor_plugin,tests.memory_env"
+    )
+    config = parse(TWO + words)
+    assert (config.run.experiment, config.run.wandb_proj) == ("x,y", "p,q,r")
+    assert {own.annotation.label_store for own in config.terms()} == {"a,b.sqlite"}
+    assert config.env.plugin == "tests.corridor_plugin,tests.memory_env"
+
+
+def test_one_reward_takes_commas_as_they_are():
+    config = parse(GIVEN + "--prompt_file a,b.json --llm_model one,two")
+    assert (config.annotation.prompt_file, config.annotation.llm_model) == ("a,b.json", "one,two") and not config.others
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        (TWO + "--goal_key gold,combat,stairs", ["--goal_key gold,combat,stairs", "3 values for 2 rewards"]),
+        (TWO + "--llm_reward_coeff 1,2,3", ["--llm_reward_coeff 1,2,3", "3 values for 2 rewards"]),
+        (
+            "--llm_reward_type online_cls,online_motif,online_cls --llm_reward 1,2",
+            ["--llm_reward_coeff 1,2", "2 values"],
+        ),
+        (TWO + "--llm_model a,b,c", ["--llm_model a,b,c", "give one, or one each"]),
+        (TWO + "--prompt_file=,,", ["--prompt_file ,,", "3 values"]),
+        (GIVEN + "--llm_reward_coeff 0.4,0.1", ["llm_reward_coeff", "0.4,0.1"]),
+        (TWO + "--extrinsic_reward_coeff 0.1,0.2", ["extrinsic_reward_coeff", "0.1,0.2"]),
+        (TWO + "--llm_reward_coeff 1,x", ["llm_reward_coeff", "x"]),
+        (TWO + "--llm_reward_coeff 1,-2", ["--llm_reward_coeff -2.0"]),
+        (TWO + "--llm_reward_coeff 1,0", ["--llm_reward_type online_motif", "--llm_reward_coeff above 0"]),
+        (TWO + "--goal_key gold,silver", ["goal_key", "silver"]),
+        (TWO + "--batch_size 64,128", ["batch_size", "64,128"]),
+        (TWO + "--llm_reward_value probability", ["--llm_reward_value probability", "online_motif"]),
+        (TWO + "--llm_server_addr localhost,ftp://h", ["ftp://h"]),
+        (TWO + "--prompt_file ,/nowhere/p.json", ["/nowhere/p.json"]),
+        ("--llm_reward_type online_cls,none --llm_reward 1,0", ["--llm_reward_type none", "leave it out"]),
+        ("--llm_reward_type online_cls,rnd --llm_reward 1", ["rnd", "none, online_cls"]),
+        ("--llm_reward_type online_cls, --llm_reward 1", ["--llm_reward_type", "online_cls"]),
+        ("--llm_reward_type online_cls,motif --llm_reward 1 --reward_dir x", ["--reward_dir x", "online_cls"]),
+        (
+            TWO + "--root_env Memory-v0 --plugin tests.memory_env --encoder_custom mlp_encoder",
+            ["Memory-v0", "nothing that"],
+        ),
+    ],
+)
+def test_lists_refused_in_one_line(line, words):
+    text = message(line)
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize("key", ["env:HOME,S3CRET", "S3CRET,env:HOME", "env:HOME,S3CRET,env:HOME", "env:HOME,S3CRET:b"])
+def test_a_key_among_several_is_refused_and_not_repeated(key):
+    """Whatever else is wrong with the list."""
+    assert "S3CRET" not in message(TWO + f"--llm_api_key {key}")
+
+
+def test_settings_of_several_rewards_are_written_and_read():
+    config = parse(TWO + "--goal_key gold,combat --llm_model a,b --seed 3 --llm_api_key env:A,env:B")
+    text = config_to_json(config)
+    assert "env:" not in text
+    blank = tuple((reward, dataclasses.replace(asked, llm_api_key="")) for reward, asked in config.others)
+    assert config_from_json(text) == dataclasses.replace(with_values(config, {"llm_api_key": ""}), others=blank)
+    assert '"others"' not in config_to_json(parse(GIVEN))
+
+
+@pytest.mark.parametrize(
+    "others",
+    ["3", "[3]", "[{}]", '{"a": 1}', '[{"reward": {}}]', '[{"reward": 3, "annotation": {}}]', "[[]]", "null"]
+    + ['[{"reward": {"llm_reward_coeff": "1"}, "annotation": {}}]'],
+)
+def test_other_rewards_that_are_none(others):
+    with pytest.raises(UserError, match="not the settings of a run") as error:
+        config_from_json(f'{{"others": {others}}}')
+    assert "\n" not in str(error.value)
+
+
+def test_flags_override_the_settings_of_several_rewards(tmp_path):
+    config, path = parse(TWO + "--goal_key gold,combat"), tmp_path / "config.json"
+    path.write_text(config_to_json(config))
+    assert parse(f"--config {path}") == config
+    assert parse(f"--config {path} --goal_key stairs,combat") == parse(TWO + "--goal_key stairs,combat")
+    assert parse(f"--config {path} --llm_reward 3") == parse(TWO + "--goal_key gold,combat --llm_reward 3")
+    assert parse(f"--config {path} --llm_reward_type cosine-bow").others == ()
+    with pytest.raises(UserError, match="--llm_model a,b,c: 3 values for 2 rewards"):
+        parse(f"--config {path} --llm_model a,b,c")
+
+
+@pytest.mark.parametrize(
+    "types", ["online_cls", "online_motif,online_cls", "online_cls,online_motif,online_cls", "online_motif"]
+)
+def test_a_resumed_run_keeps_its_rewards(types):
+    old, new = parse(TWO), parse(f"--llm_reward_type {types} --llm_reward_coeff 1")
+    for one, other, given in ((old, new, "online_cls,online_motif"), (new, old, types)):
+        with pytest.raises(UserError, match=f"--llm_reward_type={given}, or choose another") as error:
+            check_resume(one, other)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("again", ["online_cls", "online_cls,online_cls,online_cls", "online_cls,online_motif"])
+def test_a_resumed_run_keeps_the_number_of_rewards_of_one_type(again):
+    """Each has a state of its own."""
+    old = parse("--llm_reward_type online_cls,online_cls --llm_reward_coeff 1")
+    with pytest.raises(UserError, match="--llm_reward_type=online_cls,online_cls, or choose another"):
+        check_resume(old, parse(f"--llm_reward_type {again} --llm_reward_coeff 1"))
+
+
+def test_a_resumed_run_may_have_other_coefficients():
+    old, new = parse(TWO + "--goal_key gold,combat"), parse(TWO + "--goal_key gold --llm_reward 0.4")
+    check_resume(old, new)
+    assert changed(old, new) == ["llm_reward_coeff: '0.4,0.1' -> 0.4", "goal_key: 'gold,combat' -> 'gold'"]
+    assert changed(old, parse(TWO + "--goal_key gold,combat")) == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.published import import_params
 from oni_jax.preferences.reward_model import QUANTILES, load_reward_model
-from oni_jax.rewards.registry import make_reward
+from oni_jax.rewards.registry import make_rewards
 from oni_jax.types import PyTree
 from tests.networks.test_published import golden, golden_weights
 
@@ -58,10 +58,10 @@ def resume(command_line: list[str]) -> TrainState:
     config = flags.parse(command_line)
     flags.check(config)
     task = system.build_task(config)
-    reward = make_reward(config, task.spec)
+    rewards = make_rewards(config, task.spec)
 
     def init() -> TrainState:
-        return system.fresh_state(5, task, reward, make_optimizer(config.learner))
+        return system.fresh_state(5, task, rewards, make_optimizer(config.learner))
 
     like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(init))
     with open_experiment(config) as path:  # refuses settings that the run was not made with

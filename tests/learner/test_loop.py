@@ -11,6 +11,7 @@ import pytest
 from oni_jax.learner.loop import Learner, NoAnnotator, Step
 from oni_jax.learner.update import TrainState
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
 
 
 class Counting(Reward):
@@ -42,7 +43,8 @@ class Scripted(Learner):
             begin_update=lambda: self.begun.append(self.version),
             publish=lambda version, params: self.published.append(version),
         )
-        super().__init__(Step(cast(Any, None), update), reward, world, NoAnnotator(), state)
+        rewards = RewardSum([Term("own", reward, 1.0)])
+        super().__init__(Step(cast(Any, None), update), rewards, world, NoAnnotator(), state)
         self._device_idles, self._script = device_idles, list(script)
         self.waits: list[float] = []
 

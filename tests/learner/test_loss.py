@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import LearnerConfig, RewardConfig
-from oni_jax.learner.loss import LossInputs, appo_loss, make_loss_fn, vtrace_targets
+from oni_jax.config import LearnerConfig
+from oni_jax.learner.loss import LossInputs, RewardCoeffs, appo_loss, make_loss_fn, vtrace_targets
 from oni_jax.networks.policy import PolicyOutput
 from oni_jax.types import Trajectory
 
@@ -28,13 +28,14 @@ def make_trajectory(**changes):
     fields = dict(
         observations={},
         is_first=np.zeros((NUM_STEPS + 1, BATCH), bool),
-        captions=np.zeros((NUM_STEPS, BATCH), np.int32),
-        caption_counts=np.ones((NUM_STEPS, BATCH), np.float32),
+        own_counts=np.ones((NUM_STEPS, BATCH), np.float32),
+        caused_counts=np.ones((NUM_STEPS, BATCH), np.float32),
         actions=np.random.default_rng(2).integers(ACTIONS, size=(NUM_STEPS, BATCH), dtype=np.int32),
         rewards=normal(3, NUM_STEPS, BATCH),
         terminations=NO_END,
         truncations=NO_END,
         truncation_values=np.zeros((NUM_STEPS, BATCH), np.float32),
+        final_observations={},
         behaviour_logits=LOGITS[:-1] + 0.1 * normal(4, NUM_STEPS, BATCH, ACTIONS),
         values=VALUES[:-1] + 0.1 * normal(5, NUM_STEPS, BATCH),
         policy_lags=np.zeros((NUM_STEPS, BATCH), np.int32),
@@ -52,9 +53,10 @@ PARAMS = {"logits": LOGITS, "values": VALUES}
 NOTHING = np.zeros((NUM_STEPS, BATCH), np.float32)
 
 
-def run(trajectory, learner=LEARNER, reward=RewardConfig(), intrinsic=NOTHING, params=PARAMS):  # noqa: B008
+def run(trajectory, learner=LEARNER, coeffs=RewardCoeffs(1.0, {"own": 0.0}), intrinsic=NOTHING, params=PARAMS):  # noqa: B008
     """(loss, metrics), gradients."""
-    loss_fn = make_loss_fn(policy_apply, learner, reward)
+    loss_fn = make_loss_fn(policy_apply, learner, coeffs)
+    intrinsic = intrinsic if intrinsic.ndim == 3 else intrinsic[None]
     return jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params, trajectory, intrinsic)
 
 
@@ -222,14 +224,14 @@ class TestExploration:
 class TestRewards:
     """What is learnt from."""
 
-    reward = RewardConfig(extrinsic_reward_coeff=0.1, llm_reward_coeff=0.4, beta_count_exponent=3.0)
+    coeffs = RewardCoeffs(0.1, {"one": 0.4, "two": 0.2})
 
     def test_mixture(self):
         learner = dataclasses.replace(LEARNER, reward_scale=2.0, reward_clip=1.0)
-        counts = np.random.default_rng(8).integers(1, 5, size=NO_END.shape).astype(np.float32)
-        trajectory, intrinsic = make_trajectory(caption_counts=counts), normal(9, NUM_STEPS, BATCH)
-        mixed = 0.1 * np.clip(2 * trajectory.rewards, -1, 1) + 0.4 * intrinsic / counts**3
-        (loss, metrics), gradients = run(trajectory, learner, self.reward, intrinsic)
+        trajectory, intrinsic = make_trajectory(), normal(9, 2, NUM_STEPS, BATCH)
+        mixed = 0.1 * np.clip(2 * trajectory.rewards, -1, 1) + 0.4 * intrinsic[0] + 0.2 * intrinsic[1]
+        (loss, metrics), gradients = run(trajectory, learner, self.coeffs, intrinsic)
+        assert metrics["intrinsic_reward_mean/two"] == pytest.approx(intrinsic[1].mean(), rel=1e-4)
         np.testing.assert_allclose(metrics["reward_mean"], mixed.mean(), rtol=1e-4, atol=1e-6)
         plain = make_trajectory(rewards=mixed)
         (expected, _), expected_gradients = run(plain)
@@ -238,7 +240,8 @@ class TestRewards:
 
     def test_counted_rewards(self):
         intrinsic = np.where(at((0, 0), (3, 1)), 1.0, 0.0).astype(np.float32)
-        (_, metrics), _ = run(make_trajectory(), LEARNER, self.reward, intrinsic)
+        both = np.stack([intrinsic, 2 * intrinsic])  # a step that two pay for counts once
+        (_, metrics), _ = run(make_trajectory(), LEARNER, self.coeffs, both)
         assert metrics["num_rewarded_steps"] == 2
 
     def test_extreme_ratios_are_bounded(self):

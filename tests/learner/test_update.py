@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
+from oni_jax.config import LearnerConfig, NetworkConfig
 from oni_jax.learner.loop import Learner, NoAnnotator, Step
-from oni_jax.learner.loss import make_loss_fn
+from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
 from oni_jax.learner.update import SOURCES, Batch, TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import Array, ArraySpec, EnvSpec, PyTree, RewardOutput, Trajectory
 
 NUM_STEPS, BATCH = 5, 4
@@ -28,8 +29,11 @@ POLICY = make_policy(NetworkConfig(encoder_custom="mlp_encoder", use_rnn=False, 
 class CountingReward(Reward):
     """1 for every step; its state counts the batches."""
 
-    def score(self, state, trajectory, features):
+    def score(self, state, trajectory, features, key):
         return RewardOutput(features["rewards"] * jnp.ones_like(trajectory.rewards), state + 1)
+
+
+REWARDS = RewardSum([Term("counting", CountingReward(), 0.5)])
 
 
 def unpack(payload: tuple[Array, PyTree], version: Array) -> Trajectory:
@@ -39,13 +43,14 @@ def unpack(payload: tuple[Array, PyTree], version: Array) -> Trajectory:
     return Trajectory(
         observations={"x": x[..., :3]},
         is_first=x[..., 3] > 1,
-        captions=jnp.zeros(steps.shape[:2], jnp.int32),
-        caption_counts=jnp.ones_like(steps[..., 0]),
+        own_counts=jnp.ones_like(steps[..., 0]),
+        caused_counts=jnp.ones_like(steps[..., 0]),
         actions=jnp.argmax(steps[..., 4:8], axis=-1).astype(jnp.int32),
         rewards=steps[..., 8],
         terminations=x[1:, ..., 3] > 1,
         truncations=jnp.zeros(steps.shape[:2], bool),
         truncation_values=jnp.zeros_like(steps[..., 0]),
+        final_observations={},
         behaviour_logits=0.1 * steps[..., 9:13],
         values=steps[..., 13],
         policy_lags=jnp.full(steps.shape[:2], version),
@@ -57,16 +62,15 @@ def unpack(payload: tuple[Array, PyTree], version: Array) -> Trajectory:
 def build():
     """(jitted update, state, batch)"""
     optimizer = make_optimizer(LEARNER)
-    loss_fn = make_loss_fn(POLICY.apply, LEARNER, RewardConfig(llm_reward_coeff=0.5))
+    loss_fn = make_loss_fn(POLICY.apply, LEARNER, RewardCoeffs(1.0, {"counting": 0.5}))
     params = init_params(POLICY, SPEC, jax.random.key(0))
     state = TrainState(params, optimizer.init(params), jnp.int32(0), jax.random.key_data(jax.random.key(1)))
     steps = np.random.default_rng(0).normal(size=(NUM_STEPS + 1, BATCH, 14)).astype(np.float32)
     batch = Batch(
         payload=(steps, POLICY.initial_state(BATCH)),
-        captions=np.zeros((NUM_STEPS, BATCH), np.int32),
-        features={"rewards": np.float32(1)},
+        features=({"rewards": np.float32(1)},),
     )
-    return jax.jit(make_update_fn(loss_fn, CountingReward().score, optimizer, unpack)), state, batch
+    return jax.jit(make_update_fn(loss_fn, REWARDS.score, optimizer, unpack)), state, batch
 
 
 def copied(tree: Any) -> Any:
@@ -111,8 +115,8 @@ def test_compiled_it_overwrites_the_state_but_for_what_others_read():
 def test_what_an_update_does_not_change_is_not_copied():
     _, state, batch = build()
     update = make_update_fn(
-        make_loss_fn(POLICY.apply, LEARNER, RewardConfig(llm_reward_coeff=0.5)),
-        Reward().score,
+        make_loss_fn(POLICY.apply, LEARNER, RewardCoeffs(1.0, {"counting": 0.5})),
+        RewardSum([Term("none", Reward(), 0.0)]).score,
         make_optimizer(LEARNER),
         unpack,
     )
@@ -124,7 +128,7 @@ def test_what_an_update_does_not_change_is_not_copied():
 def test_the_state_can_be_saved_after_a_step_that_failed():
     update, state, batch = build()
     world: Any = SimpleNamespace(begin_update=lambda: None, runs_ahead=True)
-    learner = Learner(Step(cast(Any, None), update), CountingReward(), world, NoAnnotator(), state)
+    learner = Learner(Step(cast(Any, None), update), REWARDS, world, NoAnnotator(), state)
     learner.state = jax.tree.map(jnp.array, state)
 
     def fail(timeout_secs: float) -> None:
@@ -154,7 +158,7 @@ def with_nan_parameter(state: TrainState) -> TrainState:
 def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
     """What makes a bad update -> (state, batch). Of two causes the first is told."""
     _, state, batch = build()
-    intrinsic = batch._replace(features={"rewards": np.float32(np.nan)})
+    intrinsic = batch._replace(features=({"rewards": np.float32(np.nan)},))
     return {
         "observations": (state, with_record(batch, (2, 1, 0), np.inf)),
         "environment's rewards": (state, with_record(intrinsic, (0, 1, 8), np.nan)),
@@ -184,7 +188,7 @@ def test_gradients_alone_can_make_it_bad():
 
     optimizer, params = make_optimizer(LEARNER), {"w": jnp.zeros(3)}
     state = TrainState(params, optimizer.init(params), jnp.int32(0), jnp.zeros(2, jnp.uint32))
-    skipped, metrics = make_update_fn(loss_fn, CountingReward().score, optimizer, unpack)(state, build()[2], VERSION)
+    skipped, metrics = make_update_fn(loss_fn, REWARDS.score, optimizer, unpack)(state, build()[2], VERSION)
     assert SOURCES[int(metrics["not_finite"])] == "loss or its gradients"
     assert_equal(copied(skipped), copied(state))
 
@@ -212,7 +216,7 @@ def test_reward_is_scored_with_its_state_and_features():
     new_state, metrics = update(state, batch, VERSION)
     assert new_state.reward_state == 1
     assert metrics["intrinsic_reward_mean"] == 1
-    _, metrics = update(state, batch._replace(features={"rewards": np.float32(3)}), VERSION)
+    _, metrics = update(state, batch._replace(features=({"rewards": np.float32(3)},)), VERSION)
     assert metrics["intrinsic_reward_mean"] == 3
 
 
@@ -262,7 +266,7 @@ def test_update_applies_the_clipped_gradient():
     def loss_fn(params, trajectory, intrinsic_rewards):
         return jnp.sum(params["w"] * GRADIENTS[0]["w"]), {}
 
-    update = make_update_fn(loss_fn, CountingReward().score, optimizer, unpack)
+    update = make_update_fn(loss_fn, REWARDS.score, optimizer, unpack)
     state = TrainState(PARAMS, optimizer.init(PARAMS), jnp.int32(0), jnp.zeros(2, jnp.uint32))
     new_state, metrics = update(state, build()[2], VERSION)
     np.testing.assert_allclose(new_state.params["w"] - PARAMS["w"], [-0.006, 0.008, 0], rtol=1e-3, atol=1e-6)

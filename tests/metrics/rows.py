@@ -45,15 +45,19 @@ ROW = {
 }
 
 ANSWERS = (
-    Answer((b"You kill the newt!",), 1, "I know newts.\n<label>FOO</label>"),
-    Answer((b"You see here a rock.",), 0, "BAR"),
-    Answer((b"\x1b]0;owned\x07[red]Fido[/red] bites you, again and again, all the night long, as dogs do.",), 3, "?"),
-    Answer((b"It is caf\xe9 time.",), 0, "BAR"),
-    Answer((b"You find a hidden door.",), 1, "FOO"),
+    Answer((b"You kill the newt!",), "helpful", "I know newts.\n<label>FOO</label>"),
+    Answer((b"You see here a rock.",), "not helpful", "BAR"),
+    Answer(
+        (b"\x1b]0;owned\x07[red]Fido[/red] bites you, again and again, all the night long, as dogs do.",),
+        "unreadable",
+        "?",
+    ),
+    Answer((b"It is caf\xe9 time.",), "not helpful", "BAR"),
+    Answer((b"You find a hidden door.",), "helpful", "FOO"),
 )
 PAIRS = (
-    Answer((b"You kill the newt!", b"It is dark."), 0, '{"best_description": 1}'),
-    Answer((b"It is dark.", b"You kill the newt!"), 1, '{"best_description": 2}'),
-    Answer((b"It is dark.", b"It is dark here."), 2, '{"best_description": None}'),
-    Answer((b"It is dark.", b"\x1b[2J"), 3, "Well."),
+    Answer((b"You kill the newt!", b"It is dark."), "first", '{"best_description": 1}'),
+    Answer((b"It is dark.", b"You kill the newt!"), "second", '{"best_description": 2}'),
+    Answer((b"It is dark.", b"It is dark here."), "tie", '{"best_description": None}'),
+    Answer((b"It is dark.", b"\x1b[2J"), "unreadable", "Well."),
 )

@@ -9,7 +9,7 @@ import pytest
 from oni_jax import metrics
 from oni_jax.config import RunConfig, UserError
 from oni_jax.metrics.tensorboard_sink import ANSWERS_SECS, NewAnswers, answers_markdown
-from oni_jax.types import UNKNOWN, Answer
+from oni_jax.types import Answer
 from tests.full_disk import full_disk
 from tests.metrics.rows import ANSWERS, ROW
 
@@ -110,7 +110,7 @@ def test_histograms_and_answers_go_where_they_can_be_held(tmp_path):
 
 
 def test_answers_are_text_and_no_page(tmp_path):
-    answer = Answer((b"\x1b[2J<b>Fido</b>", b""), UNKNOWN, "1. </code> **FOO**\n\n# BAR\r\u202e\ud800")
+    answer = Answer((b"\x1b[2J<b>Fido</b>", b""), "unreadable", "1. </code> **FOO**\n\n# BAR\r\u202e\ud800")
     shown = answers_markdown([answer])
     own = [line for line in shown.split("\n") if not line.startswith("    ")]  # what is indented is shown as it is
     assert own == ["", "**unreadable**, by this answer:", "", ""]

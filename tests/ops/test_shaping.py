@@ -16,4 +16,6 @@ def test_scaled_before_clipped():
 
 
 def test_mix():
-    np.testing.assert_allclose(mix_rewards(jnp.asarray([10.0]), jnp.asarray([2.0]), 0.1, 0.4), [1.8], rtol=1e-6)
+    np.testing.assert_allclose(mix_rewards(jnp.asarray([10.0]), jnp.asarray([[2.0]]), 0.1, [0.4]), [1.8], rtol=1e-6)
+    two = mix_rewards(jnp.asarray([10.0]), jnp.asarray([[2.0], [-1.0]]), 0.1, [0.4, 0.2])
+    np.testing.assert_allclose(two, [1.6], rtol=1e-6)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from oni_jax.annotation.answers import Reply
-from oni_jax.annotation.backlog import Item
 from oni_jax.annotation.client import RequestError
+from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.config import AnnotationConfig
 from oni_jax.preferences.llm_annotator import LlmAnnotator
 from oni_jax.runtime import StopRequest
-from oni_jax.types import UNKNOWN
+from oni_jax.types import UNKNOWN, Item
 
 ITEMS: list[Item] = [(b"a%d" % i, b"b%d" % i) for i in range(12)]
-READABLE = Reply("1", 0, 1.0)
+READABLE = Reply("1", encode_label(0, 1.0))
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +67,9 @@ def test_each_is_asked_once_and_no_more_at_a_time_than_allowed():
     assert client.most_open == 3
 
 
-@pytest.mark.parametrize("second, label", [(Reply("2", 1, 1.0), 1), (Reply("?", None, 0.0), UNKNOWN)])
+@pytest.mark.parametrize("second, label", [(Reply("2", encode_label(1, 1.0)), 1), (Reply("?", None), UNKNOWN)])
 def test_an_unreadable_answer_is_asked_for_once_more_in_the_conversation(second, label):
-    client = StandIn(lambda items: [Reply("well...", None, 0.0) if item == ITEMS[3] else READABLE for item in items])
+    client = StandIn(lambda items: [Reply("well...", None) if item == ITEMS[3] else READABLE for item in items])
     client.second = second
     labels, counts = run(client)
     assert client.again == [(ITEMS[3], "well...")]

@@ -1,9 +1,12 @@
 """Every registered reward keeps the interface's promises. A new type is tested by being registered."""
 
+import dataclasses
 import functools
+import itertools
 import os
 import subprocess
 import sys
+import zlib
 
 import chex
 import jax
@@ -17,15 +20,21 @@ from oni_jax.learner.shares import pack_shares, split_score
 from oni_jax.metrics import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.parallel import Replicas, gathered
+from oni_jax.parallel import Replicas, gathered, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward
-from oni_jax.rewards.registry import REWARD_TYPES, check_reward, make_reward
-from oni_jax.types import UNKNOWN, Annotation, CaptionBatch, RewardOutput, Trajectory
+from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards
+from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.types import Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
+from tests import potential_plugin  # which registers its own
+from tests.labelled import labelled
 from tests.rewards.word_vector_files import write_text
 
 T, B = 4, 6
+NETHACK, CATCH = "NetHackScore-v1", "Catch-v0"
+KEY = np.zeros(2, np.uint32)
+assert potential_plugin.make in [kind.make for kind in REWARD_TYPES.values()]
 NETWORK = NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=16)
 MESSAGES = [
     b"",
@@ -34,6 +43,7 @@ MESSAGES = [
     b"caf\xe9 \xff\x80 \x01",
     bytes(range(1, 256)) + b"!",  # all 256 bytes used
     b"x" * 300,  # more than a message can hold
+    b"The exit is 3 steps away.",
 ]
 
 
@@ -55,7 +65,7 @@ def files(tmp_path_factory):
     return {"reward_dir": str(folder), "word_vectors": write_text(folder / "words.vec", table)}
 
 
-def config_of(name, files, **settings) -> Config:
+def config_of(name, files, root_env=NETHACK, **settings) -> Config:
     given = {"motif": {"reward_dir": files["reward_dir"]}, "cosine-bow": {"word_vectors": files["word_vectors"]}}
     sizes = dict(
         reward_model_batch_size=8,
@@ -65,186 +75,256 @@ def config_of(name, files, **settings) -> Config:
     )
     coeff = 0.0 if name == "none" else 0.1
     reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})
-    annotation = AnnotationConfig(llm_batch_size=20)
-    return Config(EnvConfig(root_env="NetHackScore-v1"), network=NETWORK, reward=reward, annotation=annotation)
+    annotation = AnnotationConfig(llm_batch_size=20, goal="The player wants to kill monsters.")
+    return Config(EnvConfig(root_env=root_env), network=NETWORK, reward=reward, annotation=annotation)
 
 
-def make(name, files, **settings):
-    config = config_of(name, files, **settings)
-    check_reward(config)
-    return make_reward(config, env_spec(config.env), lambda: "The player wants to kill monsters.")
+def make(name, files, root_env=NETHACK, **settings) -> RewardSum:
+    config = config_of(name, files, root_env, **settings)
+    check_rewards(config)
+    return make_rewards(config, env_spec(config.env))
 
 
-def captions_of(messages=MESSAGES, seed=0) -> CaptionBatch:
+def batch_of(messages=MESSAGES, seed=0) -> CaptionBatch:
     index = np.random.default_rng(seed).integers(0, len(messages), (T, B)).astype(np.int32)
     index.flat[: len(messages)] = np.arange(len(messages))
     return CaptionBatch(messages, index)
 
 
-def trajectory_of(captions) -> Trajectory:
-    zeros = jnp.zeros((T, B))
-    return Trajectory({}, zeros, jnp.asarray(captions.index), *[zeros] * 9, initial_core_state=())  # type: ignore
+def captions_of(messages=MESSAGES, seed=0) -> StepCaptions:
+    return StepCaptions(batch_of(messages, seed), batch_of(messages, seed + 100))
+
+
+def trajectory_of(**known) -> Trajectory:
+    """Steps without an end, at which captions are there for the first time."""
+    zeros = np.zeros((T, B), np.float32)
+    counts = {"own_counts": zeros + 1, "caused_counts": zeros + 1}
+    others = {"is_first": np.zeros((T + 1, B)), "initial_core_state": np.zeros(B), "final_observations": {}}
+    fields = {**dict.fromkeys(Trajectory._fields, zeros), **counts, **others, "observations": {}, **known}
+    return Trajectory(**fields)
 
 
 @functools.cache
-def jitted(reward):
-    return jax.jit(reward.score)
+def jitted(rewards):
+    return jax.jit(rewards.score)
 
 
-def score(reward, state, captions):
-    return jitted(reward)(state, trajectory_of(captions), dict(reward.prepare(captions)))
+def score(rewards, state, captions):
+    return jitted(rewards)(state, trajectory_of(), rewards.prepare(captions), KEY)
 
 
-def teach(reward, state, rounds=3):
-    """Answers what it asks, some of it with UNKNOWN, and makes what gradient steps are due."""
+def answer_to(item) -> Annotation:
+    """A label, or none; of an item always the same."""
+    number = zlib.crc32(b"/".join(item)) % 3
+    return labelled(item, number, 0.5) if number < 2 else Annotation(item, None)
+
+
+def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
+    """Answers what it asks, and makes what gradient steps are due. Returns the state, and what a store would hold."""
+    answers = []
     for i in range(rounds):
-        items = reward.requests(captions_of(seed=i))
-        reward.ingest([Annotation(item, (0, 1, UNKNOWN)[k % 3], 0.5) for k, item in enumerate(items)])
-        state = reward.train_step(state)
-    return state
+        rewards.observe(captions_of(seed=i))
+        found = [answer_to(query.item) for query in rewards.queries()]
+        rewards.ingest(found)
+        answers += [annotation for annotation in found if annotation.answer is not None]
+        state = rewards.train_step(state)
+    return state, answers
 
 
-@pytest.fixture(scope="module", params=REWARD_TYPES)
+@pytest.fixture(scope="module", params=[(name, env) for env in (NETHACK, CATCH) for name in REWARD_TYPES], ids=str)
 def taught(request, files):
-    """(name, reward, state) after some learning."""
-    reward = make(request.param, files)
-    return request.param, reward, teach(reward, reward.init(jax.random.key(0)))
+    """((name, environment, answers so far), rewards, state) after some learning."""
+    name, root_env = request.param
+    rewards = make(name, files, root_env)
+    state, answers = teach(rewards, rewards.init(jax.random.key(0)))
+    return (name, root_env, answers), rewards, state
 
 
 def test_scores_are_finite_float32_of_the_batch_s_shape(taught):
-    _, reward, state = taught
-    output = score(reward, state, captions_of())
-    chex.assert_shape(output.rewards, (T, B))
+    _, rewards, state = taught
+    output = score(rewards, state, captions_of())
+    chex.assert_shape(output.rewards, (1, T, B))
     chex.assert_type(output.rewards, jnp.float32)
     chex.assert_tree_all_finite(output)
     chex.assert_trees_all_equal_shapes_and_dtypes(output.state, state)
 
 
 def test_its_metrics_are_documented(taught):
-    _, reward, _ = taught
-    assert undocumented(f"reward/{name}" for name in reward.metrics()) == []
+    _, rewards, _ = taught
+    assert undocumented(f"reward/{name}" for name in rewards.metrics()) == []
 
 
 def test_a_message_is_scored_alike_wherever_it_stands(taught):
-    _, reward, state = taught
+    _, rewards, state = taught
     captions = captions_of()
     order = np.random.default_rng(1).permutation(len(MESSAGES))
-    other = CaptionBatch([MESSAGES[i] for i in order], np.argsort(order).astype(np.int32)[captions.index])
-    outputs = [score(reward, state, batch).rewards for batch in (captions, other)]
+    moved = [CaptionBatch([MESSAGES[i] for i in order], np.argsort(order).astype(np.int32)[x.index]) for x in captions]
+    outputs = [score(rewards, state, batch).rewards for batch in (captions, StepCaptions(*moved))]
     np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-6)
 
 
 def test_scoring_is_pure(taught):
-    _, reward, state = taught
-    captions = captions_of()
+    _, rewards, state = taught
     before = jax.tree.map(np.array, state)
-    features, trajectory = dict(reward.prepare(captions)), trajectory_of(captions)
-    first = jitted(reward)(state, trajectory, features)
-    second = jitted(reward)(state, trajectory, features)
-    plain = reward.score(state, trajectory, features)
+    features = rewards.prepare(captions_of())
+    first = jitted(rewards)(state, trajectory_of(), features, KEY)
+    second = jitted(rewards)(state, trajectory_of(), features, KEY)
+    plain = rewards.score(state, trajectory_of(), features, KEY)
     chex.assert_trees_all_equal(first, second)
     chex.assert_trees_all_close(plain, first, rtol=1e-4, atol=1e-5)
     chex.assert_trees_all_equal(state, before)
 
 
+def test_asking_changes_nothing(taught):
+    _, rewards, _ = taught
+    before, asked = rewards.save(), rewards.queries()
+    assert rewards.queries() == asked
+    chex.assert_trees_all_equal(rewards.save(), before)
+
+
 def test_features_always_have_the_same_shapes(taught):
-    _, reward, state = taught
+    _, rewards, _ = taught
     shapes = [
-        {key: (x.shape, x.dtype) for key, x in reward.prepare(captions_of(messages)).items()}
-        for messages in (MESSAGES, MESSAGES[:1], MESSAGES * 4)
+        jax.tree.map(lambda x: (x.shape, x.dtype), rewards.prepare(captions_of(messages)))
+        for messages in (MESSAGES, MESSAGES[:1], MESSAGES * 3)
     ]
     assert shapes[0] == shapes[1] == shapes[2]
 
 
 def test_saved_and_restored_it_scores_the_same_bits(taught, files):
-    name, reward, state = taught
-    saved = {key: np.array(x) for key, x in reward.save().items()}
+    (name, root_env, answers), rewards, state = taught
+    saved = {key: np.array(x) for key, x in rewards.save().items()}
     assert all(x.size for x in saved.values())
-    other = make(name, files)
+    other = make(name, files, root_env)
     like = other.init(jax.random.key(1))
     chex.assert_trees_all_equal_shapes_and_dtypes(like, state)
     other.restore(saved)
     chex.assert_trees_all_equal({key: np.array(x) for key, x in other.save().items()}, saved)
-    if name == "online_cls":  # its labels live in the label store, which hands them out again
-        other.ingest([Annotation((m,), int(v), 0.5) for m, v in reward._labels.items()])  # type: ignore
+    other.ingest(answers)  # by the label store
     captions = captions_of()
-    chex.assert_trees_all_equal(score(other, state, captions).rewards, score(reward, state, captions).rewards)
-    assert other.steps_due() == reward.steps_due()
+    chex.assert_trees_all_equal(score(other, state, captions).rewards, score(rewards, state, captions).rewards)
+    assert other.steps_due() == rewards.steps_due()
     # And it goes on as the other would have.
-    after = [jax.tree.map(np.array, teach(r, jax.tree.map(jnp.copy, state), 1)) for r in (other, reward)]
+    after = [jax.tree.map(np.array, teach(r, jax.tree.map(jnp.copy, state), 1)[0]) for r in (other, rewards)]
     chex.assert_trees_all_equal(*after)
 
 
 def test_equal_keys_give_equal_states(files, taught):
-    name, reward, _ = taught
-    states = [reward.init(jax.random.key(5)), make(name, files).init(jax.random.key(5))]
+    (name, root_env, _), rewards, _ = taught
+    states = [rewards.init(jax.random.key(5)), make(name, files, root_env).init(jax.random.key(5))]
     chex.assert_trees_all_equal(*states)
 
 
-def test_raw_rewards_lead_to_the_rewards(taught):
-    _, reward, state = taught
+@pytest.mark.parametrize("end", ["own", "caused"])
+def test_the_caption_that_is_named_pays_divided_by_its_count(files, end):
+    at = {"own": "obs", "caused": "next_obs"}[end]
+    rewards = make("online_cls", files, intrinsic_reward_at=at, beta_count_exponent=2.0)
+    rewards.ingest([labelled((MESSAGES[1],), 1)])
+    captions, counts = captions_of(), np.random.default_rng(0).integers(1, 5, (T, B)).astype(np.float32)
+    trajectory = trajectory_of(**{f"{end}_counts": counts})
+    (given,) = rewards.score((), trajectory, rewards.prepare(captions), KEY).rewards
+    np.testing.assert_allclose(given, (getattr(captions, end).index == 1) / counts**2, rtol=1e-6)
+
+
+def test_several_rewards_add_up_and_keep_apart(files):
+    """Each has its own labels, by its own goal; equal questions are asked once."""
+    one = config_of("online_cls", files)
+    gold = dataclasses.replace(one.annotation, goal="The player wants gold.")
+    twice, cosine = (one.reward, gold), config_of("cosine-bow", files)
+    config = dataclasses.replace(one, others=(twice, (one.reward, one.annotation), (cosine.reward, cosine.annotation)))
+    check_rewards(config)
+    rewards = make_rewards(config, env_spec(config.env))
+    assert rewards.labels == ("online_cls", "online_cls_2", "online_cls_3", "cosine-bow")
+    rewards.observe(captions_of())
+    assert {query.question for query in rewards.queries()} == {0, 1}
+    rewards.ingest([labelled((MESSAGES[1],), 1), labelled((MESSAGES[2],), 1)._replace(question=1)])
     captions = captions_of()
-    output = score(reward, state, captions)
-    raw = reward.raw_rewards(state, trajectory_of(captions), dict(reward.prepare(captions)))
-    np.testing.assert_allclose(reward.from_raw(output.state, raw), output.rewards, rtol=1e-4, atol=1e-5)
+    output = rewards.score(rewards.init(KEY), trajectory_of(), rewards.prepare(captions), KEY)
+    index = captions.own.index
+    np.testing.assert_array_equal(output.rewards[:3], [index == 1, index == 2, index == 1])
+    (alone,) = score(make("cosine-bow", files), (), captions).rewards
+    np.testing.assert_array_equal(output.rewards[3], alone)
+
+
+def test_several_rewards_save_and_train_each_their_own(files):
+    config = config_of("online_cls_reward_model", files)
+    config = dataclasses.replace(config, others=((config_of("online_motif", files).reward, config.annotation),))
+    rewards, other = (make_rewards(config, env_spec(config.env)) for _ in range(2))
+    rewards.observe(captions_of())
+    asked = rewards.queries()
+    assert {(query.question, len(query.item)) for query in asked} == {(0, 1), (1, 2)}
+    rewards.ingest([labelled(item, i % 2)._replace(question=q) for i, (item, q) in enumerate(asked)])
+    state = jax.tree.map(np.array, rewards.init(KEY))
+    trained = rewards.train_step(rewards.init(KEY))
+    moved = [
+        any(np.any(a != b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y))) for x, y in zip(state, trained)
+    ]
+    assert moved == [True, True]
+    other.restore(rewards.save())
+    chex.assert_trees_all_equal(dict(other.save()), dict(rewards.save()))
+    assert undocumented(f"reward/{name}" for name in rewards.metrics()) == []
 
 
 class OwnReward(Reward):
     """As an author writes one: all of `score`, a state that counts, look-ups of captions and of observations."""
 
     other_observations = ("x",)
+    captions_read = ("own",)
 
     def init(self, key):
         return {"total": jnp.float32(0), "weights": jnp.arange(3.0)}
 
     def prepare(self, captions):
         worth = np.zeros(8, np.float32)
-        worth[: len(captions.messages)] = [len(message) for message in captions.messages]
-        return {"worth": worth, "seen": captions.observations["x"].sum(axis=-1)}
+        worth[: len(captions.own.messages)] = [len(message) for message in captions.own.messages]
+        return {"worth": worth, "index": captions.own.index, "seen": captions.own.observations["x"].sum(axis=-1)}
 
-    def score(self, state, trajectory, features):
-        rewards = features["worth"][trajectory.captions] + features["seen"] * state["weights"].sum()
-        return RewardOutput(rewards, {**state, "total": state["total"] + jnp.mean(gathered(rewards, axis=1))})
+    def score(self, state, trajectory, features, key):
+        # A draw for each step of the whole batch, whatever devices it is on.
+        noise = own_shard(jax.random.normal(key, (T, B)), axis=1)
+        rewards = features["worth"][features["index"]] + features["seen"] * state["weights"].sum() + noise
+        total = state["total"] + mean(jnp.mean(rewards)) + jnp.mean(gathered(rewards, axis=1))
+        return RewardOutput(rewards, {**state, "total": total})
 
 
-def scored(reward: Reward, replicas: Replicas) -> tuple[RewardOutput, bool]:
-    """What a batch is worth by a reward with random parameters, and whether what it left alone was passed through."""
+def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
+    """What a batch is worth by rewards with random parameters, and whether what they left alone was passed through."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(T, B, 3)).astype(np.float32)
-    captions = captions_of()._replace(observations={"x": x})
-    reward.ingest([Annotation(item, i % 2, 0.5) for i, item in enumerate(reward.requests(captions))])
+    captions = StepCaptions(*(batch._replace(observations={"x": x}) for batch in captions_of()))
+    rewards.observe(captions)
+    rewards.ingest([labelled(query.item, i % 2, 0.5) for i, query in enumerate(rewards.queries())])
     state = jax.tree.map(
         lambda leaf: (
             leaf + rng.normal(scale=0.03, size=leaf.shape).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
         ),
-        jax.device_get(reward.init(jax.random.key(0))),
+        jax.device_get(rewards.init(jax.random.key(0))),
     )
-    collected = Collected((), captions)
-    batch = pack_shares(collected, (), reward, replicas)
-    zeros = np.zeros((T + 1, B), np.float32)
-    known = dict.fromkeys(Trajectory._fields, zeros[:T]) | {"is_first": zeros, "initial_core_state": np.zeros(B)}
-    trajectory = Trajectory(**{**known, "observations": {"x": zeros}, "captions": batch.captions})  # type: ignore
+    batch = pack_shares(Collected((), captions), (), rewards, replicas)
     passed = []
 
-    def score(state, trajectory, features):
-        output = split_score(reward, replicas)(state, trajectory, features)
+    def score(state, features):
+        output = split_score(rewards, replicas)(state, trajectory_of(), features, KEY)
         passed.append([a is b for a, b in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))])
         return output
 
-    return jax.device_get(jax.jit(score)(replicas.place(state), trajectory, batch.features)), passed[0]
+    return jax.device_get(jax.jit(score)(replicas.place(state), batch.features)), passed[0]
 
 
 def two_devices(folder: str) -> None:
     ragged.LENGTHS = ()
     given = {"reward_dir": folder, "word_vectors": f"{folder}/words.vec"}
-    for name in (*REWARD_TYPES, "own"):
+
+    def of(name, root_env):
+        if name == "own":
+            return RewardSum([Term("own", OwnReward(), 1.0)])
         soft = {"llm_reward_value": "probability"} if name.startswith("online_cls") else {}
-        one, two = (
-            scored(OwnReward() if name == "own" else make(name, given, **soft), Replicas(jax.devices()[:count]))
-            for count in (1, 2)
-        )
+        return make(name, given, root_env, **soft)
+
+    for root_env, name in itertools.product((NETHACK, CATCH), (*REWARD_TYPES, "own")):
+        one, two = (scored(of(name, root_env), Replicas(jax.devices()[:count])) for count in (1, 2))
         assert one[1] == two[1], name
-        assert one[0].rewards.shape == two[0].rewards.shape == (T, B), name
+        assert one[0].rewards.shape == two[0].rewards.shape == (1, T, B), name
         assert name == "none" or np.any(one[0].rewards), name
         for a, b in zip(jax.tree.leaves(one[0]), jax.tree.leaves(two[0]), strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6, err_msg=name)

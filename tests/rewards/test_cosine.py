@@ -1,30 +1,29 @@
 """cosine-bow: similarity of a message's words to the goal's."""
 
-from typing import cast
-
 import jax
 import numpy as np
 import pytest
 
 from oni_jax.config import UserError
-from oni_jax.rewards.cosine import CosineReward, words_of
-from oni_jax.types import CaptionBatch, Trajectory
+from oni_jax.rewards.cosine import CosineScorer, words_of
+from oni_jax.types import CaptionBatch
 from tests.rewards.word_vector_files import write_fasttext, write_text
 
 TABLE = {"gold": [1.0, 0.0], "find": [0.0, 1.0], "pieces": [3.0, 4.0], "newt": [-1.0, 0.0], "nowhere": [0.0, 0.0]}
 ALL_BYTES = bytes(range(1, 256))
 
 
-def make(path, goal: str = "Gold!", threshold: str = "") -> CosineReward:
-    return CosineReward(write_text(path / "a.vec", TABLE), goal, threshold)
+def make(path, goal: str = "Gold!", threshold: str = "") -> CosineScorer:
+    return CosineScorer(write_text(path / "a.vec", TABLE), goal, threshold)
 
 
-def rewards_of(reward: CosineReward, *messages: bytes) -> list[float]:
+def rewards_of(reward: CosineScorer, *messages: bytes) -> list[float]:
     captions = CaptionBatch(messages, np.arange(len(messages), dtype=np.int32)[None])
     features = reward.prepare(captions)
-    output = reward.score(reward.init(jax.random.key(0)), cast(Trajectory, None), features)
-    assert output.rewards.dtype == np.float32 and output.rewards.shape == (1, len(messages)) and output.state == ()
-    return output.rewards[0].tolist()
+    state = reward.init(jax.random.key(0))
+    values = reward.from_raw(state, reward.raw_values(state, captions.index, {}, features))
+    assert values.dtype == np.float32 and values.shape == (1, len(messages)) and state == ()
+    return values[0].tolist()
 
 
 def test_words():
@@ -47,7 +46,7 @@ def test_what_has_no_direction_gets_0(tmp_path):
 
 def test_bytes_are_latin_1(tmp_path):
     path = write_text(tmp_path / "a.vec", {"gold": [1.0, 0.0], "\xfcber": [1.0, 0.0]})
-    assert rewards_of(CosineReward(path, "gold"), b"\xdcBER", "\xfcber".encode()) == [1.0, 0.0]
+    assert rewards_of(CosineScorer(path, "gold"), b"\xdcBER", "\xfcber".encode()) == [1.0, 0.0]
 
 
 def test_the_threshold_must_be_passed(tmp_path):
@@ -67,7 +66,7 @@ def test_a_threshold_that_is_no_cosine_is_refused(tmp_path, threshold):
 def test_unknown_words_count_where_the_file_has_parts(tmp_path):
     rows = np.random.default_rng(0).normal(size=(2 + 50, 8))
     path = write_fasttext(tmp_path / "a.bin", ["gold", "newt"], rows, (3, 6))
-    gold, golden, empty, bytes_ = rewards_of(CosineReward(path, "gold", "-1"), b"gold", b"golden", b"", ALL_BYTES)
+    gold, golden, empty, bytes_ = rewards_of(CosineScorer(path, "gold", "-1"), b"gold", b"golden", b"", ALL_BYTES)
     assert gold == pytest.approx(1) and golden not in (0, 1) and empty == 0 and np.isfinite(bytes_)
 
 
@@ -76,8 +75,8 @@ def test_mistakes_are_told_before_training(tmp_path):
         with pytest.raises(UserError, match="knows no word of the goal"):
             make(tmp_path, goal=goal).init(jax.random.key(0))
     (tmp_path / "cut.vec").write_text("3 2\ngold 1 2\n")
-    cut = CosineReward(str(tmp_path / "cut.vec"), "gold")
+    cut = CosineScorer(str(tmp_path / "cut.vec"), "gold")
     with pytest.raises(UserError, match="cut off"):
         cut.init(jax.random.key(0))
     with pytest.raises(UserError, match="must name a file"):
-        CosineReward("", "gold")
+        CosineScorer("", "gold")

@@ -12,10 +12,12 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.moments import initial_moments
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel
-from oni_jax.rewards.classification import ClassificationReward
-from oni_jax.rewards.motif import MotifReward
-from oni_jax.rewards.ranking import RankingReward, RankingState
-from oni_jax.rewards.registry import check_reward, make_reward, threshold
+from oni_jax.rewards.classification import ClassificationScorer
+from oni_jax.rewards.combine import Paid
+from oni_jax.rewards.motif import MotifScorer
+from oni_jax.rewards.ranking import RankingScorer, RankingState
+from oni_jax.rewards.registry import RewardContext, check_rewards, make_rewards, threshold
+from oni_jax.types import Trajectory
 
 RAW = np.random.default_rng(0).normal(2.0, 3.0, (8, 5)).astype(np.float32)
 NETWORK = NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=16)
@@ -30,18 +32,19 @@ def test_classes():
         ({"llm_reward_value": "probability"}, [0.2, 0.5, 0.51, 0.9]),
     )
     for settings, expected in cases:
-        reward = ClassificationReward(RewardConfig(**settings), "lt_cnn_small", 1)
+        reward = ClassificationScorer(RewardConfig(**settings), "lt_cnn_small", 1)
         np.testing.assert_allclose(reward.from_raw(cast(Any, None), probabilities), expected, rtol=1e-6)
 
 
-def ranking(**settings) -> RankingReward:
+def ranking(**settings) -> RankingScorer:
     config = Config(network=NETWORK, reward=RewardConfig(llm_reward_type="online_motif", **settings))
-    return RankingReward(config, SPEC, make_ranking_network(NETWORK), threshold(config))
+    return RankingScorer(RewardContext(config, SPEC), make_ranking_network(NETWORK), threshold(config))
 
 
 def scored(reward, monkeypatch, raw, state):
-    monkeypatch.setattr(reward, "raw_rewards", lambda *_: jnp.asarray(raw))
-    return reward.score(state, cast(Any, None), {})
+    monkeypatch.setattr(reward, "raw_values", lambda *_: jnp.asarray(raw))
+    trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), "own_counts": np.ones_like(raw)})
+    return Paid(reward, "own").score(state, trajectory, {"caption_index": None}, cast(Any, None))
 
 
 @pytest.mark.parametrize("eps", ["", "0.3"])
@@ -69,19 +72,19 @@ MODEL = RewardModel(NETWORK, {}, mean=2.0, variance=9.0, quantiles={share: share
 
 @pytest.mark.parametrize("quantile", [0.05, 0.5, 0.95])
 def test_the_offline_reward_is_normalised_as_in_its_training(quantile):
-    reward = MotifReward(RewardConfig(), SPEC, MODEL, quantile)
+    reward = MotifScorer(RewardConfig(), SPEC, MODEL, quantile)
     normalised = (RAW - 2.0) / 3.0
     expected = np.where(normalised > quantile - 0.5, normalised, 0)
     np.testing.assert_allclose(reward.from_raw((), jnp.asarray(RAW)), expected, rtol=1e-4, atol=1e-6)
-    raw = MotifReward(RewardConfig(rew_norm=False), SPEC, MODEL, quantile)
+    raw = MotifScorer(RewardConfig(rew_norm=False), SPEC, MODEL, quantile)
     np.testing.assert_array_equal(raw.from_raw((), jnp.asarray(RAW)), RAW)
 
 
 def test_a_reward_that_is_no_number_is_not_hidden_behind_a_threshold():
     rewards = [
-        (ClassificationReward(RewardConfig(), "lt_cnn_small", 1), cast(Any, None)),
+        (ClassificationScorer(RewardConfig(), "lt_cnn_small", 1), cast(Any, None)),
         (ranking(), RankingState(cast(Any, ()), initial_moments())),
-        (MotifReward(RewardConfig(), SPEC, MODEL, 0.5), ()),
+        (MotifScorer(RewardConfig(), SPEC, MODEL, 0.5), ()),
     ]
     for reward, state in rewards:
         np.testing.assert_array_equal(np.isnan(reward.from_raw(state, jnp.array([1.0, np.nan]))), [False, True])
@@ -89,7 +92,7 @@ def test_a_reward_that_is_no_number_is_not_hidden_behind_a_threshold():
 
 def test_only_quantiles_that_were_saved_are_known():
     with pytest.raises(UserError, match=r"--eps_threshold_quantile 0.51: .* one of 0.05, 0.1, .*, 0.95$"):
-        MotifReward(RewardConfig(), SPEC, MODEL, 0.51)
+        MotifScorer(RewardConfig(), SPEC, MODEL, 0.51)
 
 
 @pytest.mark.parametrize(("name", "default"), [("motif", 0.5), ("online_motif", -0.5), ("cosine-bow", 0.0)])
@@ -120,7 +123,7 @@ def test_the_threshold_s_default_is_the_type_s(name, default):
 def test_settings_that_can_not_be_are_refused_in_a_line(settings, words):
     values = {"llm_reward_coeff": 0.1, **settings}
     with pytest.raises(UserError) as error:
-        check_reward(Config(reward=RewardConfig(**values)))
+        check_rewards(Config(reward=RewardConfig(**values)))
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -128,10 +131,10 @@ def test_what_the_environment_or_the_network_lacks_is_told():
     glyphs = dataclasses.replace(NETWORK, use_glyphs=True)
     reward = RewardConfig(llm_reward_type="online_motif", llm_reward_coeff=0.1)
     with pytest.raises(UserError, match="reads glyphs, which"):
-        make_reward(Config(network=glyphs, reward=reward), SPEC)
+        make_rewards(Config(network=glyphs, reward=reward), SPEC)
     mute = NetworkConfig(encoder_msg_model="none")
     with pytest.raises(UserError, match="sees nothing"):
-        make_reward(Config(network=mute, reward=reward), SPEC)
+        make_rewards(Config(network=mute, reward=reward), SPEC)
     reward = dataclasses.replace(reward, llm_reward_type="online_cls_reward_model")
     with pytest.raises(UserError, match="--encoder_msg_model none"):
-        make_reward(Config(network=mute, reward=reward), SPEC)
+        make_rewards(Config(network=mute, reward=reward), SPEC)

@@ -1,24 +1,30 @@
 import os
+import pathlib
 import pickle
+import shutil
 import signal
 import sqlite3
 import struct
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oni_jax.config import UserError
-from oni_jax.rewards.label_store import MAX_ANSWER_CHARS, LabelStore
+from oni_jax.rewards.label_store import MAX_TEXT_CHARS, LabelStore
 from oni_jax.types import Annotation
 from tests.full_disk import full_disk
+from tests.labelled import labelled
 
-NEWT = Annotation((b"You kill the newt!",), 1, 0.75)
-WALL = Annotation((b"It's a wall.\xff",), 0, 0.25)
-PAIR = Annotation((b"a", b""), 2, 0.5)
+OLD_RUNS = pathlib.Path(__file__).parent.parent / "old_runs"
+NEWT = labelled((b"You kill the newt!",), 1, 0.75)
+WALL = labelled((b"It's a wall.\xff",), 0, 0.25)
+PAIR = labelled((b"a", b""), 2, 0.5)
+FREE = Annotation((b"a", b"b", b"c"), b"chop tree\n\0\xff")
 
 
 @pytest.fixture
@@ -28,43 +34,44 @@ def path(tmp_path):
 
 def test_round_trip(path):
     store = LabelStore(path)
-    store.put_many("llama", "d1", [(NEWT, "<label>FOO</label>"), (WALL, ""), (PAIR, "tie")])
-    assert store.get_many("llama", "d1", [NEWT.item, PAIR.item, (b"new",)]) == {NEWT.item: NEWT, PAIR.item: PAIR}
-    assert store.get_many("llama", "d2", [NEWT.item]) == {} == store.get_many("gpt", "d1", [NEWT.item])
-    assert sorted(store.all("llama", "d1")) == sorted([NEWT, WALL, PAIR])
-    assert (store.count("llama", "d1"), store.count("llama", "d2")) == (3, 0)
+    store.put_many("llama", "d1", [(NEWT, "<label>FOO</label>"), (WALL, ""), (PAIR, "tie"), (FREE, "chop")])
+    assert sorted(store.get_many("llama", "d1", [NEWT.item, PAIR.item, (b"new",)])) == sorted([NEWT, PAIR])
+    assert store.get_many("llama", "d2", [NEWT.item]) == [] == store.get_many("gpt", "d1", [NEWT.item])
+    assert sorted(store.all("llama", "d1")) == sorted([NEWT, WALL, PAIR, FREE])
+    assert (store.count("llama", "d1"), store.count("llama", "d2")) == (4, 0)
     store.close()
-    assert pickle.loads(pickle.dumps(store)).count("llama", "d1") == 3
+    assert pickle.loads(pickle.dumps(store)).count("llama", "d1") == 4
 
 
 def test_first_label_stays(path):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "")])
-    store.put_many("m", "d", [(NEWT._replace(label=0), ""), (WALL, "")])
-    assert store.get_many("m", "d", [NEWT.item])[NEWT.item] == NEWT and store.count("m", "d") == 2
+    store.put_many("m", "d", [(labelled(NEWT.item, 0), ""), (WALL, "")])
+    assert store.get_many("m", "d", [NEWT.item]) == [NEWT] and store.count("m", "d") == 2
 
 
 def test_many_items_at_once(path):
     store = LabelStore(path)
-    labelled = [Annotation((b"%d" % i,), i % 2, float(i % 2)) for i in range(1700)]
-    store.put_many("m", "d", [(annotation, "") for annotation in labelled])
-    assert len(store.get_many("m", "d", [annotation.item for annotation in labelled])) == 1700
+    many = [labelled((b"%d" % i,), i % 2, float(i % 2)) for i in range(1700)]
+    store.put_many("m", "d", [(annotation, "") for annotation in many])
+    assert len(store.get_many("m", "d", [annotation.item for annotation in many])) == 1700
 
 
 def test_answers_are_bounded_and_clean(path):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "<knowledge>" + "x" * 10_000 + "\ud800</label>")])
-    (answer,) = sqlite3.connect(path).execute("SELECT answer FROM labels").fetchone()
-    assert len(answer) <= MAX_ANSWER_CHARS + 10 and answer.startswith("<know") and answer.endswith("?</label>")
+    (answer,) = sqlite3.connect(path).execute("SELECT text FROM answers").fetchone()
+    assert len(answer) <= MAX_TEXT_CHARS + 10 and answer.startswith("<know") and answer.endswith("?</label>")
 
 
-def test_bad_labels_are_refused(path):
+@pytest.mark.parametrize("answer", [None, "1 1.0", 1])
+def test_bad_answers_are_refused(path, answer):
     store = LabelStore(path)
     with pytest.raises(sqlite3.IntegrityError):
-        store.put_many("m", "d", [(WALL, ""), (NEWT._replace(label=7), "")])
+        store.put_many("m", "d", [(WALL, ""), (NEWT._replace(answer=answer), "")])
     assert store.count("m", "d") == 0
     with pytest.raises(ValueError, match="zero byte"):
-        store.put_many("m", "d", [(Annotation((b"a\0b",), 1, 1.0), "")])
+        store.put_many("m", "d", [(labelled((b"a\0b",), 1, 1.0), "")])
 
 
 def _garbage(path):
@@ -80,12 +87,12 @@ def _foreign(path):
 def _with_trigger(path):
     LabelStore(path).close()
     with sqlite3.connect(path) as database:
-        database.execute("CREATE TRIGGER t AFTER INSERT ON labels BEGIN DELETE FROM labels; END")
+        database.execute("CREATE TRIGGER t AFTER INSERT ON answers BEGIN DELETE FROM answers; END")
 
 
 def _damaged(path):
     store = LabelStore(path)
-    store.put_many("m", "d", [(Annotation((b"%d" % i,), 1, 1.0), "x" * 500) for i in range(200)])
+    store.put_many("m", "d", [(labelled((b"%d" % i,), 1, 1.0), "x" * 500) for i in range(200)])
     store.close()
     with open(path, "r+b") as file:
         file.seek(4096 * 4)
@@ -128,10 +135,10 @@ def test_refuses_a_place_that_cant_be_written():
 WRITER = textwrap.dedent("""
     import itertools, sys
     from oni_jax.rewards.label_store import LabelStore
-    from oni_jax.types import Annotation
+    from tests.labelled import labelled
     store = LabelStore(sys.argv[1])
     for i in itertools.count() if sys.argv[3] == "0" else range(int(sys.argv[3])):
-        store.put_many("m", "d", [(Annotation((f"{sys.argv[2]} {i}".encode(),), 1, 1.0), "answer")])
+        store.put_many("m", "d", [(labelled((f"{sys.argv[2]} {i}".encode(),), 1), "answer")])
         print(i, flush=True)
 """)
 
@@ -173,7 +180,7 @@ def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path):
     first = LabelStore(path)
     first.put_many("m", "d", [(NEWT, "")])
     LabelStore(path)
-    reader = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM labels').fetchall()"
+    reader = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM answers').fetchall()"
     subprocess.run([sys.executable, "-c", reader, path], check=True)
     assert os.path.exists(f"{path}-wal")
     first.put_many("m", "d", [(WALL, "")])
@@ -230,27 +237,27 @@ def test_a_journal_removes_no_file(path):
                 LabelStore(path)
             assert os.path.exists(victim)
         else:  # as the attack would work
-            sqlite3.connect(path).execute("SELECT * FROM labels").fetchall()
+            sqlite3.connect(path).execute("SELECT * FROM answers").fetchall()
             assert not os.path.exists(victim)
 
 
-@pytest.mark.parametrize("columns", ["5000000000, 1, 1.0, ''", "'text', 1, 1.0, ''", "x'610062006300', 1, 1.0, ''"])
-def test_rows_that_are_no_labels_are_refused(path, columns):
+@pytest.mark.parametrize("columns", ["5000000000, x'31', ''", "'text', x'31', ''"])
+def test_rows_that_are_no_answers_are_refused(path, columns):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "")])
     with sqlite3.connect(path) as database:
-        database.execute(f"INSERT INTO labels VALUES (1, {columns}, 0)")
+        database.execute(f"INSERT INTO answers VALUES (1, {columns}, 0)")
     database.close()
     with pytest.raises(UserError, match="damaged"):
         store.all("m", "d")
 
 
-@pytest.mark.parametrize("columns", ["x'61', 7, 1.0, ''", "x'61', 1, 2.0, ''", "x'61', 'no', 1.0, ''"])
+@pytest.mark.parametrize("columns", ["x'61', 7, ''", "x'61', '1 1.0', ''"])
 def test_rows_that_break_the_rules_are_refused(path, columns):
     LabelStore(path).put_many("m", "d", [(NEWT, "")])
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA ignore_check_constraints = ON")
-        database.execute(f"INSERT INTO labels VALUES (1, {columns}, 0)")
+        database.execute(f"INSERT INTO answers VALUES (1, {columns}, 0)")
     database.close()
     with pytest.raises(UserError, match="damaged"):
         LabelStore(path)
@@ -260,7 +267,7 @@ def test_a_row_that_would_fill_the_memory_is_refused(path):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "")])
     with sqlite3.connect(path) as database:
-        database.execute("INSERT INTO labels VALUES (1, CAST(hex(zeroblob(2500000)) AS BLOB), 1, 1.0, '', 0)")
+        database.execute("INSERT INTO answers VALUES (1, CAST(hex(zeroblob(2500000)) AS BLOB), x'31', '', 0)")
     database.close()
     store.close()
     with pytest.raises(UserError):
@@ -268,13 +275,13 @@ def test_a_row_that_would_fill_the_memory_is_refused(path):
 
 
 def _view(database):
-    database.execute("DROP TABLE labels")
-    database.execute("CREATE VIEW labels AS SELECT load_extension('/tmp/evil.so')")
+    database.execute("DROP TABLE answers")
+    database.execute("CREATE VIEW answers AS SELECT load_extension('/tmp/evil.so')")
 
 
 def _generated(database):
-    database.execute("DROP TABLE labels")
-    database.execute("CREATE TABLE labels (prompt, item, label AS (zeroblob(1000000000)))")
+    database.execute("DROP TABLE answers")
+    database.execute("CREATE TABLE answers (prompt, item, answer AS (zeroblob(1000000000)))")
 
 
 def _virtual(database):
@@ -282,7 +289,7 @@ def _virtual(database):
 
 
 def _expression(database):
-    database.execute("CREATE INDEX i ON labels (abs(label))")
+    database.execute("CREATE INDEX i ON answers (abs(answer))")
 
 
 @pytest.mark.parametrize("spoil", [_view, _generated, _virtual, _expression])
@@ -298,7 +305,7 @@ def test_a_schema_that_could_do_something_is_refused(path, spoil):
 def test_a_full_disk_loses_nothing_that_was_committed(path):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "")])
-    many = [(Annotation((b"%d" % i,), 1, 1.0), "x" * 1000) for i in range(500)]
+    many = [(labelled((b"%d" % i,), 1, 1.0), "x" * 1000) for i in range(500)]
     with full_disk(os.path.getsize(f"{path}-wal")), pytest.raises(OSError) as error:
         store.put_many("m", "d", many)
     assert path in str(error.value) and "\n" not in str(error.value)
@@ -318,7 +325,7 @@ def contents(tmp_path_factory) -> bytes:
     """A label store's file."""
     path = tmp_path_factory.mktemp("store") / "labels.sqlite"
     store = LabelStore(str(path))
-    store.put_many("m", "d", [(Annotation((b"%d" % i,), i % 2, 0.5), "answer") for i in range(100)])
+    store.put_many("m", "d", [(labelled((b"%d" % i,), i % 2, 0.5), "answer") for i in range(100)])
     store.close()
     return path.read_bytes()
 
@@ -340,10 +347,124 @@ def test_whatever_the_file_holds_it_is_read_or_refused(tmp_path, contents, data)
         assert str(path) in str(error) and "\n" not in str(error)
         return
     try:
-        for label in store.all("m", "d"):
-            assert label.label in (0, 1, 2) and 0 <= label.probability <= 1
+        for annotation in store.all("m", "d"):
+            assert type(annotation.answer) is bytes
         store.put_many("m", "d", [(NEWT, "")])
     except (UserError, OSError):
         pass
     finally:
         store.close()
+
+
+LABELS_SCHEMA = (
+    "CREATE TABLE prompts (id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest TEXT NOT NULL, UNIQUE (model, digest))",
+    "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
+    "label INTEGER NOT NULL CHECK (label IN (0, 1, 2)), probability REAL NOT NULL CHECK (probability BETWEEN 0 AND 1), "
+    "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
+)
+
+
+def write_labels(path: str, num_labels: int) -> list[Annotation]:
+    """A store of the earlier form. Returns what it holds, as it is to be read."""
+    os.makedirs(os.path.dirname(path))
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA application_id = 0x4F4E494C")
+    for statement in LABELS_SCHEMA:
+        database.execute(statement)
+    database.execute("INSERT INTO prompts VALUES (1, 'm', 'd')")
+    rows = [(b"text %d" % i, i % 3, (i % 97) / 97) for i in range(num_labels)]
+    database.execute("BEGIN")
+    database.executemany("INSERT INTO labels VALUES (1, ?, ?, ?, 'said so', 1.5)", rows)
+    database.execute("COMMIT")
+    database.close()
+    return [labelled((item,), label, probability) for item, label, probability in rows]
+
+
+@pytest.mark.parametrize("name", ["nethack", "ranking"])
+def test_labels_of_the_earlier_form_become_answers(path, name):
+    os.makedirs(os.path.dirname(path))
+    shutil.copy(OLD_RUNS / name / "labels.sqlite", path)
+    with sqlite3.connect(path) as database:
+        before = database.execute("SELECT item, label, probability, answer, time FROM labels").fetchall()
+        (model, digest), *_ = database.execute("SELECT model, digest FROM prompts")
+    database.close()
+    store = LabelStore(path)
+    expected = [labelled(tuple(item.split(b"\0")), label, probability) for item, label, probability, _, _ in before]
+    assert len(before) > 100 and sorted(store.all(model, digest)) == sorted(expected)
+    with sqlite3.connect(path) as database:
+        after = database.execute("SELECT item, text, time FROM answers").fetchall()
+    assert sorted(after) == sorted((item, text, time) for item, _, _, text, time in before)
+    store.put_many(model, digest, [(labelled((b"never said",), 1), "")])
+    assert LabelStore(path).count(model, digest) == len(before) + 1
+
+
+OPENER = """
+import sys
+from oni_jax.rewards.label_store import LabelStore
+from tests.labelled import labelled
+print("ready", flush=True)
+sys.stdin.readline()
+store = LabelStore(sys.argv[1])
+store.put_many("m", "d", [(labelled((sys.argv[2].encode(),), 1), "")])
+print("open", flush=True)
+"""
+
+
+def opener(path: str, name: str) -> subprocess.Popen:
+    """A process that will open the store, and write a label, when it is sent a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OPENER, path, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_who_is_killed_while_it_upgrades_leaves_the_store_whole(path):
+    held = write_labels(path, 60_000)
+    kills = 0
+    for delay in (0.01, 0.03, 0.06, 0.1, 0.15):
+        process = opener(path, "killed")
+        process.stdin.write("\n")  # type: ignore
+        process.stdin.flush()  # type: ignore
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        with sqlite3.connect(path) as database:
+            (tables,) = database.execute("SELECT group_concat(name) FROM sqlite_master WHERE type = 'table'").fetchone()
+            (table,) = set(tables.split(",")) - {"prompts"}
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] >= len(held)
+        database.close()
+        kills += table == "labels"
+    assert kills > 0
+    assert {*held} <= {*LabelStore(path).all("m", "d")}
+
+
+def test_runs_that_open_it_at_once_upgrade_it_once(path):
+    held = write_labels(path, 20_000)
+    processes = [opener(path, f"run {i}") for i in range(3)]
+    for process in processes:
+        process.stdin.write("\n")  # type: ignore
+        process.stdin.flush()  # type: ignore
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["open\n"] * 3
+    own = [labelled((f"run {i}".encode(),), 1) for i in range(3)]
+    assert sorted(LabelStore(path).all("m", "d")) == sorted([*held, *own])
+
+
+def test_what_a_run_of_the_earlier_form_is_writing_is_waited_for(path):
+    held = write_labels(path, 100)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    database.execute("INSERT INTO labels VALUES (1, x'6d696e65', 1, 0.5, '', 0)")
+    process = opener(path, "new")
+    process.stdin.write("\n")  # type: ignore
+    process.stdin.flush()  # type: ignore
+    time.sleep(0.3)
+    database.execute("COMMIT")
+    assert process.communicate(timeout=60)[0] == "open\n"
+    expected = [*held, labelled((b"mine",), 1, 0.5), labelled((b"new",), 1)]
+    assert sorted(LabelStore(path).all("m", "d")) == sorted(expected)
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):  # that run asks again, and is told
+        database.execute("INSERT INTO labels VALUES (1, x'00', 1, 0.5, '', 0)")
+    database.close()

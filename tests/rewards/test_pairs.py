@@ -5,7 +5,8 @@ import collections
 import numpy as np
 
 from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, TIE, PairDraws
-from oni_jax.types import UNKNOWN, Annotation, CaptionBatch
+from oni_jax.types import Annotation, CaptionBatch
+from tests.labelled import labelled
 
 T, B = 32, 32
 
@@ -28,7 +29,7 @@ def text(row, side) -> bytes:
 
 
 def answer(draws, label):
-    return draws.ingest([Annotation(item, label, 1.0) for item in draws.waiting()])
+    return draws.ingest([labelled(item, label) for item in draws.waiting()])
 
 
 def test_a_pair_is_asked_about_once_and_in_one_order_and_counts_each_time():
@@ -53,7 +54,7 @@ def test_a_pair_is_asked_about_once_and_in_one_order_and_counts_each_time():
 
 def test_an_earlier_run_s_labels_are_not_asked_for_again():
     draws, captions = draws_of(), captions_of(TEXTS[:3])
-    draws.ingest([Annotation((a, b), 0, 1.0) for a in TEXTS[:3] for b in TEXTS[:3]])
+    draws.ingest([labelled((a, b), 0) for a in TEXTS[:3] for b in TEXTS[:3]])
     assert len(draws.draw(captions)) == NUM_PAIRS_PER_BATCH and not draws.waiting()
 
 
@@ -61,9 +62,9 @@ def test_a_label_that_does_not_come_lets_the_pair_go():
     draws, captions = draws_of(), captions_of(TEXTS[:2])
     draws.draw(captions)
     assert len(draws.waiting()) == 1
-    assert answer(draws, UNKNOWN) == [] and not draws.waiting()
+    assert draws.ingest([Annotation(item, None) for item in draws.waiting()]) == [] and not draws.waiting()
     assert all(row["label"] == TIE for row in draws.draw(captions)) and not draws.waiting()
-    draws.ingest([Annotation(item, 0, 1.0) for item in [(TEXTS[0], TEXTS[1]), (TEXTS[1], TEXTS[0])]])  # after all
+    draws.ingest([labelled(item, 0) for item in [(TEXTS[0], TEXTS[1]), (TEXTS[1], TEXTS[0])]])  # after all
     assert len(draws.draw(captions)) == NUM_PAIRS_PER_BATCH
 
 
@@ -111,12 +112,12 @@ def test_frequent_messages_weigh_more_unless_each_is_kept_once():
 def test_saved_and_restored_it_draws_the_same_and_still_waits():
     captions = captions_of(TEXTS[:6])
     draws = draws_of(names=("place",))
-    rows = draws.draw(captions) + draws.ingest([Annotation(draws.waiting()[0], 1, 1.0)])
+    rows = draws.draw(captions) + draws.ingest([labelled(draws.waiting()[0], 1)])
     held = {f"rows_{name}": np.stack([row[name] for row in rows]) for name in rows[0]}
     other = draws_of(names=("place",))
     other.restore({**{name: np.array(x) for name, x in draws.save().items()}, **held})
     assert other.waiting() == draws.waiting()
-    label = [Annotation((text(rows[-1], 0), text(rows[-1], 1)), 1, 1.0)]
+    label = [labelled((text(rows[-1], 0), text(rows[-1], 1)), 1)]
     other.ingest(label)  # the label store hands it out again
     for seed in range(3):
         captions = captions_of(TEXTS[:6], seed)

@@ -10,7 +10,7 @@ import pytest
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig
-from tests.asking import load_prompt
+from tests.asking import label_of, load_prompt, probability_of
 from tests.servers.tiny_model import TOKENS, made_up_messages
 
 pytestmark = pytest.mark.servers
@@ -51,8 +51,8 @@ def probability_of_helpful(server, config, item):
 def test_a_list_is_answered_as_single_prompts_are(llama_server):
     config = settings_of(llama_server, llm_temperature=1.0)
     (together, *alone), events = ask(config, ITEMS, *([item] for item in ITEMS))
-    probabilities = [reply.probability for reply in together]
-    assert probabilities == pytest.approx([reply.probability for (reply,) in alone], abs=1e-2)
+    probabilities = [probability_of(reply) for reply in together]
+    assert probabilities == pytest.approx([probability_of(reply) for (reply,) in alone], abs=1e-2)
     assert len({round(probability, 2) for probability in probabilities}) > 5  # so that the order shows
     assert not events
 
@@ -63,7 +63,7 @@ def test_probabilities_are_the_models_own(llama_server):
     for item, reply in zip(ITEMS, replies, strict=True):
         expected = probability_of_helpful(llama_server, config, item)
         # The server's top_p takes the other label away from one of more than 95 %.
-        assert reply.probability == pytest.approx(expected, abs=0.01 if 0.06 < expected < 0.94 else 0.06)
+        assert probability_of(reply) == pytest.approx(expected, abs=0.01 if 0.06 < expected < 0.94 else 0.06)
         assert reply.text in ("FOO", "BAR")
 
 
@@ -75,11 +75,11 @@ def test_a_grammar_makes_the_model_choose(llama_server, api):
         config = settings_of(llama_server, llm_api=api, llm_temperature=1.0, llm_constraint=constraint)
         replies, events = ask(config, *requests, kind="ranking")
         found = [reply for answer in replies for reply in answer]
-        assert all((reply.label is not None) == readable for reply in found) and not events
-    assert all(0.0 < reply.probability <= 1.0 for reply in found)
-    assert len({round(reply.probability, 3) for reply in found}) > 1
+        assert all((reply.answer is not None) == readable for reply in found) and not events
+    assert all(0.0 < probability_of(reply) <= 1.0 for reply in found)
+    assert len({round(probability_of(reply), 3) for reply in found}) > 1
 
 
 def test_a_connection_that_the_server_has_closed(llama_server):
     replies, _ = ask(settings_of(llama_server), ITEMS[:3], ITEMS[3:6], pause_secs=6.0)
-    assert all(reply.label in (0, 1) for answer in replies for reply in answer)
+    assert all(label_of(reply) in (0, 1) for answer in replies for reply in answer)

@@ -7,9 +7,8 @@ import pytest
 
 from oni_jax.annotation.address import check_server
 from oni_jax.config import AnnotationConfig, UserError
-from oni_jax.types import UNKNOWN
 from tests.annotation.test_service import collect, wait_for
-from tests.asking import load_prompt, start_service
+from tests.asking import label_of, load_prompt, queries, start_service
 from tests.processes import RETRIEVAL, SMALL, Launched, rows
 from tests.servers.fastchat import FastChat
 from tests.servers.llama_cpp import LlamaServer
@@ -34,18 +33,18 @@ def test_each_message_is_labelled_exactly_once(server, store, api):
     config, items = config_of(server, llm_api=api), ITEMS[: server.num_messages]
     with closing(start_service(config, store)) as service:
         for _ in range(3):
-            service.submit(items)
+            service.submit(queries(items))
         annotations = collect(service, len(items), WAIT_SECS)
     stats = service.stats()
     assert service.poll() == [] and {annotation.item for annotation in annotations} == set(items)
-    assert {annotation.label for annotation in annotations} == {0, 1}
+    assert {label_of(annotation) for annotation in annotations} == {0, 1}
     assert stats["labels_asked"] == stats["labels_held"] == num_labels(store, config) == len(items)
     assert stats["requests_failed"] == stats["answers_unreadable"] == 0
     if isinstance(server, LlamaServer):
         assert server.num_prompts() == len(items)
 
     with closing(start_service(config, store)) as again:
-        again.submit(items)
+        again.submit(queries(items))
         assert set(collect(again, len(items))) == set(annotations)
     assert again.stats()["labels_asked"] == 0
 
@@ -53,7 +52,7 @@ def test_each_message_is_labelled_exactly_once(server, store, api):
 def test_killed_and_started_again(server, store):
     config, items = config_of(server, llm_max_in_flight=2, llm_batch_size=10), ITEMS[: server.num_messages]
     with closing(start_service(config, store)) as service:
-        service.submit(items)
+        service.submit(queries(items))
         annotations = wait_for(service, lambda stats: stats["labels_held"] >= len(items) // 4, WAIT_SECS)
         server.kill()
         annotations += wait_for(service, lambda stats: stats["state"] == "waiting for server", WAIT_SECS)
@@ -63,7 +62,7 @@ def test_killed_and_started_again(server, store):
         annotations += collect(service, num_missing, WAIT_SECS)
     stats = service.stats()
     assert service.poll() == [] and {annotation.item for annotation in annotations} == set(items)
-    assert UNKNOWN not in {annotation.label for annotation in annotations}
+    assert all(annotation.answer is not None for annotation in annotations)
     assert stats["labels_asked"] == num_labels(store, config) == len(items)
 
 
@@ -71,9 +70,9 @@ def test_one_prompt_too_long_among_good_ones(server, store):
     config = config_of(server, llm_max_retries=1)
     good, too_long = ITEMS[:99], (b"x" * CONTEXT_SIZE,)
     with closing(start_service(config, store)) as service:
-        service.submit([*good[:50], too_long, *good[50:]])
+        service.submit(queries([*good[:50], too_long, *good[50:]]))
         annotations = collect(service, 100, WAIT_SECS)
-    assert {annotation.item for annotation in annotations if annotation.label == UNKNOWN} == {too_long}
+    assert {annotation.item for annotation in annotations if annotation.answer is None} == {too_long}
     stats = service.stats()
     assert (stats["put_aside"], stats["labels_asked"]) == (1, 99) and num_labels(store, config) == 99
     assert stats["failures/http_400"] == stats["requests_failed"]
@@ -85,7 +84,7 @@ def test_wrong_key(server_class, store, tmp_path, monkeypatch):
     with server_class(tmp_path, key="right-key") as server:
         wrong = config_of(server, llm_api_key="env:WRONG_KEY", llm_required=True)
         with closing(start_service(wrong, store)) as service:
-            service.submit(ITEMS[:10])
+            service.submit(queries(ITEMS[:10]))
             wait_for(service, lambda stats: stats["state"] == "wrong key")
         stats = service.stats()
         assert num_labels(store, wrong) == stats["dropped"] == stats["put_aside"] == 0
@@ -96,7 +95,7 @@ def test_wrong_key(server_class, store, tmp_path, monkeypatch):
         right = dataclasses.replace(wrong, llm_api_key="env:RIGHT_KEY")
         check_server(right)
         with closing(start_service(right, store)) as service:
-            service.submit(ITEMS[:10])
+            service.submit(queries(ITEMS[:10]))
             assert {annotation.item for annotation in collect(service, 10)} == set(ITEMS[:10])
 
 

@@ -5,9 +5,9 @@ import pathlib
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.config import Config
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.types import Annotation
 from tests.asking import load_prompt
 from tests.evaluation.runs import NETHACK, write_run
+from tests.labelled import labelled
 
 SETTINGS = {**NETHACK, "llm_reward_type": "online_cls", "llm_reward_coeff": 0.1}
 
@@ -16,8 +16,8 @@ def write_labelled_run(folder: pathlib.Path, labels: dict[bytes, int], **setting
     """A run of the retrieval reward, whose label store holds these labels of messages."""
     config = write_run(folder, {**SETTINGS, **settings})
     store = LabelStore(str(folder / "labels.sqlite"))
-    labelled = [(Annotation((message,), label, float(label)), "") for message, label in labels.items()]
+    rows = [(labelled((message,), label, label), "") for message, label in labels.items()]
     digest = load_prompt(config.annotation, "classification").digest
-    store.put_many(JUDGE_MODEL, digest, labelled)
+    store.put_many(JUDGE_MODEL, digest, rows)
     store.close()
     return config

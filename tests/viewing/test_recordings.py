@@ -18,7 +18,9 @@ from oni_jax.evaluation.episodes import Episode
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.inspection import load_reward
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
+from oni_jax.types import RewardOutput
 from oni_jax.viewing import panel, recordings
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.recordings import shown_steps
@@ -40,10 +42,10 @@ def train_dir(tmp_path_factory):
 def test_rewards_are_those_of_the_labels(train_dir):
     rewards = EpisodeRewards(load_reward(str(train_dir / "labelled")), num_at_once=4)
     messages = [b"", b"A message", b"You see here a rock.", b"A message", b"", b"A message", b"Another"]
-    assert rewards.undiscounted(messages, {}).tolist() == [0, 1, 0, 1, 0, 1]
-    np.testing.assert_allclose(rewards.discounted(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
+    assert rewards.of_steps(messages, {}, counts=[1] * 7).tolist() == [0, 1, 0, 1, 0, 1]
+    np.testing.assert_allclose(rewards.of_steps(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
     later = EpisodeRewards(load_reward(str(train_dir / "later")), num_at_once=4)
-    np.testing.assert_allclose(later.discounted(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
+    np.testing.assert_allclose(later.of_steps(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
     assert later.of_messages(messages[:3], {}).tolist() == [0, 1, 0]  # the first was before all steps
     assert rewards.of_messages(messages[:2], {}).tolist() == [0, 0]  # and the last is behind them
 
@@ -53,17 +55,18 @@ class StrengthReward(Reward):
 
     other_observations = ("vector_obs",)
 
-    def raw_rewards(self, state, trajectory, features):
-        return trajectory.observations["vector_obs"][1:, :, 0]
+    def score(self, state, trajectory, features, key):
+        return RewardOutput(trajectory.observations["vector_obs"][1:, :, 0], state)
 
 
 @pytest.mark.parametrize("num_at_once", [2, 3, 4, 8])
 def test_every_step_sees_its_own_observations(num_at_once):
     config = with_values(Config(), {"llm_reward_type": "online_cls", "intrinsic_reward_at": "next_obs"})
-    reward: Any = SimpleNamespace(config=config, reward=StrengthReward(), state=())
+    rewards = RewardSum([Term("strength", StrengthReward(), 1.0)])
+    reward: Any = SimpleNamespace(config=config, rewards=rewards, state=())
     rewards = EpisodeRewards(reward, num_at_once)
     seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
-    assert rewards.undiscounted([b""] * 4, seen).tolist() == [2, 4, 6]
+    assert rewards.of_steps([b""] * 4, seen).tolist() == [2, 4, 6]
 
 
 def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
