@@ -4,23 +4,25 @@ import numpy as np
 import pytest
 
 from oni_jax.metrics.rows import NUM_BINS, histogram, numbers, plain_row, printable
-from oni_jax.metrics.statistics import RateMeter, RateMeters, RollingStats
+from oni_jax.metrics.statistics import RateMeters, RollingStats
+
+
+def rates_of(*points: tuple[float, float]) -> list[float]:
+    """Of a count at these (seconds, total), over a window of 10 s."""
+    meters = RateMeters(window_secs=10)
+    return [meters.update({"a": total}, secs)["a_per_sec"] for secs, total in points]
 
 
 def test_rate_is_that_of_the_window():
-    meter = RateMeter(window_secs=10)
-    assert meter.update(0, now_secs=0) == 0
-    assert meter.update(100, now_secs=1) == 100
-    rates = [meter.update(100, now_secs=secs) for secs in range(2, 13)]
+    still = [(float(secs), 100.0) for secs in range(2, 13)]
+    first, second, *rates, last = rates_of((0, 0), (1, 100), *still, (13, 400))
+    assert (first, second) == (0, 100)
     assert rates[0] == 50 and rates[-2:] == [0, 0]
-    assert meter.update(400, now_secs=13) == 30
+    assert last == 30
 
 
 def test_rate_when_calls_are_rarer_than_the_window():
-    meter = RateMeter(window_secs=10)
-    meter.update(0, now_secs=0)
-    assert meter.update(300, now_secs=30) == 10
-    assert meter.update(900, now_secs=60) == 20
+    assert rates_of((0, 0), (30, 300), (60, 900)) == [0, 10, 20]
 
 
 def test_means_over_the_last_episodes():
