@@ -17,6 +17,7 @@ setup(
         "oni_jax.envs": ["*prompts/*.json"],
         "oni_jax.envs.nethack": ["prompts/*.json"],
         "oni_jax.networks": ["*.npy", "*.LICENSE"],  # the font, and its licence
+        "oni_jax.reporting": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
     },
     python_requires=">=3.11",
@@ -27,6 +28,7 @@ setup(
         "flax>=0.12",
         "gymnasium>=1.0",
         "jax>=0.10.2,<0.12",
+        "jinja2>=3.1",
         "matplotlib>=3.9",
         "nle>=1.3,<2",
         "numpy>=2.0",
@@ -34,6 +36,7 @@ setup(
         "orbax-checkpoint>=0.11",
         "pillow>=10",
         "rich>=13",
+        "scipy>=1.13",
         "tensorboardX>=2.6.2",
     ],
     extras_require={

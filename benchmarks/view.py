@@ -23,8 +23,9 @@ from rich.console import Console
 
 from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
 from oni_jax.config import RunConfig
-from oni_jax.metrics import Row, build_sinks, histogram
 from oni_jax.metrics.live import LiveProgress
+from oni_jax.metrics.rows import Row, histogram
+from oni_jax.metrics.sinks import build_sinks
 from oni_jax.types import Answer
 
 WIDTHS = (40, 80, 120)

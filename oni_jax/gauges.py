@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import jax
 
 from oni_jax.learner.loop import Annotator, Learner
-from oni_jax.metrics import RateMeters, Row, histogram
+from oni_jax.metrics.rows import Row, histogram
+from oni_jax.metrics.statistics import RateMeters
 from oni_jax.worlds.base import World
 
 # Rates of counts that a row holds: name -> the count's.

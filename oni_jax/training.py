@@ -19,7 +19,10 @@ from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Metrics
 from oni_jax.learner.update import TrainState
-from oni_jax.metrics import MultiSink, NullProgress, RollingStats, Row, build_progress, build_sinks, write_json
+from oni_jax.metrics.progress import NullProgress, build_progress
+from oni_jax.metrics.rows import Row
+from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
+from oni_jax.metrics.statistics import RollingStats
 from oni_jax.runtime import Every, StopRequest, return_memory
 from oni_jax.worlds.base import World, WorldReport
 

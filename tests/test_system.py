@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.faults import free_port
 from oni_jax.learner.message_counts import MessageCounts
-from oni_jax.metrics import undocumented
+from oni_jax.metrics.names import undocumented
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 

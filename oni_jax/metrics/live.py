@@ -1,15 +1,16 @@
 """The live view: what a run does, drawn anew in place on a terminal of any width, for less than 1 % of its time."""
 
+import array
 import io
 import math
 import select
 import sys
 import time
-from collections.abc import Sequence
 
-from rich.console import Console, Group
+import numpy as np
+from rich.console import Console
 from rich.live import Live
-from rich.text import Text
+from rich.segment import Segment, SegmentLines
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics import panels
@@ -17,29 +18,9 @@ from oni_jax.metrics.progress import Progress
 from oni_jax.metrics.rows import Row
 
 MAX_SHARE = 0.01  # of a run's time; drawings that come too soon for it are left out
-MAX_POINTS = 256
 MIN_ANSWER_LINES = 4  # where there are answers
-
-
-class Curve:
-    """A number over all of a run in at most MAX_POINTS points of equal length: the longer it gets, the coarser."""
-
-    def __init__(self) -> None:
-        self._points: list[float] = []
-        self._stride, self._last = 1, list[float]()
-
-    def add(self, value: float) -> None:
-        self._last.append(value)
-        if len(self._last) == self._stride:
-            self._points.append(sum(self._last) / self._stride)
-            self._last = []
-        if len(self._points) == MAX_POINTS:
-            self._points = [(a + b) / 2 for a, b in zip(self._points[::2], self._points[1::2], strict=True)]
-            self._stride *= 2
-
-    def points(self) -> Sequence[float]:
-        """The oldest first."""
-        return self._points
+MAX_PROBLEM_LINES = 3
+LEAST_FIRST = ("memory", "labels", "episodes", "queues")
 
 
 class LiveProgress(Progress):
@@ -58,14 +39,14 @@ class LiveProgress(Progress):
         )
         self._live.start()
         console.show_cursor(True)  # a process that is killed can't do so
-        self._returns = Curve()
+        self._returns = array.array("d")  # of every row
         self._row: Row = {}  # not drawn yet
         self._due = 0.0
 
     def update(self, row: Row) -> None:
         self._row = row
         if math.isfinite(newest := row.get("mean_return", math.nan)):
-            self._returns.add(newest)
+            self._returns.append(newest)
         if time.perf_counter() >= self._due and _takes_text(self._console):
             self._draw()
 
@@ -77,18 +58,32 @@ class LiveProgress(Progress):
     def _draw(self) -> None:
         start = time.perf_counter()
         width, height = self._console.size
-        self._live.update(Group(*self._lines(width, max(1, height - 1))), refresh=True)
+        self._live.update(SegmentLines(self._lines(width, max(1, height - 1)), new_lines=True), refresh=True)
         self._row = {}
         end = time.perf_counter()
         self._due = end + (end - start) * (1 / MAX_SHARE - 1)
 
-    def _lines(self, width: int, height: int) -> list[Text]:
-        """At most `height`; the newest answers take what the rest leaves them."""
-        pens = panels.ASCII if self._console.options.ascii_only else panels.UNICODE
-        sections = panels.overview(self._row, self._run, self._returns.points(), width, pens)
+    def _lines(self, width: int, height: int) -> list[list[Segment]]:
+        """At most `height`: where they don't fit, without what matters least. The newest answers take what is left."""
+        options = self._console.options.update(width=width, height=None)
+        sections = panels.overview(self._row, self._run, np.array(self._returns), width, options.ascii_only)
+        drawn = {
+            label: self._console.render_lines(panels.labelled(label, content), options, pad=False)
+            for label, content in sections.items()
+        }
+        drawn["problem"] = drawn.get("problem", [])[:MAX_PROBLEM_LINES]
         answers = self._row.get("answers", ())
-        drawn = panels.fitting(sections, max(1, height - (MIN_ANSWER_LINES if answers else 0)))
-        return [*drawn, *panels.newest_answers(answers, width, height - len(drawn), pens)]
+        room = max(1, height - (MIN_ANSWER_LINES if answers else 0))
+        for label in LEAST_FIRST:
+            if sum(map(len, drawn.values())) > room:
+                drawn.pop(label, None)
+        lines = [line for section in drawn.values() for line in section][:room]
+        per_answer = len(answers[0].item) if answers else 1
+        num_shown = (height - len(lines) - 1) // per_answer
+        if answers and num_shown > 0:
+            for line in panels.answer_lines(answers[-num_shown:], options.ascii_only):
+                lines += self._console.render_lines(line, options, pad=False)
+        return lines
 
 
 def _takes_text(console: Console) -> bool:

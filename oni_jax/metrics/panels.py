@@ -1,159 +1,91 @@
-"""The parts of the live view, as lines that fit a width."""
+"""The parts of the live view; rich breaks their lines."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+import numpy as np
+from rich.columns import Columns
+from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from oni_jax.config import RunConfig
-from oni_jax.metrics.phrases import WAITS, Phrase, finite, phrases, waits
+from oni_jax.metrics.phrases import WAITS, finite, phrases
 from oni_jax.metrics.rows import Row, printable
 from oni_jax.types import NO_MESSAGE, Answer
 
 LABEL_WIDTH = 10
 CURVE_WIDTH = 60
-MIN_PAIR_WIDTH = 64  # for two messages side by side
-MAX_PROBLEM_LINES = 3
-LEAST_FIRST = ("memory", "labels", "episodes", "queues")
-_WAIT_WIDTH = max(map(len, WAITS.values())) + len(" 100% ")
+BAR_WIDTH = 8  # two fit side by side into 80 columns
+WAIT_WIDTH = max(map(len, WAITS.values()))
+# Of what was said: a sign for each text that was asked about.
+MARKS = {"helpful": ("+", "green"), "not helpful": ("-", "")}
+MARKS |= {"first": ("> ", ""), "second": (" >", ""), "tie": ("==", "dim")}
 
 
-class Pens(NamedTuple):
-    """Characters to draw with."""
-
-    levels: str  # of a curve, from low to high
-    full: str
-    empty: str
-    cut: str  # where a text was cut off
-    encoding: str  # that texts have to fit into
-
-
-UNICODE = Pens("▁▂▃▄▅▆▇█", "█", "░", "…", "utf-8")
-ASCII = Pens("_.-=+*#", "#", ".", "~", "ascii")
-
-
-def overview(row: Row, run: RunConfig, returns: Sequence[float], width: int, pens: Pens) -> dict[str, list[Text]]:
-    """The lines under each label, without the newest answers. What a row lacks is left out."""
-    sections: dict[str, list[Text]] = {}
+def overview(row: Row, run: RunConfig, returns: np.ndarray, width: int, ascii_only: bool) -> dict[str, RenderableType]:
+    """What stands under each label, without the newest answers. What a row lacks is left out."""
+    room = max(1, width - LABEL_WIDTH)
+    sections: dict[str, RenderableType] = {}
     for label, found in phrases(row, run).items():
-        sections[label] = flow(label, found, width, pens)
-        if label == "return" and found:
-            _append_curve(sections[label][0], returns, width, pens)
+        if not found:
+            continue
+        line = Text(", ").join(Text(encoded(text, ascii_only), style) for text, style in found)
+        sections[label] = line
+        if label == "return" and len(returns) > 1:
+            span = f" {returns.min():,.3g} to {returns.max():,.3g}"
+            size = max(1, min(CURVE_WIDTH, room - line.cell_len - 1 - len(span)))
+            line.append(" ").append(sparkline(returns, size, ascii_only), "green").append(span)
         elif label == "waits":
-            sections[label] = _bars(waits(finite(row)), width, pens)
-        elif label == "LLM":
-            problem = _encoded(printable(str(row.get("annotation/problem", ""))), pens)
-            wrapped = textwrap.wrap(problem, max(1, width - LABEL_WIDTH))[:MAX_PROBLEM_LINES]
-            sections["problem"] = [_line("", text, "yellow") for text in wrapped]
+            sections[label] = _bars(finite(row), room, ascii_only)
+        elif label == "LLM" and (problem := printable(str(row.get("annotation/problem", "")))):
+            sections["problem"] = Text(encoded(problem, ascii_only), "yellow")
     return sections
 
 
-def fitting(sections: Mapping[str, list[Text]], height: int) -> list[Text]:
-    """The sections' lines; where they don't fit, without what matters least."""
-    kept = dict(sections)
-    for label in LEAST_FIRST:
-        if sum(map(len, kept.values())) > height:
-            del kept[label]
-    return [line for lines in kept.values() for line in lines][:height]
+def labelled(label: str, content: RenderableType) -> Table:
+    """A section with its label before it."""
+    table = Table.grid()
+    table.add_column(width=LABEL_WIDTH, style="bold")
+    table.add_column()
+    table.add_row("" if label == "problem" else label, content)
+    return table
 
 
-def flow(label: str, parts: Sequence[Phrase], width: int, pens: Pens) -> list[Text]:
-    """The parts, with commas between them, behind a label; as many lines as it takes. None is broken."""
-    lines: list[Text] = []
-    for i, (part, style) in enumerate(parts):
-        text = _cut(_encoded(part, pens), max(1, width - LABEL_WIDTH), pens)
-        comma = "," if i + 1 < len(parts) else ""
-        if not lines or lines[-1].cell_len + 1 + len(text + comma) > width:
-            lines.append(_line("" if lines else label, text, style))
-        else:
-            lines[-1].append(" ").append(text, style)
-        lines[-1].append(comma)
-    return lines
-
-
-def _line(label: str, text: str = "", style: str = "") -> Text:
-    """A text behind a label. The whole line has no style, so that none spreads to its parts."""
-    return _text("").append(label.ljust(LABEL_WIDTH), "bold").append(text, style)
-
-
-def _text(text: str, style: str = "") -> Text:
-    """A line that is cut off where it is too long."""
-    return Text(text, style, no_wrap=True, overflow="crop")
-
-
-def newest_answers(answers: Sequence[Answer], width: int, height: int, pens: Pens) -> list[Text]:
-    """A heading and the answers, the newest first; nothing where not even one fits."""
-    if not answers:
-        return []
-    narrow = width < MIN_PAIR_WIDTH
-    of_pairs = "> better, = tie" if narrow else "> first wins, < second, = tie"
-    legend = "+ helpful, - not" if len(answers[0].item) == 1 else of_pairs
-    lines = [_line("answers", f"{legend}, ? unreadable", "dim")]
+def answer_lines(answers: Sequence[Answer], ascii_only: bool) -> list[Text]:
+    """A heading and the answers, the newest first: each message on a line, behind what the label says of it."""
+    single = len(answers[0].item) == 1
+    legend = "+ helpful, - not" if single else "> better, = tie"
+    lines = [Text("answers".ljust(LABEL_WIDTH), "bold").append(f"{legend}, ? unreadable", "not bold dim")]
     for answer in reversed(answers):
-        shown = _answer(answer, width, narrow, pens)
-        if len(lines) + len(shown) > height:
-            break
-        lines += shown
-    return lines if len(lines) > 1 else []
-
-
-def sparkline(points: Sequence[float], width: int, levels: str) -> str:
-    """A curve in a line of text of at most `width` characters, each the mean of as many points."""
-    size = min(width, len(points))
-    ends = [i * len(points) // size for i in range(size + 1)] if size > 0 else []
-    means = [sum(points[a:b]) / (b - a) for a, b in zip(ends, ends[1:])]
-    low, high = min(means, default=0.0), max(means, default=0.0)
-    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
-    return "".join(levels[round((mean - low) * scale)] for mean in means)
-
-
-def _append_curve(line: Text, returns: Sequence[float], width: int, pens: Pens) -> None:
-    """All that the number was, and from where to where that goes."""
-    if len(returns) > 1:
-        span = f" {min(returns):,.3g} to {max(returns):,.3g}"
-        room = width - line.cell_len - 1 - len(span)
-        line.append(" ").append(sparkline(returns, max(1, min(CURVE_WIDTH, room)), pens.levels), "green").append(span)
-
-
-def _bars(shares: Sequence[tuple[str, float]], width: int, pens: Pens) -> list[Text]:
-    """A bar for each, side by side where there is room."""
-    room = width - LABEL_WIDTH
-    num_columns = 2 if room >= 2 * (_WAIT_WIDTH + 5) + 2 else 1
-    bar = max(1, min(10, (room - 2 * (num_columns - 1)) // num_columns - _WAIT_WIDTH))
-    lines = []
-    for start in range(0, len(shares), num_columns):
-        line = _line("" if start else "waits")
-        for i, (text, share) in enumerate(shares[start : start + num_columns]):
-            full = min(bar, round(share * bar))
-            line.append(f"{'  ' if i else ''}{text.ljust(_WAIT_WIDTH - 6)} {share:4.0%} ")
-            line.append(pens.full * full + pens.empty * (bar - full), "magenta")
-        lines.append(line)
+        marks, style = MARKS.get(answer.said, ("?" * len(answer.item), "yellow"))
+        for mark, message in zip(marks, answer.item):
+            lines.append(Text(f"{mark} {encoded(printable(message), ascii_only) or NO_MESSAGE}", style))
+    for line in lines:  # rich's ellipsis is not in ASCII
+        line.no_wrap, line.overflow = True, "crop" if ascii_only else "ellipsis"
     return lines
 
 
-def _answer(answer: Answer, width: int, narrow: bool, pens: Pens) -> list[Text]:
-    """A message with its label before it; two with it between them, or, where it is narrow, below each other."""
-    said = answer.said
-    if len(answer.item) == 1:
-        marks, style = {"helpful": ("+", "green"), "not helpful": ("-", "")}.get(said, ("?", "yellow"))
-    else:
-        marks, style = {"first": (">", ""), "second": ("<", ""), "tie": ("=", "dim")}.get(said, ("?", "yellow"))
-        if not narrow:
-            text = f" {marks} ".join(_message(message, (width - 3) // 2, pens) for message in answer.item)
-            return [_text(text, style)]
-        marks = {"first": "> ", "second": " >"}.get(said, 2 * marks)
-    lines = (f"{mark} {_message(message, width - 2, pens)}" for mark, message in zip(marks, answer.item, strict=True))
-    return [_text(line, style) for line in lines]
+def sparkline(points: np.ndarray, width: int, ascii_only: bool) -> str:
+    """A curve in a line of text of at most `width` characters, each the mean of as many points."""
+    levels = "_.-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
+    means = np.array([part.mean() for part in np.array_split(points, min(width, len(points)))])
+    shares = (means - means.min()) / (np.ptp(means) or 1.0)
+    return "".join(levels[round(share * (len(levels) - 1))] for share in shares)
 
 
-def _message(message: bytes, width: int, pens: Pens) -> str:
-    return _cut(_encoded(printable(message), pens) or NO_MESSAGE, width, pens)
+def encoded(text: str, ascii_only: bool) -> str:
+    """As a terminal can take it."""
+    return text.encode("ascii", "backslashreplace").decode() if ascii_only else text
 
 
-def _cut(text: str, width: int, pens: Pens) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + pens.cut
-
-
-def _encoded(text: str, pens: Pens) -> str:
-    return text.encode(pens.encoding, "backslashreplace").decode(pens.encoding)
+def _bars(known: Mapping[str, float], room: int, ascii_only: bool) -> Columns:
+    """A bar for each of WAITS, side by side where there is room."""
+    full, empty = "#." if ascii_only else "█░"
+    size = max(1, min(BAR_WIDTH, room - WAIT_WIDTH - len(" 100% ")))
+    bars = []
+    for name, words in WAITS.items():
+        if name in known:
+            num_full = min(size, round(known[name] * size))
+            bar = full * num_full + empty * (size - num_full)
+            bars.append(Text.assemble(f"{words:<{WAIT_WIDTH}} {known[name]:4.0%} ", (bar, "magenta")))
+    return Columns(bars, padding=(0, 2))

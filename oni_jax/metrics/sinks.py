@@ -13,6 +13,8 @@ from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
 
+MAX_ROW_BYTES = 1 << 20
+
 
 class Sink(Protocol):
     """A place for rows."""
@@ -57,7 +59,10 @@ class JsonlSink:
 
     def __init__(self, path: str | os.PathLike):
         self._file = open(path, "ab+", buffering=0)
-        self._file.truncate(_end_of_last_line(self._file))
+        size = self._file.seek(0, os.SEEK_END)
+        self._file.seek(max(0, size - MAX_ROW_BYTES))
+        tail = self._file.read()
+        self._file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def write(self, step: int, row: Row) -> None:
         append_whole(self._file, (json.dumps({"step": step, **plain_row(row)}) + "\n").encode())
@@ -94,19 +99,6 @@ def write_json(path: str | os.PathLike, values: Row) -> None:
         write_whole(path, text.encode())
     except OSError as error:
         _warn(f"{os.fspath(path)} can't be written ({error.strerror})")
-
-
-def _end_of_last_line(file) -> int:
-    """Offset behind the last newline. Steps back in blocks: the file may be long, a line is short."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        start = max(0, end - 4096)
-        file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
 
 
 def _warn(text: str) -> None:

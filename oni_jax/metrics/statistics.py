@@ -6,35 +6,28 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 
-class RateMeter:
-    """How fast a count grows, over the last `window_secs`."""
+class RateMeters:
+    """How fast counts grow, over the last `window_secs`."""
 
     def __init__(self, window_secs: float = 10.0):
         self._window_secs = window_secs
-        self._points: collections.deque[tuple[float, float]] = collections.deque()
+        self._points: collections.defaultdict[str, collections.deque[tuple[float, float]]]
+        self._points = collections.defaultdict(collections.deque)
 
-    def update(self, total: float, now_secs: float) -> float:
-        """Takes the count as it is now; returns its growth per second, 0 at the first call.
+    def update(self, totals: Mapping[str, float], now_secs: float) -> dict[str, float]:
+        """Takes counts as they are now; returns `<name>_per_sec`, their growth: 0 where a name is new.
 
         The span measured is the shortest between two calls that is no shorter than the window.
         """
-        points = self._points
-        points.append((now_secs, total))
-        while len(points) > 2 and now_secs - points[1][0] >= self._window_secs:
-            points.popleft()
-        elapsed_secs = now_secs - points[0][0]
-        return (total - points[0][1]) / elapsed_secs if elapsed_secs > 0 else 0.0
-
-
-class RateMeters:
-    """A RateMeter for each of several counts."""
-
-    def __init__(self) -> None:
-        self._meters: collections.defaultdict[str, RateMeter] = collections.defaultdict(RateMeter)
-
-    def update(self, totals: Mapping[str, float], now_secs: float) -> dict[str, float]:
-        """`<name>_per_sec` of counts by name."""
-        return {f"{name}_per_sec": self._meters[name].update(total, now_secs) for name, total in totals.items()}
+        rates = {}
+        for name, total in totals.items():
+            points = self._points[name]
+            points.append((now_secs, total))
+            while len(points) > 2 and now_secs - points[1][0] >= self._window_secs:
+                points.popleft()
+            elapsed_secs = now_secs - points[0][0]
+            rates[f"{name}_per_sec"] = (total - points[0][1]) / elapsed_secs if elapsed_secs > 0 else 0.0
+        return rates
 
 
 class RollingStats:

@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -83,14 +84,11 @@ def answers_markdown(answers: Sequence[Answer]) -> str:
     """Answers as a page reads them best; nothing in them is taken for Markdown or HTML."""
     parts = []
     for answer in answers:
-        messages = _indented("\n".join(printable(message) or NO_MESSAGE for message in answer.item))
-        text = _indented(printable(answer.text, keep="\n") or "(no text)")
-        parts.append(f"{messages}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
+        messages = "\n".join(printable(message) or NO_MESSAGE for message in answer.item)
+        texts = (messages, printable(answer.text, keep="\n") or "(no text)")
+        message, text = (textwrap.indent(own, "    ", lambda line: True) for own in texts)
+        parts.append(f"{message}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
     return "\n---\n\n".join(parts)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.split("\n"))
 
 
 def _text_fields(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from oni_jax.config import ActorConfig, AnnotationConfig, Config, RunConfig, UserError
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
@@ -20,9 +21,6 @@ SUCCESS = "success"
 SEPARATORS = "/_-. ="
 # Of the LLM server: where it is and how patiently it is asked.
 PLACES = ("llm_server_addr", "label_store", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries", "llm_required")
-# Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the last: a little wide.
-T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-T_QUANTILES += (2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,10 +147,8 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     half = len(values) // NUM_SMOOTHED // 2
     if half == 0:
         return values
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    index = np.arange(len(values))
-    first, end = np.maximum(index - half, 0), np.minimum(index + half + 1, len(values))
-    return (sums[end] - sums[first]) / (end - first)
+    window = np.ones(2 * half + 1)
+    return np.convolve(values, window, "same") / np.convolve(np.ones_like(values), window, "same")
 
 
 def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
@@ -170,13 +166,8 @@ def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
     mean = values.mean(axis=0)
     if len(lines) < MIN_SEEDS:
         return Curve(grid, mean, None)
-    half = student_t(len(lines) - 1) * values.std(axis=0, ddof=1) / np.sqrt(len(lines))
+    half = stdtrit(len(lines) - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(len(lines))
     return Curve(grid, mean, (mean - half, mean + half))
-
-
-def student_t(degrees_of_freedom: int) -> float:
-    """The 0.975 quantile."""
-    return T_QUANTILES[min(degrees_of_freedom, len(T_QUANTILES)) - 1]
 
 
 def last_value(run: Run, metric: str) -> float | None:

@@ -13,6 +13,7 @@ PACKAGES = ("oni-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nu
 def describe_machine() -> Mapping[str, str]:
     """What it is -> what it is here."""
     devices = jax.devices()
+    versions = {found.name: found.version for found in importlib.metadata.distributions()}  # oni-jax may be a checkout
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
@@ -20,7 +21,7 @@ def describe_machine() -> Mapping[str, str]:
         "JAX computes on": f"{len(devices)} x {devices[0].device_kind}",
         "system": platform.platform(),
         "Python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES if _is_installed(name)},
+        **{name: versions[name] for name in PACKAGES if name in versions},
     }
 
 
@@ -30,8 +31,3 @@ def _processor() -> str:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.machine()
-
-
-def _is_installed(package: str) -> bool:
-    """oni-jax also runs from its checkout."""
-    return any(importlib.metadata.distributions(name=package))

@@ -1,34 +1,25 @@
 """A run in one HTML file that needs nothing else: figures, evaluation, messages, a recording, settings, machine."""
 
+import base64
 import datetime
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import jinja2
+from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
-from oni_jax.config import Config, UserError, settings
-from oni_jax.inspection import InspectedMessage, Inspection, inspect_reward
+from oni_jax.config import UserError, settings
+from oni_jax.inspection import InspectedMessage, inspect_reward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
-from oni_jax.reporting.evaluation_table import evaluation_tables
+from oni_jax.reporting.evaluation_table import Part, evaluation_parts
 from oni_jax.reporting.machine import describe_machine
-from oni_jax.reporting.markup import Html, data_uri, joined, page, table, tag
 from oni_jax.reporting.plots import DRAWN, FIGURES, draw, image
 from oni_jax.types import NO_MESSAGE
 
-STYLE = """
-body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; }
-h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ccc; } h3 { margin-bottom: .3rem; }
-img, video { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
-figcaption, .note { color: #555; font-size: .9rem; }
-.scroll { overflow-x: auto; margin: .5rem 0 1rem; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #eee; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.message { font-family: ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
-.facts { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 1rem 0; }
-.facts div { display: flex; flex-direction: column; } .facts b { font-size: 1.3rem; } .facts span { color: #555; }
-details { margin: .5rem 0; } summary { cursor: pointer; }
-"""
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 MAX_RECORDING_BYTES = 32 << 20
 # Tile -> its label, and the form of its number.
@@ -42,6 +33,12 @@ TILES: Mapping[str, tuple[str, str]] = {
 }
 
 
+class Recording(NamedTuple):
+    name: str
+    content: str = ""  # a data URI
+    problem: str = ""  # why there is none
+
+
 def make_report(config: ReportConfig) -> bytes:
     """The file.
 
@@ -50,76 +47,90 @@ def make_report(config: ReportConfig) -> bytes:
     """
     run = read_run(config.folder, config.experiment, {*DRAWN, *TILES})
     evaluation = _evaluation(config)  # before what takes seconds: it may be refused
-    sections = {
-        "Curves": joined(_curves(run)),
-        "Evaluation": evaluation,
-        "Messages": joined(_messages(config)),
-        "Recording": joined(_recordings(config)),
-        "Settings": joined(_settings(run.config)),
-        "Versions and hardware": _machine(),
-    }
-    titled = [joined([tag("h2", title), content]) for title, content in sections.items()]
-    return page(f"{config.experiment}, {run.config.env.root_env}", STYLE, _heading(run), *titled)
+    about_messages, messages = _messages(config)
+    known = [(field, value) for field, value in settings(run.config) if not field.metadata["secret"]]
+    page = page_template().render(
+        report=config,
+        run=run,
+        facts=_facts(run),
+        figures=_figures(run),
+        evaluation=evaluation,
+        about_messages=about_messages,
+        messages=messages,
+        recordings=_recordings(config),
+        changed=[
+            [f"--{x.name}", value, "''" if x.default == "" else x.default] for x, value in known if value != x.default
+        ],
+        settings=[[f"--{field.name}", value, field.metadata["help"]] for field, value in known],
+        machine=describe_machine().items(),
+    )
+    return page.encode()
 
 
-def _heading(run: Run) -> Html:
-    config = run.config
-    about = f"{config.env.root_env}, reward {config.reward.llm_reward_type}, seed {config.run.seed}"
+def page_template() -> jinja2.Template:
+    """report.html beside this file. Every text in it is escaped; what is no letter or sign is shown by its number."""
+
+    def shown(value: object) -> object:
+        if isinstance(value, Markup) or (text := str(value)).isprintable():
+            return value
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+    beside = jinja2.FileSystemLoader(os.path.dirname(__file__))
+    options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True}
+    return jinja2.Environment(loader=beside, finalize=shown, **options).get_template("report.html")
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """(what it is, the number that the page begins with)."""
     time = datetime.timedelta(seconds=round(run.hours[-1] * 3600))
     facts = [("environment steps", f"{run.env_steps[-1]:,.0f}"), ("of training", str(time))]
     for metric, (label, form) in TILES.items():
         if (value := last_value(run, metric)) is not None:
-            facts.append((label.format(episodes=f"{config.run.stats_avg:,}"), format(value, form)))
-    tiles = [tag("div", tag("b", value), tag("span", label)) for label, value in facts]
-    return joined([tag("h1", run.name), tag("p", about), tag("div", *tiles, class_="facts")])
+            facts.append((label.format(episodes=f"{run.config.run.stats_avg:,}"), format(value, form)))
+    return facts
 
 
-def _curves(run: Run) -> Iterator[Html]:
+def _figures(run: Run) -> Iterator[tuple[str, str]]:
+    """(name, its data URI)."""
     for name in FIGURES:
         figure = draw(name, [Setting(run.name, (run,))])
         if figure is not None:
-            picture = data_uri(image(figure, "png"), "image/png")
-            yield tag("figure", tag("img", src=picture, alt=f"{name.replace('_', ' ')} of {run.name}"))
+            yield name.replace("_", " "), _data_uri(image(figure, "png"), "image/png")
 
 
-def _evaluation(config: ReportConfig) -> Html:
+def _evaluation(config: ReportConfig) -> list[Part]:
     beside = os.path.join(config.folder, "evaluation.json")
     path = config.evaluation or (beside if os.path.exists(beside) else "")
-    if path:
-        return evaluation_tables(path)
-    return _note(f"None: {config.evaluating('--json', beside)} makes one.")
+    return evaluation_parts(path) if path else []
 
 
-def _messages(config: ReportConfig) -> Iterator[Html]:
-    """The most and the least rewarded."""
+def _messages(config: ReportConfig) -> tuple[list[str], list[Part]]:
+    """What is said of all messages, and the most and the least rewarded."""
     try:
         inspection = inspect_reward(config.folder, config.dataset_dir)
     except UserError as error:
         if config.dataset_dir:
             raise
-        yield _note(f"None: {error}.")
-        return
+        return [f"None: {error}."], []
     rows = inspection.messages
     rewarded = sum(row.reward > 0 for row in rows)
-    yield tag("p", f"{len(rows):,} messages, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps.")
+    about = [f"{len(rows):,} messages, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps."]
     if inspection.other_observations:
-        yield _note(f"The reward also reads {', '.join(inspection.other_observations)}, here taken as zeros.")
-    for title, listed in inspection.ends(config.num_messages):
-        yield tag("h3", title.capitalize())
-        yield _message_table(listed, inspection)
+        about.append(f"The reward also reads {', '.join(inspection.other_observations)}, here taken as zeros.")
+    header = ["message", "reward", "raw", "count", *inspection.label_columns]
+    ends = inspection.ends(config.num_messages)
+    return about, [Part(title.capitalize(), "", [(header, _message_rows(own, header))]) for title, own in ends]
 
 
-def _message_table(rows: Sequence[InspectedMessage], inspection: Inspection) -> Html:
-    columns = inspection.label_columns
-    cells = []
+def _message_rows(rows: Sequence[InspectedMessage], header: Sequence[str]) -> list[list[str]]:
+    found = []
     for row in rows:
-        message = tag("span", escape(row.message), class_="message") if row.message else tag("i", NO_MESSAGE)
-        known = ["" if x is None else f"{x:,}" for x in (row.count, *(row.labels or [None] * len(columns)))]
-        cells.append([message, f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *known])
-    return table(["message", "reward", "raw", "count", *columns], cells)
+        known = ["" if x is None else f"{x:,}" for x in (row.count, *(row.labels or [None] * len(header[4:])))]
+        found.append([escape(row.message) or NO_MESSAGE, f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *known])
+    return found
 
 
-def _recordings(config: ReportConfig) -> Iterator[Html]:
+def _recordings(config: ReportConfig) -> list[Recording]:
     """The first of the folder `recordings`, by name: best, median, worst; the run's own before others'."""
     found: dict[str, str] = {}  # without its suffix -> path; an MP4 takes the place of its GIF
     for suffix in reversed(MEDIA_TYPES):
@@ -127,47 +138,21 @@ def _recordings(config: ReportConfig) -> Iterator[Html]:
             found[path.removesuffix(suffix)] = path
     own = f"-{config.experiment.replace('/', '_')}-"  # see viewing.recordings.file_stem
     paths = sorted(found.values(), key=lambda path: (own not in os.path.basename(path), path))
-    if not paths:
-        yield _note(f"None: {config.evaluating('--record', '1')} makes one.")
-    for path in paths[: config.num_recordings]:
-        yield _recording(path)
+    return [_recording(path) for path in paths[: config.num_recordings]]
 
 
-def _recording(path: str) -> Html:
-    name, suffix = os.path.basename(path), os.path.splitext(path)[1]
+def _recording(path: str) -> Recording:
+    name = os.path.basename(path)
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_RECORDING_BYTES + 1)
     except OSError as error:
-        return _note(f"{name} can't be read ({error.strerror}).")
+        return Recording(name, problem=f"can't be read ({error.strerror})")
     if len(data) > MAX_RECORDING_BYTES:
-        return _note(f"{name} is left out: it is larger than {MAX_RECORDING_BYTES >> 20} MiB.")
-    content = data_uri(data, MEDIA_TYPES[suffix])
-    if suffix == ".mp4":
-        player = tag("video", src=content, controls="", muted="", loop="")
-    else:
-        player = tag("img", src=content, alt=f"recording {name}")
-    return tag("figure", player, tag("figcaption", name))
+        return Recording(name, problem=f"is left out: it is larger than {MAX_RECORDING_BYTES >> 20} MiB")
+    return Recording(name, _data_uri(data, MEDIA_TYPES[os.path.splitext(path)[1]]))
 
 
-def _settings(config: Config) -> Iterator[Html]:
-    """Those that are not the defaults, then all."""
-    known = [(field, value) for field, value in settings(config) if not field.metadata["secret"]]
-    changed = [(field, value) for field, value in known if value != field.default]
-    yield tag("p", "Other than the defaults:")
-    yield table(
-        ["flag", "value", "default"],
-        [[f"--{field.name}", value, field.default if field.default != "" else "''"] for field, value in changed],
-        num_texts=3,
-    )
-    rows = [[f"--{field.name}", value, field.metadata["help"]] for field, value in known]
-    yield tag("details", tag("summary", "All settings"), table(["flag", "value", ""], rows, num_texts=3))
-
-
-def _machine() -> Html:
-    rows = list(describe_machine().items())
-    return joined([_note("Of the machine that wrote this report."), table(["", ""], rows, num_texts=2)])
-
-
-def _note(text: str) -> Html:
-    return tag("p", text, class_="note")
+def _data_uri(data: bytes, media_type: str) -> str:
+    """A file inside the page."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

@@ -226,6 +226,12 @@ def test_the_order_of_the_flags_does_not_matter_and_the_last_one_wins():
     assert parse(lists) == parse(TWO) == parse(f"--llm_reward 9 --llm_reward_type none {TWO}")
 
 
+@pytest.mark.parametrize("before", ["--llm_reward_type online_cls,motif,online_cls", "--llm_reward 1,2,3"])
+def test_a_list_of_another_length_that_does_not_count(before):
+    """Overridden by the last one, as in a script that appends to a command line."""
+    assert parse(f"{before} {TWO}") == parse(TWO)
+
+
 @pytest.mark.parametrize("flag", ["--rew_norm=true,false", "--rew_norm=True,False", "--rew_norm true,false"])
 def test_a_list_of_truths(flag):
     assert [own.reward.rew_norm for own in parse(TWO + flag).terms()] == [True, False]

@@ -7,17 +7,18 @@ import time
 import jax
 import pytest
 
-from oni_jax import metrics, system, training
+from oni_jax import system, training
 from oni_jax.annotation.service import _STARTING
 from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
-from oni_jax.metrics.names import markdown_table
+from oni_jax.metrics.names import METRICS, markdown_table, undocumented
+from oni_jax.metrics.progress import Progress
 from oni_jax.runtime import StopRequest
 from oni_jax.worlds import actor_world
 from tests.metrics.rows import ROW
 from tests.test_learning import small_config
 
-GIVEN_BY_ACCELERATORS = {name for name in metrics.METRICS if name.startswith("device_memory_")}
+GIVEN_BY_ACCELERATORS = {name for name in METRICS if name.startswith("device_memory_")}
 OF_LABELS = (
     "labels_",
     "answers",
@@ -31,7 +32,7 @@ OF_LABELS = (
 
 
 def documented(*prefixes: str) -> set[str]:
-    return {name for name in metrics.METRICS if name.startswith(prefixes) and "<" not in name}
+    return {name for name in METRICS if name.startswith(prefixes) and "<" not in name}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def rows(tmp_path_factory) -> list[dict]:
             ready.append(time.monotonic())
             return sinks
 
-        patch.setattr(metrics.Progress, "update", update)
+        patch.setattr(Progress, "update", update)
         patch.setattr(training, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
         system.run(config, StopRequest())
@@ -63,7 +64,7 @@ def rows(tmp_path_factory) -> list[dict]:
 
 
 def test_a_run_writes_what_is_documented(rows):
-    assert metrics.undocumented({name for row in rows for name in row} - {"step"}) == []
+    assert undocumented({name for row in rows for name in row} - {"step"}) == []
 
 
 def test_a_run_writes_all_that_is_documented(rows):
@@ -99,17 +100,17 @@ def test_an_accelerator_s_memory():
 
 def test_what_is_not_in_the_table_is_found():
     names = ["env_steps", "episode/kills", "annotation/failures/http_503"]
-    assert metrics.undocumented(names) == []
+    assert undocumented(names) == []
     wrong = ["env_step", "env_steps2", "loss/new", "episode/", "annotation/failures/a/b"]
-    assert metrics.undocumented([*names, *wrong]) == sorted(wrong)
+    assert undocumented([*names, *wrong]) == sorted(wrong)
 
 
 def test_the_views_row_is_one_that_a_run_writes():
-    assert metrics.undocumented(ROW) == []
+    assert undocumented(ROW) == []
 
 
 def test_the_table_can_be_read():
     for line in markdown_table():
         assert len(re.findall(r"(?<!\\\\)\|", line)) == 4, line
-    for name, metric in metrics.METRICS.items():
+    for name, metric in METRICS.items():
         assert metric.meaning and not metric.meaning.endswith("."), name

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from oni_jax import metrics
 from oni_jax.config import RunConfig, UserError
+from oni_jax.metrics.rows import histogram
+from oni_jax.metrics.sinks import JsonlSink, build_sinks, write_json
 from oni_jax.metrics.tensorboard_sink import ANSWERS_SECS, NewAnswers, answers_markdown
 from oni_jax.types import Answer
 from tests.full_disk import full_disk
@@ -21,7 +22,7 @@ def lines_of(path) -> list[dict]:
 def test_jsonl_appends(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for step in (1, 2):
-        sink = metrics.JsonlSink(path)
+        sink = JsonlSink(path)
         sink.write(step, {"a": np.float32(0.5), "n": np.int64(3), "word": "up", "bad": float("nan")})
         sink.close()
     assert lines_of(path) == [{"step": step, "a": 0.5, "n": 3, "word": "up", "bad": None} for step in (1, 2)]
@@ -31,7 +32,7 @@ def test_jsonl_appends(tmp_path):
 def test_jsonl_drops_a_torn_last_line(tmp_path, torn):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n' + torn)
-    sink = metrics.JsonlSink(path)
+    sink = JsonlSink(path)
     sink.write(3, {})
     sink.close()
     assert lines_of(path) == [{"step": 1}, {"step": 3}]
@@ -40,12 +41,12 @@ def test_jsonl_drops_a_torn_last_line(tmp_path, torn):
 def test_jsonl_of_one_torn_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"st')
-    metrics.JsonlSink(path).close()
+    JsonlSink(path).close()
     assert path.read_text() == ""
 
 
 def test_jsonl_rows_can_be_read_at_once(tmp_path):
-    sink = metrics.JsonlSink(tmp_path / "metrics.jsonl")
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
     sink.write(1, {"a": 1.0})
     assert lines_of(tmp_path / "metrics.jsonl") == [{"step": 1, "a": 1.0}]
     sink.close()
@@ -78,7 +79,7 @@ def read_events(folder) -> dict[tuple[str, int], float]:
 
 
 def test_files_of_an_experiment(tmp_path):
-    sinks = metrics.build_sinks(RunConfig(), tmp_path)
+    sinks = build_sinks(RunConfig(), tmp_path)
     sinks.write(10, ROW)
     sinks.write(20, {"a": 2.0})
     sinks.close()
@@ -90,8 +91,8 @@ def test_files_of_an_experiment(tmp_path):
 
 
 def test_histograms_and_answers_go_where_they_can_be_held(tmp_path):
-    rewards = metrics.histogram([0, 0, 1, 1, -0.5])
-    sinks = metrics.build_sinks(RunConfig(), tmp_path)
+    rewards = histogram([0, 0, 1, 1, -0.5])
+    sinks = build_sinks(RunConfig(), tmp_path)
     sinks.write(10, {"a": 1.0, "intrinsic_rewards": rewards, "answers": ANSWERS})
     sinks.close()
     assert lines_of(tmp_path / "metrics.jsonl") == [{"step": 10, "a": 1.0}]
@@ -135,13 +136,13 @@ def test_answers_are_taken_once_and_now_and_then(monkeypatch):
 def test_a_resumed_run_hides_the_steps_that_come_again(tmp_path):
     from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
-    metrics.build_sinks(RunConfig(), tmp_path, first_step=500).close()
+    build_sinks(RunConfig(), tmp_path, first_step=500).close()
     starts = [event.step for event in events(tmp_path / "tensorboard") if event.session_log.status == SessionLog.START]
     assert starts == [500]
 
 
 def test_a_full_disk_loses_rows_and_nothing_else(tmp_path, capsys):
-    sinks = metrics.build_sinks(RunConfig(), tmp_path)
+    sinks = build_sinks(RunConfig(), tmp_path)
     sinks.write(1, {"a": 1.0})
     with full_disk(100):
         for step in (2, 3, 4):
@@ -157,23 +158,23 @@ def test_a_full_disk_loses_rows_and_nothing_else(tmp_path, capsys):
 
 def test_a_full_disk_at_the_start_is_told_in_a_line(tmp_path):
     with full_disk(), pytest.raises(UserError, match="tensorboard") as error:
-        metrics.build_sinks(RunConfig(), tmp_path)
+        build_sinks(RunConfig(), tmp_path)
     assert "\n" not in str(error.value)
 
 
 def test_write_json_is_whole_or_not_at_all(tmp_path):
     path = tmp_path / "summary.json"
-    metrics.write_json(path, {"a": np.float32(2.5), "b": math.inf, "c": None})
+    write_json(path, {"a": np.float32(2.5), "b": math.inf, "c": None})
     with pytest.raises(TypeError):
-        metrics.write_json(path, {"a": object()})
+        write_json(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": 2.5, "b": None, "c": None}
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
 
 
 def test_a_full_disk_leaves_the_summary_of_before(tmp_path, capsys):
-    metrics.write_json(tmp_path / "summary.json", {"a": 1})
+    write_json(tmp_path / "summary.json", {"a": 1})
     with full_disk(5):
-        metrics.write_json(tmp_path / "summary.json", {"a": 2})
+        write_json(tmp_path / "summary.json", {"a": 2})
     assert capsys.readouterr().err.count("\n") == 1
     assert json.loads((tmp_path / "summary.json").read_text()) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]

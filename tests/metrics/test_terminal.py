@@ -20,7 +20,7 @@ PROGRAM = textwrap.dedent("""
     from contextlib import closing
     from oni_jax.config import RunConfig
     from oni_jax.files import keep_printing
-    from oni_jax.metrics import build_progress
+    from oni_jax.metrics.progress import build_progress
     from tests.metrics.rows import ROW
 
     keep_printing()

@@ -6,8 +6,10 @@ import types
 
 import pytest
 
-from oni_jax import metrics
 from oni_jax.config import RunConfig
+from oni_jax.metrics.rows import histogram
+from oni_jax.metrics.sinks import build_sinks
+from oni_jax.metrics.wandb_sink import WandbSink
 from tests.metrics.rows import ANSWERS
 
 
@@ -55,7 +57,7 @@ def key(monkeypatch):
 
 
 def use(folder, run=None, rows=((1, {"a": 1.0, "word": "up"}), (2, {"a": 2.0}))) -> None:
-    sink = metrics.WandbSink(run or RunConfig(), folder)
+    sink = WandbSink(run or RunConfig(), folder)
     for step, row in rows:
         sink.write(step, row)
     sink.close()
@@ -86,7 +88,7 @@ def test_it_gets_numbers_settings_and_nothing_of_the_terminal(fake, key, tmp_pat
 
 
 def test_histograms_and_answers(fake, key, tmp_path):
-    use(tmp_path, rows=[(1, {"rewards": metrics.histogram([1.0, 2.0]), "answers": ANSWERS})])
+    use(tmp_path, rows=[(1, {"rewards": histogram([1.0, 2.0]), "answers": ANSWERS})])
     ((_, row),) = fake.rows
     kind, counts, edges = row["rewards"]
     assert kind == "histogram" and sum(counts) == 2 and edges[0] == 1 and edges[-1] == 2
@@ -166,7 +168,7 @@ def test_a_start_that_fails_ends_no_run(fake, key, tmp_path, capsys):
 
 
 def test_it_is_only_used_when_asked_for(fake, key, tmp_path):
-    metrics.build_sinks(RunConfig(), tmp_path).close()
+    build_sinks(RunConfig(), tmp_path).close()
     assert fake.starts == []
-    metrics.build_sinks(RunConfig(wandb=True), tmp_path).close()
+    build_sinks(RunConfig(wandb=True), tmp_path).close()
     assert len(fake.starts) == 1

@@ -1,5 +1,6 @@
 """A run's report: what is in it, and that a browser shows it without a network."""
 
+import html.parser
 import io
 import json
 import pathlib
@@ -10,7 +11,7 @@ from PIL import Image
 from launch import report
 from oni_jax.annotation.prompts import escape
 from oni_jax.config import with_values
-from oni_jax.reporting.markup import PAGE_POLICY, Html, escaped, page, tag
+from oni_jax.reporting.report import page_template
 from tests.reporting.chromium import open_page
 from tests.reporting.runs import learning
 from tests.test_inspection import settings_of, write_counts, write_run
@@ -100,15 +101,45 @@ def test_the_browser_sees_what_must_not_be(tmp_path):
 
 
 def test_the_policy_in_the_page_stops_what_is_left_unescaped(tmp_path):
-    bad = Html("<script>document.title = 'run'</script><img src='http://127.0.0.1:9/x.png'>")
-    (tmp_path / "bad.html").write_bytes(page("kept", "", bad))
+    bad = "<script>document.title = 'run'</script><img src='http://127.0.0.1:9/x.png'>"
+    run = write_experiment(tmp_path, "kept")
+    assert made(tmp_path, "kept") == 0
+    text = (run / "report.html").read_text()
+    policy = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in text
+    assert text.index("Content-Security-Policy") < text.index("<title>")  # it binds what comes after it
+    (tmp_path / "bad.html").write_text(text.replace("</h1>", f"</h1>{bad}"))
     seen = open_page(str(tmp_path / "bad.html"))
-    assert seen.title == "kept" and len(seen.complaints) >= 2 and PAGE_POLICY.startswith("default-src 'none'")
+    assert seen.title == "kept, Catch-v0" and len(seen.complaints) >= 2
 
 
 def test_text_is_escaped_wherever_it_stands():
-    assert tag("p", "<b>&", Html("<i>"), title='"<') == '<p title="&quot;&lt;">&lt;b&gt;&amp;<i></p>'
-    assert escaped("a\x00\u202e\ud800b") == "a\\x00\\u202e\\ud800b"
+    template = page_template().environment.from_string('<p title="{{ x }}">{{ x }}</p>')
+    assert template.render(x="<b>&'\"") == '<p title="&lt;b&gt;&amp;&#39;&#34;">&lt;b&gt;&amp;&#39;&#34;</p>'
+    assert template.render(x="a\x00\u202e\ud800b").count("a\\x00\\u202e\\ud800b") == 2
+
+
+def test_no_text_of_a_run_becomes_an_element(tmp_path):
+    class Elements(html.parser.HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.depth = set(), 0
+
+        def handle_starttag(self, tag, attrs):
+            self.seen.add((tag, *(name for name, _ in attrs if name.startswith("on"))))
+            self.depth += tag not in ("img", "meta", "link")
+
+        def handle_endtag(self, tag):
+            self.depth -= 1
+
+    run = write_experiment(tmp_path, NAME, goal="gold <script>console.error(2)</script>")
+    (run / "evaluation.json").write_text(json.dumps(evaluation()))
+    assert made(tmp_path, NAME) == 0
+    page = Elements()
+    page.feed((run / "report.html").read_text())
+    allowed = "html head meta link title style body h1 h2 h3 p div b span figure img details summary"
+    allowed += " table thead tbody tr th td"
+    assert page.seen == {(tag,) for tag in allowed.split()} and page.depth == 0
 
 
 def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path, capsys):

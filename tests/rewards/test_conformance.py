@@ -17,7 +17,7 @@ import pytest
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.shares import pack_shares, split_score
-from oni_jax.metrics import undocumented
+from oni_jax.metrics.names import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas, gathered, mean, own_shard
