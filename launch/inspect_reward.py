@@ -30,6 +30,7 @@ class InspectionConfig:
     num_messages: int = setting(20, "Messages listed at each end.", within="[1, inf)")
     csv: str = setting("", "File for all messages; empty: <train_dir>/<experiment>/messages.csv.")
     dataset_dir: str = setting("", "A data set of pairs, whose data/message.npy is scored too.")
+    llm_reward_type: str = setting("", "Of several rewards, the one to look at; empty: the first that values messages.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def _run(program: InspectReward, stop: StopRequest) -> int:
     keep_compiled_code()
     config = program.inspection
     folder = os.path.join(config.train_dir, config.experiment)
-    inspection = inspect_reward(folder, config.dataset_dir)
+    inspection = inspect_reward(folder, config.dataset_dir, config.llm_reward_type)
     path = config.csv or os.path.join(folder, "messages.csv")
     write_csv(path, inspection)
     # Where the output goes on to a program or a file, lines are never broken.

@@ -94,7 +94,7 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     return RunReward(found, config, spec, rewards, state, saved, annotations)
 
 
-def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
+def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspection:
     """Scores all messages known with the reward of a run's newest readable checkpoint. Changes nothing in the run.
 
     Those are the messages that the run met and counted, those of its label store and of its reward model's data set,
@@ -103,15 +103,19 @@ def inspect_reward(folder: str, dataset_dir: str = "") -> Inspection:
     Args:
         folder: <train_dir>/<experiment>; the run may be going on.
         dataset_dir: holds data/message.npy.
+        name: of several rewards, which: its label in `RewardSum`; the first that values messages when left out.
 
     Raises:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
     run = load_reward(folder)
-    scored = [(i, term) for i, term in enumerate(run.rewards.terms) if term.reward.scorer]
-    if not scored:
+    known = {label: i for i, label in enumerate(run.rewards.labels) if run.rewards.rewards[i].scorer}
+    if not known:
         raise NoRewardError(f"{folder}: its reward values no messages, so there is nothing to inspect")
-    index, term = scored[0]
+    if name and name not in known:
+        raise UserError(f"--llm_reward_type {name}: the run's rewards that value messages are {', '.join(known)}")
+    index = known[name or next(iter(known))]
+    term = run.rewards.terms[index]
     kind = QUERIES[questions(run.config)[term.question][1]] if term.question >= 0 else None
     labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
     counts = _counts(folder, dataset_dir)

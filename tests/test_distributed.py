@@ -23,9 +23,9 @@ from oni_jax.experiment import read_settings
 from oni_jax.learner.loop import Learner
 from oni_jax.networks import ragged
 from oni_jax.npz import from_npz, to_npz
+from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import local
 from oni_jax.runtime import StopRequest
-from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 from tests.processes import Launched, rows, summary

@@ -185,7 +185,7 @@ def test_reward_names_are_compared_only_in_the_registry():
     [
         ("learner/x.py", "from oni_jax.envs import base", ["envs.base"]),
         ("learner/x.py", "from oni_jax.rewards.registry import make_reward", ["rewards.registry.make_reward"]),
-        ("learner/x.py", "from oni_jax.rewards.base import Reward", []),
+        ("learner/x.py", "from oni_jax.rewards.terms import RewardSum", []),
         ("metrics/x.py", "import oni_jax.learner.loop", ["learner.loop"]),
         ("envs/x.py", "def f():\n    from launch import flags", ["launch.flags"]),
         ("runtime.py", "from oni_jax.config import Config", []),

@@ -120,10 +120,13 @@ def group_runs(runs: Sequence[Run]) -> list[Setting]:
 def _without_places(config: Config) -> Config:
     """Without seed, name, limits, machines and files; whether an LLM answers or the judge is kept."""
     defaults = {name: getattr(AnnotationConfig, name) for name in PLACES}
-    annotation = dataclasses.replace(config.annotation, **defaults)
-    if config.annotation.llm_server_addr:
-        annotation = dataclasses.replace(annotation, llm_server_addr="a server")
-    return dataclasses.replace(config, run=RunConfig(), actors=ActorConfig(), annotation=annotation)
+
+    def placeless(asked: AnnotationConfig) -> AnnotationConfig:
+        return dataclasses.replace(asked, **{**defaults, "llm_server_addr": "a server" * bool(asked.llm_server_addr)})
+
+    others = tuple((reward, placeless(asked)) for reward, asked in config.others)
+    annotation = placeless(config.annotation)
+    return dataclasses.replace(config, run=RunConfig(), actors=ActorConfig(), annotation=annotation, others=others)
 
 
 def _label(names: Sequence[str]) -> str:

@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.config import RewardConfig
+from oni_jax.config import RewardConfig, UserError
 from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
 from oni_jax.networks.ragged import map_distinct_messages, map_messages
 from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array, message_texts
+from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
 from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
 
@@ -99,3 +101,10 @@ class ClassificationScorer(Scorer):
         loss = losses.classification_loss(logits, rows["label"])
         accuracy = jnp.mean((logits[:, 1] > logits[:, 0]) == rows["label"])
         return loss, {"loss": loss, "accuracy": accuracy, "helpful_share": jnp.mean(rows["label"])}
+
+
+def make(context: RewardContext) -> Paid:
+    config, model = context.config, context.config.network.encoder_msg_model
+    if model == "none":
+        raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")
+    return pay(context, ClassificationScorer(config.reward, model, config.run.seed, context.replicas))

@@ -8,9 +8,16 @@ import numpy as np
 from oni_jax.ops.captions import both_ends
 from oni_jax.ops.shaping import count_discount
 from oni_jax.rewards.base import Reward, Scorer
+from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 
 ENDS = {"obs": "own", "next_obs": "caused"}  # values of --intrinsic_reward_at
+
+
+def pay(context: RewardContext, scorer: Scorer) -> "Paid":
+    """Pays a scorer's values as the settings say: at which end of a step, and divided by the count in the episode."""
+    reward = context.config.reward
+    return Paid(scorer, ENDS[reward.intrinsic_reward_at], reward.beta_count_exponent, context.frozen)
 
 
 class _Scored(Reward):

@@ -9,6 +9,8 @@ import numpy as np
 
 from oni_jax.config import UserError, is_within
 from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.combine import Paid, pay
+from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
 from oni_jax.types import Array, CaptionBatch, PyTree
 
@@ -89,3 +91,8 @@ def _parse_threshold(text: str) -> float:
     if not is_within(threshold, "[-1, 1]"):
         raise UserError(f"--eps_threshold_quantile {text}: must be a cosine, in [-1, 1]")
     return threshold
+
+
+def make(context: RewardContext) -> Paid:
+    reward = context.config.reward
+    return pay(context, CosineScorer(reward.word_vectors, context.goal(), reward.eps_threshold_quantile))

@@ -1,7 +1,7 @@
 """Answers that were paid for, in an SQLite file that outlives the run and may be shared by several at once.
 
-An answer belongs to a model, a prompt's digest and an item (one message, or two, ...), and is kept as the bytes that the
-kind of query makes of it. A file of the earlier form, with labels in place of answers, is upgraded when it is opened.
+An answer belongs to a model, a prompt's digest and an item (one message, or two), and is kept as bytes that its kind of
+query makes of it. A file of the earlier form, with labels in place of answers, is upgraded when it is opened.
 
 Write-ahead logging, synced at every commit: what was committed survives a kill and a power cut, and readers never wait
 for a writer. The file must be on a local disk or one with working locks.

@@ -11,6 +11,8 @@ from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.moments import Moments, normalise
 from oni_jax.preferences.reward_model import RewardModel
 from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.combine import Paid, pay
+from oni_jax.rewards.registry import RewardContext, threshold, trained_model
 from oni_jax.rewards.scoring import ObservationModel
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree
 
@@ -54,3 +56,9 @@ class MotifScorer(Scorer):
         moments = Moments(jnp.float32(self._trained.mean), jnp.float32(self._trained.variance), jnp.float32(1))
         normalised = normalise(raw, moments)
         return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see
+
+
+def make(context: RewardContext) -> Paid:
+    reward = context.config.reward
+    model = trained_model(reward.reward_dir)
+    return pay(context, MotifScorer(reward, context.spec, model, threshold(context.config)))

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax import parallel
-from oni_jax.networks.glyphs import RankingNetwork
+from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
 from oni_jax.networks.ragged import map_distinct_messages
 from oni_jax.ops import losses
 from oni_jax.ops.moments import Moments, initial_moments, normalise, update_moments
 from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, PairDraws, stack
-from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.registry import RewardContext, threshold
 from oni_jax.rewards.scoring import ObservationModel
 from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
 from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
@@ -131,3 +132,8 @@ class RankingScorer(Scorer):
         weight = told_share / jnp.maximum(1e-9, parallel.mean(told_share))
         accuracy = weight * losses.ranking_accuracy(rewards, rows["label"])
         return loss, {"loss": loss, "accuracy": accuracy, "tie_share": 1 - told_share}
+
+
+def make(context: RewardContext) -> Paid:
+    network = make_ranking_network(context.config.network)
+    return pay(context, RankingScorer(context, network, threshold(context.config)))

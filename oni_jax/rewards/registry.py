@@ -1,8 +1,9 @@
 """The reward types by name. A new one is its file and a line of REWARD_TYPES; one from elsewhere registers itself."""
 
 import functools
+import importlib
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oni_jax.annotation.prompts import goal_text
 from oni_jax.annotation.queries.registry import QUERIES
@@ -15,7 +16,7 @@ from oni_jax.types import EnvSpec
 if TYPE_CHECKING:  # they bring JAX
     from oni_jax.parallel import Replicas
     from oni_jax.preferences.reward_model import RewardModel
-    from oni_jax.rewards.base import Reward, Scorer
+    from oni_jax.rewards.base import Reward
     from oni_jax.rewards.terms import RewardSum
 
 
@@ -45,55 +46,14 @@ class RewardType(NamedTuple):
     check: Callable[[Config], None] = lambda config: None  # of that one, what can be told at once; raises UserError
 
 
-# What a type is made of is imported when it is made: some bring JAX, which takes seconds.
-def _none(context: RewardContext) -> "Reward":
-    from oni_jax.rewards.base import Reward
-
-    return Reward()
-
-
-def pay(context: RewardContext, scorer: "Scorer") -> "Reward":
-    """Pays a scorer's values as the settings say: at which end of a step, and divided by the count in the episode."""
-    from oni_jax.rewards.combine import ENDS, Paid
-
-    reward = context.config.reward
-    return Paid(scorer, ENDS[reward.intrinsic_reward_at], reward.beta_count_exponent, context.frozen)
-
-
-def _retrieval(context: RewardContext) -> "Reward":
-    from oni_jax.rewards.retrieval import RetrievalScorer
-
-    return pay(context, RetrievalScorer(context.config.reward))
-
-
-def _classification(context: RewardContext) -> "Reward":
-    from oni_jax.rewards.classification import ClassificationScorer
-
-    config = context.config
-    if config.network.encoder_msg_model == "none":
-        raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")
-    model = config.network.encoder_msg_model
-    return pay(context, ClassificationScorer(config.reward, model, config.run.seed, context.replicas))
-
-
-def _ranking(context: RewardContext) -> "Reward":
-    from oni_jax.networks.glyphs import make_ranking_network
-    from oni_jax.rewards.ranking import RankingScorer
-
-    network = make_ranking_network(context.config.network)
-    return pay(context, RankingScorer(context, network, threshold(context.config)))
-
-
-def _motif(context: RewardContext) -> "Reward":
-    from oni_jax.rewards.motif import MotifScorer
-
-    reward = context.config.reward
-    model = _reward_model(reward.reward_dir)
-    return pay(context, MotifScorer(reward, context.spec, model, threshold(context.config)))
+def _in(module: str, function: str) -> Callable[..., Any]:
+    """A function of a module of this folder, imported when it is called: some bring JAX, which takes seconds."""
+    return lambda *args: getattr(importlib.import_module(f"oni_jax.rewards.{module}"), function)(*args)
 
 
 @functools.lru_cache(maxsize=1)  # its network is asked for first, then the model itself
-def _reward_model(folder: str) -> "RewardModel":
+def trained_model(folder: str) -> "RewardModel":
+    """What launch.train_reward wrote. Raises UserError: it can't be read."""
     from oni_jax.preferences.reward_model import load_reward_model
 
     return load_reward_model(folder)
@@ -104,17 +64,8 @@ def _beside_messages(network: NetworkConfig) -> Collection[str]:
     return [name for name in torchbeast_observations(network) if name != "message"]
 
 
-def _cosine(context: RewardContext) -> "Reward":
-    from oni_jax.rewards.cosine import CosineScorer
-
-    reward = context.config.reward
-    return pay(context, CosineScorer(reward.word_vectors, context.goal(), reward.eps_threshold_quantile))
-
-
 def _check_word_vectors(config: Config) -> None:
-    from oni_jax.rewards.word_vectors import check_word_vectors
-
-    check_word_vectors(config.reward.word_vectors)
+    _in("word_vectors", "check_word_vectors")(config.reward.word_vectors)
 
 
 def _check_reward_dir(config: Config) -> None:
@@ -123,21 +74,25 @@ def _check_reward_dir(config: Config) -> None:
 
 
 REWARD_TYPES: dict[str, RewardType] = {
-    "none": RewardType(_none),
-    "online_cls": RewardType(_retrieval, "classification", soft=True),
-    "online_cls_reward_model": RewardType(_classification, "classification", soft=True),
+    "none": RewardType(_in("base", "make")),
+    "online_cls": RewardType(_in("retrieval", "make"), "classification", soft=True),
+    "online_cls_reward_model": RewardType(_in("classification", "make"), "classification", soft=True),
     "online_motif": RewardType(
-        _ranking, "ranking", threshold=-0.5, observations=lambda config: _beside_messages(config.network)
+        _in("ranking", "make"),
+        "ranking",
+        threshold=-0.5,
+        observations=lambda config: _beside_messages(config.network),
     ),
     "motif": RewardType(
-        _motif,
+        _in("motif", "make"),
         threshold=0.5,
         needs="reward_dir",
-        observations=lambda config: _beside_messages(_reward_model(config.reward.reward_dir).network),
+        observations=lambda config: _beside_messages(trained_model(config.reward.reward_dir).network),
         check=_check_reward_dir,
     ),
-    "cosine-bow": RewardType(_cosine, threshold=0.0, needs="word_vectors", check=_check_word_vectors),
+    "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
 }
+NONE = REWARD_TYPES["none"]
 
 
 def register_reward(name: str, reward: RewardType) -> None:
@@ -215,14 +170,14 @@ def check_rewards(config: Config) -> None:
     terms = config.terms()
     for own in terms:
         _check_reward(own)
-        if len(terms) > 1 and reward_type(own).make is _none:
+        if len(terms) > 1 and reward_type(own) is NONE:
             raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
 
 
 def _check_reward(config: Config) -> None:
     reward, kind = config.reward, reward_type(config)
     flag = f"--llm_reward_type {reward.llm_reward_type}"
-    is_none = kind.make is _none
+    is_none = kind is NONE
     if is_none and reward.llm_reward_coeff > 0:
         raise UserError(f"{flag}: needs --llm_reward_coeff 0, not {reward.llm_reward_coeff}")
     if not is_none and reward.llm_reward_coeff == 0:

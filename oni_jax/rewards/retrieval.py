@@ -7,6 +7,8 @@ import numpy as np
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig
 from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.combine import Paid, pay
+from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree
 
 
@@ -37,3 +39,7 @@ class RetrievalScorer(Scorer):
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         known = [(a.item[0], decode_label(a.answer)) for a in annotations if a.answer is not None]
         self._labels.update({text: x.probability if self._soft else float(x.label) for text, x in known})
+
+
+def make(context: RewardContext) -> Paid:
+    return pay(context, RetrievalScorer(context.config.reward))
