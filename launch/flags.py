@@ -22,6 +22,7 @@ from oni_jax.config import (
 )
 
 TRAINING = Config()
+_TRUTHS = (*refused_flags.ON, *refused_flags.OFF)
 OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal"}  # one value for all rewards of a run; a goal has commas
 
 
@@ -55,15 +56,19 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
         UserError: a list with more or fewer values than there are rewards.
     """
     terms = defaults.terms()
+    words = list({word.partition("=")[0]: word for word in words}.values())  # the last one of each flag counts
     given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
     count = len(given[-1].split(",")) if given else len(terms)
     lists = {field.name for part in (RewardConfig(), AnnotationConfig()) for field, _ in own_settings(part)} - OF_ALL
+
+    secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
 
     def value(word: str, index: int) -> str:
         name, _, text = word.removeprefix("--").partition("=")
         values = text.split(",") if name in lists else [text]
         if len(values) not in (1, count):
-            raise UserError(f"--{name} {text}: {len(values)} values for {count} rewards; give one, or one each")
+            shown = f"--{name}" if name in secrets else f"--{name} {text}"
+            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one each")
         return f"--{name}={values[index % len(values)]}"
 
     for index in range(count):
@@ -211,7 +216,7 @@ def normalise(
 def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:
     """Takes the value of a flag that came without `=`, if there is one, off the words behind it."""
     if boolean:
-        is_value = bool(words) and words[0].lower() in refused_flags.ON + refused_flags.OFF
+        is_value = bool(words) and all(one in _TRUTHS for one in words[0].lower().split(","))
         return words.pop(0) if is_value else "true"
     if not words or (words[0].startswith("--") and not known):
         return None
@@ -220,8 +225,8 @@ def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:
 
 def _truth(value: str) -> str:
     """A boolean's value in absl's words."""
-    lower = value.lower()
-    return "true" if lower in refused_flags.ON else "false" if lower in refused_flags.OFF else value
+    words = {**dict.fromkeys(refused_flags.ON, "true"), **dict.fromkeys(refused_flags.OFF, "false")}
+    return ",".join(words.get(one.lower(), one) for one in value.split(","))
 
 
 def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:

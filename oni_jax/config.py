@@ -457,7 +457,9 @@ def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
     """Every setting with its value; where those of several rewards differ, with a list, as a flag takes it."""
     for own in zip(*map(settings, config.terms())):
         values = [value for _, value in own]
-        yield own[0][0], values[0] if values.count(values[0]) == len(values) else ",".join(map(str, values))
+        # As many types as there are rewards: two of one type are not one.
+        alike = values.count(values[0]) == len(values) and (len(values) == 1 or own[0][0].name != "llm_reward_type")
+        yield own[0][0], values[0] if alike else ",".join(map(str, values))
 
 
 def changed(old: Config, new: Config) -> list[str]:

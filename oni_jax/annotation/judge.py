@@ -12,7 +12,7 @@ import functools
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TextIO
@@ -30,6 +30,8 @@ from oni_jax.annotation.judge_answers import (
     make_payload,
     read_prompts,
 )
+from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
 from oni_jax.runtime import ChildError, start_child, stop_child
@@ -158,7 +160,9 @@ class EmbeddedJudge:
     """A judge in a process of its own, on a free loopback port. It ends with `close`, or with this process."""
 
     def __init__(self, language: Language | None, options: JudgeOptions | None = None):
-        self._process, self._connection = start_child("judge", run_judge, language, options or JudgeOptions())
+        self._process, self._connection = start_child(
+            "judge", run_judge, language, options or JudgeOptions(), dict(QUERIES)
+        )
         try:
             raw = self._connection.recv_bytes()
         except EOFError:
@@ -199,8 +203,11 @@ def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iter
         yield config
 
 
-def run_judge(connection: Connection, language: Language, options: JudgeOptions) -> None:
+def run_judge(
+    connection: Connection, language: Language, options: JudgeOptions, kinds: Mapping[str, QueryKind]
+) -> None:
     """The process's body: reports its port, and serves until the other side of `connection` closes."""
+    QUERIES.update(kinds)  # a plugin's, too
 
     async def body() -> None:
         stop = asyncio.Event()

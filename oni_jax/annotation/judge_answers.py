@@ -42,9 +42,9 @@ class Verdict:
     one_word: bool
 
     @property
-    def label(self) -> int:
-        """The answer's index among the choices."""
-        return self.kind.choices.index(self.word)
+    def label(self) -> int | str:
+        """The answer's index among the choices; the answer where it is free."""
+        return self.kind.choices.index(self.word) if self.kind.choices else self.word
 
 
 def load_rules(language: Language | None) -> Rules:
@@ -65,7 +65,8 @@ class Reader:
 
     def judge_prompt(self, prompt: str) -> Verdict:
         """Reads a prompt and answers it: of the kind whose texts stand last in it, else about its last line."""
-        kind = max(QUERIES.values(), key=lambda kind: prompt.rfind(kind.openings[-1]))
+        known = (kind for kind in QUERIES.values() if kind.openings)
+        kind = max(known, key=lambda kind: prompt.rfind(kind.openings[-1]))
         before, item = _split(prompt, kind.openings)
         wanted = self._read_instructions(before) if item else Instructions("defaultgoal", False, "")
         if not item:
