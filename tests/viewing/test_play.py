@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oni_jax.config import AnnotationConfig, RewardConfig, UserError
+from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.agents import RandomAgent
@@ -88,7 +89,7 @@ def session():
 
 def test_repeated_messages_are_worth_less(session, monkeypatch):
     record = session.record.copy()
-    monkeypatch.setattr(SingleGame, "caption", lambda game: KILL)
+    monkeypatch.setattr(SingleEpisode, "caption", lambda episode: KILL)
     for count, worth in ((1, 1.0), (2, 1 / 8), (3, 1 / 27)):
         session._observe(record)
         assert session.count == count and session.discounted == pytest.approx(worth)
