@@ -1,7 +1,7 @@
 """An episode that is played step by step, and the books that are shown beside its screen."""
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.episodes import end_of
-from oni_jax.viewing.counts import discount
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Label, Labels
 from oni_jax.viewing.screen import Screen, engine_screen
@@ -96,3 +95,18 @@ def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
         return float(bool(label and label.helpful))
 
     return MessageReward(give, settings, "1 for a helpful message, else 0")
+
+
+def running_counts(messages: Sequence[bytes]) -> list[int]:
+    """How often each was there so far, itself included."""
+    counts: collections.Counter[bytes] = collections.Counter()
+    found = []
+    for message in messages:
+        counts[message] += 1
+        found.append(counts[message])
+    return found
+
+
+def discount(rewards: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
+    """What `ops.shaping.count_discount` gives, without JAX. Equal shapes."""
+    return rewards * np.maximum(1.0, counts) ** -exponent

@@ -15,12 +15,11 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import play as playing
 from oni_jax.viewing.config import PlayConfig
-from oni_jax.viewing.counts import running_counts
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, message_lines, set_up, view
 from oni_jax.viewing.screen import ROWS
-from oni_jax.viewing.session import MessageReward, Session, label_reward
+from oni_jax.viewing.session import MessageReward, Session, label_reward, running_counts
 from tests.asking import LANGUAGE
 from tests.viewing.runs import write_labelled_run
 
