@@ -198,20 +198,9 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
 
 def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
     """The rows of a terminal of this size: the game's screen, and beside or below it what there is to say."""
-    progress = [
-        *panel.heading(table.who, [table.env.root_env, table.episode]),
-        *panel.progress_lines(
-            panel.Progress(
-                session.step_count,
-                session.max_episode_steps,
-                session.turn(),
-                session.action,
-                session.reward,
-                session.returned,
-                session.end,
-            )
-        ),
-    ]
+    of = session
+    told = panel.Progress(of.step_count, of.max_episode_steps, of.turn(), of.action, of.reward, of.returned, of.end)
+    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.progress_lines(told)]
     message = message_lines(session)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
     screen = session.screen()

@@ -15,14 +15,11 @@ from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Label, Labels
 from oni_jax.viewing.screen import Screen, engine_screen
 
-Give = Callable[[bytes, np.ndarray], float]
-"""(message, record that it is of) -> its reward before its count."""
-
 
 class MessageReward(NamedTuple):
     """What messages are rewarded with."""
 
-    give: Give
+    give: Callable[[bytes, np.ndarray], float]  # (message, record that it is of) -> its reward before its count
     settings: RewardConfig
     source: str
 
