@@ -33,25 +33,17 @@ class InspectionConfig:
     llm_reward_type: str = setting("", "Of several rewards, the one to look at; empty: the first that values messages.")
 
 
-@dataclasses.dataclass(frozen=True)
-class InspectReward:
-    """The program launch.inspect_reward."""
-
-    inspection: InspectionConfig = InspectionConfig()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("inspect_reward", argv, InspectReward(), check_values, _run)
+    return run_program("inspect_reward", argv, InspectionConfig(), check_values, _run)
 
 
-def _run(program: InspectReward, stop: StopRequest) -> int:
+def _run(config: InspectionConfig, stop: StopRequest) -> int:
     del stop
     from oni_jax.inspection import inspect_reward
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
-    config = program.inspection
     folder = os.path.join(config.train_dir, config.experiment)
     inspection = inspect_reward(folder, config.dataset_dir, config.llm_reward_type)
     path = config.csv or os.path.join(folder, "messages.csv")

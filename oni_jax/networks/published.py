@@ -1,4 +1,4 @@
-"""Parameters of the published PyTorch networks as parameters of ours, and gradients of ours as gradients of theirs.
+"""Parameters of the published PyTorch networks as parameters of ours.
 
 Their names are those of a PyTorch state dict; arrays are NumPy's, so that PyTorch is not needed.
 """
@@ -31,10 +31,6 @@ class Link(NamedTuple):
         array = np.transpose(published, self.axes)
         return array if self.rows is None else array[self.rows]
 
-    def published(self, ours: np.ndarray) -> np.ndarray:
-        array = ours if self.rows is None else ours[np.argsort(self.rows)]
-        return np.transpose(array, np.argsort(self.axes))
-
 
 DENSE, CONV_1D, CONV_2D = (1, 0), (2, 1, 0), (2, 3, 1, 0)
 CONV_2D_TRANSPOSED = (3, 2, 1, 0)  # their kernels over glyphs run over (x, y), ours over (y, x)
@@ -57,25 +53,6 @@ def import_params(weights: Weights) -> PyTree:
     return {"params": jax.tree.map(jnp.asarray, params)}
 
 
-def export_gradients(gradients: PyTree, weights: Weights) -> dict[str, np.ndarray]:
-    """Gradients of our parameters {"params": ...} by published name; `weights` tells names and shapes.
-
-    A bias that we keep merged has the same gradient in each of the two that were added up.
-    """
-    exported = {}
-    for link in _links(weights):
-        array = gradients["params"]
-        for key in link.path:
-            array = array[key]
-        exported[link.name] = link.published(np.asarray(array))
-    for i in range(_num_core_layers(weights)):
-        layer = gradients["params"]["core"][f"layer_{i}"]
-        merged, new = np.asarray(layer["input_bias"]), np.asarray(layer.get("hidden_new_bias", ()))
-        exported[f"core.core.bias_ih_l{i}"] = merged
-        exported[f"core.core.bias_hh_l{i}"] = np.concatenate([merged[: merged.size - new.size], new])
-    return exported
-
-
 def _insert(tree: dict, path: Path, array: np.ndarray) -> None:
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
@@ -88,8 +65,10 @@ def _merged_biases(weights: Weights, layer: int) -> dict[str, np.ndarray]:
     size = weights[f"core.core.weight_hh_l{layer}"].shape[1]
     if hidden_bias.size == 4 * size:  # an LSTM
         return {"input_bias": input_bias + hidden_bias}
-    merged = input_bias + np.append(hidden_bias[: 2 * size], np.zeros(size, hidden_bias.dtype))
-    return {"input_bias": merged, "hidden_new_bias": hidden_bias[2 * size :]}
+    return {
+        "input_bias": input_bias + hidden_bias * (np.arange(3 * size) < 2 * size),
+        "hidden_new_bias": hidden_bias[2 * size :],
+    }
 
 
 def _num_core_layers(weights: Weights) -> int:
@@ -152,8 +131,7 @@ def _channels_last(channels: int, *spatial: int, reverse: bool = False) -> np.nd
 def _rgbcrop_links(weights: Weights) -> Iterator[Link]:
     image = "encoder.basic_encoder.enc"
     convs = _numbered(weights, f"{image}.conv_head", 4)
-    for i, name in enumerate(convs):
-        yield from _layer(name, ("encoder", "image_stack", f"conv_{i}"), CONV_2D)
+    yield from _conv_links(convs, "image_stack", CONV_2D)
     channels = len(weights[f"{convs[-1]}.weight"])
     side = math.isqrt(weights[f"{image}.fc_layers.0.weight"].shape[1] // channels)
     yield from _layer(f"{image}.fc_layers.0", ("encoder", "image"), DENSE, _channels_last(channels, side, side))
@@ -177,13 +155,13 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     message_size = len(weights[message[-1].name]) if message else 0
     glyph_block = np.arange(0)
     if glyph_convs:
-        yield from _conv_links(glyph_convs, "glyphs")
+        yield from _conv_links(glyph_convs, "glyphs", CONV_2D_TRANSPOSED)
         height, width = 21, 79
         for _ in glyph_convs:
             height, width = (height + 1) // 2, (width + 1) // 2
         glyph_block = _channels_last(len(weights[f"{glyph_convs[-1]}.weight"]), height, width, reverse=True)
     if crop_convs:
-        yield from _conv_links(crop_convs, "crop")
+        yield from _conv_links(crop_convs, "crop", CONV_2D_TRANSPOSED)
         channels = len(weights[f"{crop_convs[-1]}.weight"])
         size = inputs - sum(map(len, blocks)) - len(glyph_block) - message_size
         side = math.isqrt(size // channels)
@@ -194,9 +172,9 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     yield from _layer("encoder.fc.2", ("encoder", "dense_1"), DENSE)
 
 
-def _conv_links(names: Sequence[str], part: str) -> Iterator[Link]:
+def _conv_links(names: Sequence[str], part: str, axes: tuple[int, ...]) -> Iterator[Link]:
     for i, name in enumerate(names):
-        yield from _layer(name, ("encoder", part, f"conv_{i}"), CONV_2D_TRANSPOSED)
+        yield from _layer(name, ("encoder", part, f"conv_{i}"), axes)
 
 
 def _consecutive(blocks: Sequence[np.ndarray]) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from oni_jax.inspection import RunReward
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
-from oni_jax.viewing.counts import running_counts
+from oni_jax.viewing.session import running_counts
 
 
 class EpisodeRewards:
