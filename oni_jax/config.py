@@ -398,9 +398,8 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
 def own_settings(section: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
     """The fields of one section, with their values."""
     for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if not dataclasses.is_dataclass(value):
-            yield field, value
+        if field.metadata:  # by `setting`
+            yield field, getattr(section, field.name)
 
 
 def settings(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
