@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oni_jax.checkpointing import Checkpoints, Saved, checkpoint_steps
+from oni_jax.checkpointing import Checkpoints, Saved, check_shapes, checkpoint_steps
 from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
 from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import open_experiment, write_settings
@@ -112,13 +112,7 @@ def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | No
 
 
 def _check_fits(what: str, params: PyTree, wanted: PyTree, hint: str = "") -> None:
-    there, here = _shapes(params), _shapes(wanted)
-    for name in sorted(there.keys() | here.keys()):
-        if there.get(name) != here.get(name):
-            shapes = f"{name} is {there.get(name, 'absent')} in the file, {here.get(name, 'absent')} here"
-            raise UserError(f"{what} does not fit: {shapes}{hint}")
-
-
-def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
+    try:
+        check_shapes(params, wanted, "in the file")
+    except ValueError as error:
+        raise UserError(f"{what} does not fit: {error}{hint}") from None

@@ -12,7 +12,7 @@ from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.learner import loss
 from oni_jax.networks.glyphs import RankingNetwork, TorchbeastEncoder, crop_glyphs
 from oni_jax.networks.policy import ActorCritic, make_policy
-from oni_jax.networks.published import export_gradients, import_params
+from oni_jax.networks.published import import_params
 from oni_jax.ops import losses, shaping
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -105,7 +105,8 @@ def policy_outputs(npz: Npz) -> dict[str, np.ndarray]:
 
     (total, aux), gradients = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
     output, captured, (metrics, targets) = aux
-    exported = export_gradients(gradients, weights_of(npz))
+    # Ours are a linear map of theirs: a bias that is kept merged has one gradient for both that were added up.
+    (exported,) = jax.vjp(import_params, weights_of(npz))[1](gradients)
     time_major = {
         "encoder": captured["encoder"]["__call__"][0].reshape(num_steps, batch_size, -1),
         "core": captured["core"]["__call__"][0][0],
