@@ -23,9 +23,8 @@ from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
 from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
-from oni_jax.rewards.trainer import ModelState
 from oni_jax.training import Progress
-from oni_jax.types import PyTree
+from oni_jax.types import ModelState, PyTree
 
 
 class Normalisation(NamedTuple):

@@ -84,7 +84,7 @@ def _links(weights: Weights) -> list[Link]:
 
 
 def _all_links(weights: Weights) -> Iterator[Link]:
-    if is_classifier(weights):
+    if "net.0.weight" in weights:
         yield from _classifier_links(weights)
     elif any(name.startswith("encoder.basic_encoder.") for name in weights):
         yield from _rgbcrop_links(weights)
@@ -97,11 +97,6 @@ def _all_links(weights: Weights) -> Iterator[Link]:
     for published, ours in heads.items():
         if f"{published}.weight" in weights:
             yield from _layer(published, (ours,), DENSE)
-
-
-def is_classifier(weights: Weights) -> bool:
-    """Whether these are the weights of a message classifier."""
-    return "net.0.weight" in weights
 
 
 def _layer(name: str, path: Path, axes: tuple[int, ...], rows: np.ndarray | None = None) -> Iterator[Link]:

@@ -15,8 +15,8 @@ from oni_jax.ops.moments import Moments, initial_moments, update_moments
 from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, PairDraws, stack
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.scoring import ObservationScorer
-from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
+from oni_jax.rewards.trainer import Noise, RewardTrainer
+from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, Item, ModelState, PyTree
 
 MAX_GRAD_NORM = 10.0
 
