@@ -224,9 +224,10 @@ class Labeller:
         self._counts["answers_unreadable"] += len(texts)
         self._failures.update("unreadable" if text.strip() else "empty_text" for text in texts.values())
         once = {item: text for item, text in texts.items() if item not in self._unreadable}
-        for item in (item for item in texts if item not in once):
-            self._answered_in_vain(item)
-            self._put_aside(item)
+        for item in texts:
+            if item not in once:
+                self._answered_in_vain(item)
+                self._put_aside(item)
         if once:
             self._unreadable.update(once)
             self._backlog.ask_again(list(once))
