@@ -120,7 +120,8 @@ class Checkpoints:
 
     def _restore_step(self, step: int, like: PyTree) -> Saved:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        self._check_shapes(step, abstract)
+        # Tells a checkpoint of another network before any of it is read.
+        check_shapes(self._manager.item_metadata(step)["state"].tree, abstract)
         items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
         for name in ARRAYS[1:]:
             if os.path.isdir(os.path.join(self.path(step), name)):
@@ -132,14 +133,6 @@ class Checkpoints:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
         acting = from_npz(restored["acting"]["npz"]) if "acting" in items else {}
         return Saved(restored["state"], restored.get("reward") or {}, progress, acting)
-
-    def _check_shapes(self, step: int, abstract: PyTree) -> None:
-        """Tells a checkpoint of another network before any of it is read."""
-        stored = _shapes(self._manager.item_metadata(step)["state"].tree)
-        wanted = _shapes(abstract)
-        for name in sorted(stored.keys() | wanted.keys()):
-            if stored.get(name) != wanted.get(name):
-                raise ValueError(f"{name} is {stored.get(name, 'absent')} there, {wanted.get(name, 'absent')} here")
 
     def _set_aside(self, step: int, text: str) -> None:
         aside = f"{self.path(step)}.unreadable"
@@ -274,11 +267,16 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
         tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
     )
     part = ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(os.path.join(path, "state"), args=args)[name]
-    stored, wanted = _shapes(part), _shapes(tree[name])
-    for leaf, shape in wanted.items():  # which orbax does not compare here
-        if stored.get(leaf) != shape:
-            raise ValueError(f"{leaf} is {stored.get(leaf, 'absent')} there, {shape} here")
+    check_shapes(part, tree[name])  # which orbax does not compare here
     return part
+
+
+def check_shapes(stored: PyTree, wanted: PyTree, where: str = "there") -> None:
+    """Raises ValueError, which names the first leaf that one of the trees lacks or has in another shape."""
+    there, here = _shapes(stored), _shapes(wanted)
+    for name in sorted(there.keys() | here.keys()):
+        if there.get(name) != here.get(name):
+            raise ValueError(f"{name} is {there.get(name, 'absent')} {where}, {here.get(name, 'absent')} here")
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oni_jax.checkpointing import Checkpoints, Saved, checkpoint_steps
+from oni_jax.checkpointing import Checkpoints, Saved, check_shapes, checkpoint_steps
 from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
 from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import open_experiment, write_settings
@@ -23,9 +23,8 @@ from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
 from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
-from oni_jax.rewards.trainer import ModelState
 from oni_jax.training import Progress
-from oni_jax.types import PyTree
+from oni_jax.types import ModelState, PyTree
 
 
 class Normalisation(NamedTuple):
@@ -112,13 +111,7 @@ def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | No
 
 
 def _check_fits(what: str, params: PyTree, wanted: PyTree, hint: str = "") -> None:
-    there, here = _shapes(params), _shapes(wanted)
-    for name in sorted(there.keys() | here.keys()):
-        if there.get(name) != here.get(name):
-            shapes = f"{name} is {there.get(name, 'absent')} in the file, {here.get(name, 'absent')} here"
-            raise UserError(f"{what} does not fit: {shapes}{hint}")
-
-
-def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
+    try:
+        check_shapes(params, wanted, "in the file")
+    except ValueError as error:
+        raise UserError(f"{what} does not fit: {error}{hint}") from None

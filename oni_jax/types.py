@@ -80,6 +80,13 @@ class RewardOutput(NamedTuple):
     state: PyTree  # the reward's state, running statistics brought up to date
 
 
+class ModelState(NamedTuple):
+    """A reward model's parameters and Adam's moments, on the device."""
+
+    params: PyTree
+    opt_state: PyTree
+
+
 class Query(NamedTuple):
     """What the LLM is to be asked about: one message, say, or two."""
 

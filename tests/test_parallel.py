@@ -49,8 +49,8 @@ from oni_jax.types import TIE
 
 rng = np.random.default_rng(0)
 data = {"x": rng.normal(size=(32, 2, 1)).astype(np.float32), "label": rng.integers(0, 8, 32).clip(0, TIE)}
-shown = SimpleNamespace(observations=("x",), reads_messages_alone=False)
-reward = SimpleNamespace(_model=shown, _network=SimpleNamespace(apply=lambda params, flat: flat["x"][:, 0]))
+network = SimpleNamespace(apply=lambda params, flat: flat["x"][:, 0])
+reward = SimpleNamespace(_observations=("x",), _reads_messages_alone=False, _network=network)
 
 def told(replicas):
     def step(state, data, argument, device):

@@ -25,6 +25,7 @@ MAX_DETAIL_CHARS = 300
 MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
 MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
 _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
+NOTHING_SAID: Mapping[Item, str] = types.MappingProxyType({})
 # A peer that vanished without a word (power, network) is noticed within 20 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 
@@ -83,27 +84,18 @@ class Client:
         await self._session.close()
         await self._fresh_session.close()
 
-    async def ask(self, items: Sequence[Item]) -> list[Reply]:
+    async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str] = NOTHING_SAID) -> list[Reply]:
         """One reply an item, in their order. More than one item only where lists are offered (completions).
+
+        Args:
+            first_answers: those that could not be read, to items that are asked about once more: in the conversation.
 
         Raises:
             RequestError: there are no replies.
         """
-        return await self._ask([self._prompt.turns(item) for item in items])
-
-    async def ask_again(self, item: Item, first_answer: str) -> Reply:
-        """The reply to being asked for the form once more, in the conversation whose first answer can't be read.
-
-        Raises:
-            RequestError: there is no reply.
-        """
-        (reply,) = await self._ask([self._prompt.turns(item, first_answer)])
-        return reply
-
-    async def _ask(self, conversations: Sequence[Sequence[Turn]]) -> list[Reply]:
-        """Asks, without those of the optional fields that the server refuses."""
+        conversations = [self._prompt.turns(item, first_answers.get(item, "")) for item in items]
         optional = self._optional
-        while True:
+        while True:  # without those of the optional fields that the server refuses
             try:
                 replies = await self._request(conversations, optional)
                 break

@@ -19,7 +19,7 @@
 - split: a list is halved until the message that it fails for is alone. That one is asked `llm_max_retries` times more,
   after pauses that grow in the same way, and then put aside: it has no label in this run, the next run asks again.
   Lists get shorter after timed_out, too_slow and http_413, 429, 502, 503, 504, and longer again with each good answer.
-- once more: the message is asked a second time, and then put aside.
+- once more: the message is asked a second time, with the first answer in the conversation, and then put aside.
 
 Choices that are out of order are put right by their indices and counted as events/choices_reordered. No redirect is
 followed: messages and key go to the address that was named, and to no other.

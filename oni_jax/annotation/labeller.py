@@ -20,7 +20,6 @@ from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.types import Annotation, Answer, Item
 
 MAX_ITEM_BYTES = 1 << 16  # no LLM is asked about more
-COMMIT_DELAY_SECS = 0.2
 HANDED_OUT_AT_ONCE = 1000
 MAX_FAILURE_NAMES = 64
 NUM_LATENCIES = 100  # requests that the mean is of
@@ -34,6 +33,8 @@ FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
 class Store(Protocol):
     """Answers kept on disk, by model and prompt. OSError: can't be read or written for now."""
+
+    commit_delay_secs: float  # for which answers wait for others, to be committed with them
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]: ...
 
@@ -49,6 +50,7 @@ class Labeller:
         prompt: that the client asks with.
         emit: takes annotations that the store holds, and those without an answer of items that get none in this run.
         forget: takes items that were dropped unasked; they may be submitted again.
+        unreadable: takes those of the items without an answer that were answered twice, unreadably, before `emit` does.
     """
 
     def __init__(
@@ -59,15 +61,16 @@ class Labeller:
         prompt: Prompt,
         emit: Callable[[list[Annotation]], None],
         forget: Callable[[list[Item]], None],
+        unreadable: Callable[[Item], None] = lambda item: None,
     ):
         self._config, self._client, self._store = config, client, store
         self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
-        self._emit, self._forget = emit, forget
+        self._emit, self._forget, self._answered_in_vain = emit, forget, unreadable
         self._backlog = Backlog(config.llm_max_backlog)
         self._pacer = Pacer(config.llm_batch_size, config.llm_api == "completions", config.llm_max_in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_tries: dict[Item, int] = {}  # failures of items that were asked alone
-        self._unreadable: set[Item] = set()  # answered once, unreadably
+        self._unreadable: dict[Item, str] = {}  # answered once, unreadably: how
         self._answered: list[tuple[Annotation, str]] = []  # not committed yet
         self._commit_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
@@ -180,7 +183,7 @@ class Labeller:
     async def _ask(self, items: list[Item]) -> None:
         start = asyncio.get_running_loop().time()
         try:
-            replies = await self._client.ask(items)
+            replies = await self._client.ask(items, self._unreadable)
         except RequestError as error:
             self._failed(items, error)
         except Exception as error:  # what nobody thought of must not end the service either
@@ -194,24 +197,21 @@ class Labeller:
         self._problem = None
         self._counts["requests"] += 1
         self._counts["labels_asked"] += len(items)
-        unreadable = []
         for item, reply in list(zip(items, replies))[-NUM_ANSWERS:]:
             said = UNREADABLE if reply.answer is None else self._kind.describe(reply.answer)
             self._answers.append(Answer(item, said, self._shown(reply.text)))
         for item, reply in zip(items, replies):
             self._num_tries.pop(item, None)
-            if reply.answer is None:
-                unreadable.append(item)
-                self._failures["unreadable" if reply.text.strip() else "empty_text"] += 1
-            else:
-                self._unreadable.discard(item)
+            if reply.answer is not None:
+                self._unreadable.pop(item, None)
                 self._answered.append((Annotation(item, reply.answer), reply.text))
+        unreadable = {item: reply.text for item, reply in zip(items, replies) if reply.answer is None}
         if unreadable:
             self._retry_unreadable(unreadable)
         if len(self._answered) >= self._config.llm_batch_size:
             self._commit()
         elif self._answered and self._commit_timer is None:
-            self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_SECS, self._commit)
+            self._commit_timer = asyncio.get_running_loop().call_later(self._store.commit_delay_secs, self._commit)
 
     def _shown(self, text: str) -> str:
         """The beginning and the end of an answer's text: the label is in one of them."""
@@ -219,16 +219,18 @@ class Labeller:
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 
-    def _retry_unreadable(self, items: list[Item]) -> None:
+    def _retry_unreadable(self, texts: dict[Item, str]) -> None:
         # ONI: as published an unreadable answer is the label 0; here it is asked once more, and is no label.
-        self._counts["answers_unreadable"] += len(items)
-        once = [item for item in items if item not in self._unreadable]
-        for item in items:
-            if item in self._unreadable:
+        self._counts["answers_unreadable"] += len(texts)
+        self._failures.update("unreadable" if text.strip() else "empty_text" for text in texts.values())
+        once = {item: text for item, text in texts.items() if item not in self._unreadable}
+        for item in texts:
+            if item not in once:
+                self._answered_in_vain(item)
                 self._put_aside(item)
         if once:
             self._unreadable.update(once)
-            self._backlog.ask_again(once)
+            self._backlog.ask_again(list(once))
 
     def _failed(self, items: list[Item], error: RequestError) -> None:
         self._pacer.failed(items, error)
@@ -262,7 +264,7 @@ class Labeller:
         """The item gets no label in this run."""
         self._counts["put_aside"] += 1
         self._num_tries.pop(item, None)
-        self._unreadable.discard(item)
+        self._unreadable.pop(item, None)
         self._backlog.finish([item])
         self._emit([Annotation(item, None)])
 
@@ -271,7 +273,7 @@ class Labeller:
             self._counts["dropped"] += len(items)
             for item in items:
                 self._num_tries.pop(item, None)
-                self._unreadable.discard(item)
+                self._unreadable.pop(item, None)
             self._forget(items)
 
     def _commit(self) -> None:

@@ -65,10 +65,8 @@ def _merged_biases(weights: Weights, layer: int) -> dict[str, np.ndarray]:
     size = weights[f"core.core.weight_hh_l{layer}"].shape[1]
     if hidden_bias.size == 4 * size:  # an LSTM
         return {"input_bias": input_bias + hidden_bias}
-    return {
-        "input_bias": input_bias + hidden_bias * (np.arange(3 * size) < 2 * size),
-        "hidden_new_bias": hidden_bias[2 * size :],
-    }
+    merged = input_bias + jnp.append(hidden_bias[: 2 * size], jnp.zeros(size, hidden_bias.dtype))
+    return {"input_bias": merged, "hidden_new_bias": hidden_bias[2 * size :]}
 
 
 def _num_core_layers(weights: Weights) -> int:
@@ -86,7 +84,7 @@ def _links(weights: Weights) -> list[Link]:
 
 
 def _all_links(weights: Weights) -> Iterator[Link]:
-    if is_classifier(weights):
+    if "net.0.weight" in weights:
         yield from _classifier_links(weights)
     elif any(name.startswith("encoder.basic_encoder.") for name in weights):
         yield from _rgbcrop_links(weights)
@@ -101,14 +99,14 @@ def _all_links(weights: Weights) -> Iterator[Link]:
             yield from _layer(published, (ours,), DENSE)
 
 
-def is_classifier(weights: Weights) -> bool:
-    """Whether these are the weights of a message classifier."""
-    return "net.0.weight" in weights
-
-
 def _layer(name: str, path: Path, axes: tuple[int, ...], rows: np.ndarray | None = None) -> Iterator[Link]:
     yield Link(f"{name}.weight", (*path, "kernel"), axes, rows)
     yield Link(f"{name}.bias", (*path, "bias"), (0,))
+
+
+def _layers(names: Sequence[str], path: Path, stem: str, axes: tuple[int, ...]) -> Iterator[Link]:
+    for i, name in enumerate(names):
+        yield from _layer(name, (*path, f"{stem}_{i}"), axes)
 
 
 def _numbered(weights: Weights, prefix: str, rank: int) -> list[str]:
@@ -131,13 +129,12 @@ def _channels_last(channels: int, *spatial: int, reverse: bool = False) -> np.nd
 def _rgbcrop_links(weights: Weights) -> Iterator[Link]:
     image = "encoder.basic_encoder.enc"
     convs = _numbered(weights, f"{image}.conv_head", 4)
-    yield from _conv_links(convs, "image_stack", CONV_2D)
+    yield from _layers(convs, ("encoder", "image_stack"), "conv", CONV_2D)
     channels = len(weights[f"{convs[-1]}.weight"])
     side = math.isqrt(weights[f"{image}.fc_layers.0.weight"].shape[1] // channels)
     yield from _layer(f"{image}.fc_layers.0", ("encoder", "image"), DENSE, _channels_last(channels, side, side))
     for published, ours in (("vector_obs_head", "vector"), ("message_head", "message")):
-        for i in range(2):
-            yield from _layer(f"encoder.{published}.{2 * i}", ("encoder", f"{ours}_{i}"), DENSE)
+        yield from _layers([f"encoder.{published}.{i}" for i in (0, 2)], ("encoder",), ours, DENSE)
 
 
 def _torchbeast_links(weights: Weights) -> Iterator[Link]:
@@ -145,8 +142,7 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     if "encoder.embed.weight" in weights:
         yield Link("encoder.embed.weight", ("encoder", "glyph_embedding"), (0, 1))
     if "encoder.embed_blstats.0.weight" in weights:
-        for i in range(2):
-            yield from _layer(f"encoder.embed_blstats.{2 * i}", ("encoder", f"blstats_{i}"), DENSE)
+        yield from _layers([f"encoder.embed_blstats.{i}" for i in (0, 2)], ("encoder",), "blstats", DENSE)
         blocks.append(np.arange(len(weights["encoder.embed_blstats.2.weight"])))
     inputs = weights["encoder.fc.0.weight"].shape[1]
     glyph_convs = _numbered(weights, "encoder.extract_representation", 4)
@@ -155,13 +151,13 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     message_size = len(weights[message[-1].name]) if message else 0
     glyph_block = np.arange(0)
     if glyph_convs:
-        yield from _conv_links(glyph_convs, "glyphs", CONV_2D_TRANSPOSED)
+        yield from _layers(glyph_convs, ("encoder", "glyphs"), "conv", CONV_2D_TRANSPOSED)
         height, width = 21, 79
         for _ in glyph_convs:
             height, width = (height + 1) // 2, (width + 1) // 2
         glyph_block = _channels_last(len(weights[f"{glyph_convs[-1]}.weight"]), height, width, reverse=True)
     if crop_convs:
-        yield from _conv_links(crop_convs, "crop", CONV_2D_TRANSPOSED)
+        yield from _layers(crop_convs, ("encoder", "crop"), "conv", CONV_2D_TRANSPOSED)
         channels = len(weights[f"{crop_convs[-1]}.weight"])
         size = inputs - sum(map(len, blocks)) - len(glyph_block) - message_size
         side = math.isqrt(size // channels)
@@ -170,11 +166,6 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     yield from message
     yield from _layer("encoder.fc.0", ("encoder", "dense_0"), DENSE, _consecutive(blocks))
     yield from _layer("encoder.fc.2", ("encoder", "dense_1"), DENSE)
-
-
-def _conv_links(names: Sequence[str], part: str, axes: tuple[int, ...]) -> Iterator[Link]:
-    for i, name in enumerate(names):
-        yield from _layer(name, ("encoder", part, f"conv_{i}"), axes)
 
 
 def _consecutive(blocks: Sequence[np.ndarray]) -> np.ndarray:
@@ -187,8 +178,7 @@ def _message_links(weights: Weights, prefix: str, path: Path) -> Iterator[Link]:
         return
     yield Link(f"{prefix}char_lt.weight", (*path, "embedding"), (0, 1))
     convs = [f"{prefix}conv1", *_numbered(weights, f"{prefix}conv2_6_fc", 3)]
-    for i, name in enumerate(convs):
-        yield from _layer(name, (*path, f"conv_{i}"), CONV_1D)
+    yield from _layers(convs, path, "conv", CONV_1D)
     denses = _numbered(weights, f"{prefix}conv2_6_fc", 2)
     channels = len(weights[f"{convs[-1]}.weight"])
     rows = _channels_last(channels, weights[f"{denses[0]}.weight"].shape[1] // channels)
@@ -199,6 +189,5 @@ def _message_links(weights: Weights, prefix: str, path: Path) -> Iterator[Link]:
 def _classifier_links(weights: Weights) -> Iterator[Link]:
     yield from _message_links(weights, "", ("message",))
     *hidden, logits = _numbered(weights, "net", 2)
-    for i, name in enumerate(hidden):
-        yield from _layer(name, (f"dense_{i}",), DENSE)
+    yield from _layers(hidden, (), "dense", DENSE)
     yield from _layer(logits, ("logits",), DENSE)

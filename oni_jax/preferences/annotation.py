@@ -2,26 +2,32 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import time
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.labeller import Labeller
 from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.preferences.annotators import RULES, file_name, wanted_keys
 from oni_jax.preferences.config import AnnotatePairs, PreferenceConfig
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.descriptions import describe_pairs
-from oni_jax.preferences.llm_annotator import LlmAnnotator
 from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
 from oni_jax.runtime import Every, StopRequest
-from oni_jax.types import TIE, Item
+from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 
 ROWS_AT_ONCE = 4096  # described at a time
 PROGRESS_SECS = 5.0
+GRACE_SECS = 5.0  # for answers in flight when the run is stopped
+POLL_SECS = 0.05  # how soon the end of the rows, or a request to stop, is seen
 
 
 def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
@@ -60,7 +66,8 @@ class _Progress:
         self.num_left = self._num_left_at_start = len(file.unfinished())
         self._started = time.monotonic()
         self._due = Every(PROGRESS_SECS)
-        self.annotator: LlmAnnotator | None = None
+        self.labeller: Labeller | None = None
+        self.num_unknown = 0
         print(f"{file.path}: {num_rows - self.num_left:,} of {num_rows:,} pairs are done already", flush=True)
 
     def __call__(self) -> None:
@@ -72,18 +79,74 @@ class _Progress:
         num_left = len(self._file.unfinished()) if stop is not None else self.num_left
         rate = (self._num_left_at_start - num_left) / max(1e-9, time.monotonic() - self._started)
         parts = [f"{self._num_rows - num_left:,} of {self._num_rows:,} pairs", f"{rate:,.1f} a second"]
-        if self.annotator:
-            counts = self.annotator.counts
-            texts = {
-                "unknown": "unknown",
-                "failed_requests": "requests failed",
-                "put_aside": "put aside for a later run",
+        if self.labeller:
+            stats: dict[str, Any] = self.labeller.stats()
+            counts = {
+                "unknown": self.num_unknown,
+                "requests failed": stats["requests_failed"],
+                "put aside for a later run": stats["put_aside"] - self.num_unknown,
             }
-            parts += [f"{counts[name]:,} {text}" for name, text in texts.items() if counts[name]]
-            parts += [f"waiting for the server ({self.annotator.problem})"] * bool(self.annotator.problem)
+            parts += [f"{count:,} {text}" for text, count in counts.items() if count]
+            parts += [f"waiting for the server ({stats['problem']})"] * bool(stats["problem"])
         if stop:
             parts.append(f"{stop.reason}: the same command goes on from here (without --ignore_existing)")
         print(", ".join(parts), flush=True)
+
+
+class _PairLabels:
+    """A labeller's store that holds nothing when asked, and writes into the rows of a preference file.
+
+    Pairs of equal descriptions are a tie unasked; the same two descriptions again have the label they had.
+    """
+
+    commit_delay_secs = 0.0  # a killed process loses no answer
+
+    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: _Progress):
+        self._file, self._flushing_freq, self._progress = file, flushing_freq, progress
+        self._labels: dict[int, int] = {}  # by the items' hashes: at 1e6 items, two collide once in 4e7 runs
+        self._num_written = 0
+        self.rows_of: dict[Item, list[int]] = {}  # of items that are to be asked about
+
+    def add(self, rows: list[int], items: Iterable[Item]) -> None:
+        known: dict[int, list[int]] = {}  # label -> rows that need not be asked about
+        for row, item in zip(rows, items):
+            label = TIE if item[0] == item[1] else self._labels.get(hash(item))
+            if label is None:
+                self.rows_of.setdefault(item, []).append(row)
+            else:
+                known.setdefault(label, []).append(row)
+        for label, rows_known in known.items():
+            self._write(rows_known, label)
+
+    def _write(self, rows: list[int], label: int) -> None:
+        self._file.write(np.array(rows), label)
+        self._progress.num_left -= len(rows)
+        if self._num_written // self._flushing_freq < (self._num_written + len(rows)) // self._flushing_freq:
+            self._file.flush()
+        self._num_written += len(rows)
+
+    def _label(self, item: Item, label: int) -> None:
+        self._labels[hash(item)] = label
+        self._write(self.rows_of[item], label)
+
+    def all(self, model: str, digest: str) -> list[Annotation]:
+        return []
+
+    def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]:
+        return []
+
+    def put_many(self, model: str, digest: str, answered: Sequence[tuple[Annotation, str]]) -> None:
+        for (item, answer, _), _ in answered:
+            self._label(item, decode_label(answer or b"").label)
+
+    def unreadable(self, item: Item) -> None:
+        self._progress.num_unknown += 1
+        self._label(item, UNKNOWN)
+
+    def done(self, annotations: list[Annotation]) -> None:
+        """Labelled, or put aside: that stays "not done yet", for a later run."""
+        for annotation in annotations:
+            del self.rows_of[annotation.item]
 
 
 async def _ask_llm(
@@ -95,38 +158,21 @@ async def _ask_llm(
     progress: _Progress,
     stop: StopRequest,
 ) -> None:
-    """Pairs of equal descriptions are a tie unasked; the same two descriptions again have the label they had."""
-    labels: dict[int, int] = {}  # by the items' hashes: at 1e6 items, two collide once in 4e7 runs
-    rows_of: dict[Item, list[int]] = {}
-    num_written = 0
-
-    def write(rows: list[int], label: int) -> None:
-        nonlocal num_written
-        file.write(np.array(rows), label)
-        progress.num_left -= len(rows)
-        if num_written // preference.flushing_freq < (num_written + len(rows)) // preference.flushing_freq:
-            file.flush()
-        num_written += len(rows)
-
-    def answered(item: Item, label: int) -> None:
-        labels[hash(item)] = label
-        write(rows_of[item], label)
-
+    labels = _PairLabels(file, preference.flushing_freq, progress)
+    annotation = dataclasses.replace(annotation, llm_max_backlog=ROWS_AT_ONCE)  # so that none is dropped
     async with Client(annotation, prompt) as client:
-        annotator = progress.annotator = LlmAnnotator(annotation, client, answered, progress)
+        labeller = Labeller(annotation, client, labels, prompt, labels.done, lambda items: None, labels.unreadable)
+        progress.labeller = labeller
+        running = asyncio.ensure_future(labeller.run())
         unfinished = file.unfinished()
         for start in range(0, len(unfinished), ROWS_AT_ONCE):
             rows = unfinished[start : start + ROWS_AT_ONCE]
-            rows_of.clear()
-            known: dict[int, list[int]] = {}  # label -> rows that need not be asked about
-            for row, item in zip(rows.tolist(), describe_pairs(preference, dataset, rows)):
-                label = TIE if item[0] == item[1] else labels.get(hash(item))
-                if label is None:
-                    rows_of.setdefault(item, []).append(row)
-                else:
-                    known.setdefault(label, []).append(row)
-            for label, rows_known in known.items():
-                write(rows_known, label)
-            await annotator.ask(list(rows_of), stop)
-            if stop:
-                break
+            labels.add(rows.tolist(), describe_pairs(preference, dataset, rows))
+            labeller.submit([*labels.rows_of][::-1])  # it begins with the last
+            while labels.rows_of and not stop:
+                await asyncio.wait([running], timeout=POLL_SECS)
+                if running.done():
+                    running.result()  # raises what nobody thought of
+                progress()
+        running.cancel()
+        await labeller.finish(GRACE_SECS)

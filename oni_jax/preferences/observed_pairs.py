@@ -1,7 +1,7 @@
 """What a reward model reads of a data set's pairs: messages alone, each of them once, or whole observations."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import cast
 
 import jax
 import numpy as np
@@ -19,89 +19,16 @@ Batch = Mapping[str, np.ndarray]  # leaves [n, 2, L, ...]
 SOURCES = {"message": "data/message", "vector_obs": "data/blstats", "hero_xy": "data/blstats", "glyphs": "data/glyphs"}
 
 
-class ObservedPairs(Protocol):
-    """P pairs of sub-episodes of L steps."""
-
-    def batch(self, rows: np.ndarray) -> Batch:
-        """What `score` reads of the pairs `rows` [n]."""
-        ...
-
-    def score(self, params: PyTree, batch: Mapping[str, Array]) -> Array:
-        """Rewards [n, 2, L] of a batch; pure."""
-        ...
-
-    def all_rewards(self, params: PyTree) -> np.ndarray:
-        """Rewards [P, 2, L] float32 of every step."""
-        ...
-
-    def distinct(self, rows: np.ndarray) -> np.ndarray:
-        """Where, in the flattened [n, 2, L] of the pairs `rows`, each thing rewarded is found once."""
-        ...
-
-
-def observe(dataset: PairDataset, network: RankingNetwork) -> ObservedPairs:
-    """Raises UserError where the data set's arrays are not what the network reads."""
-    names = network.reads
-    if names == ("message",):
-        return MessagePairs(dataset, network)
-    return ObservationPairs(dataset, network, names)
-
-
-class MessagePairs:
-    """A network that reads messages alone scores each of a batch's messages once."""
+class ObservedPairs:
+    """P pairs of sub-episodes of L steps, every one of which is scored."""
 
     def __init__(self, dataset: PairDataset, network: RankingNetwork):
-        ids: dict[bytes, int] = {}
-        self._index = np.zeros((dataset.num_pairs, 2, dataset.num_steps), np.int32)
-        for rows in _blocks(dataset.num_pairs):
-            messages = np.ascontiguousarray(dataset.messages(rows)[..., :MESSAGE_SIZE])
-            texts = messages.view(f"S{messages.shape[-1]}").ravel().tolist()
-            self._index[rows] = np.reshape([ids.setdefault(text, len(ids)) for text in texts], messages.shape[:3])
-        padded = np.array(list(ids), f"S{MESSAGE_SIZE}")
-        self._messages = padded.view(np.uint8).reshape(-1, MESSAGE_SIZE)  # [U, 256]
-        self._network = network
-        self._score_block = jax.jit(self._score_messages)
-
-    def batch(self, rows: np.ndarray) -> Batch:
-        index = self._index[rows]
-        return {"index": index, "message": self._messages[index]}
-
-    def score(self, params: PyTree, batch: Mapping[str, Array]) -> Array:
-        index = batch["index"]
-        messages = batch["message"].reshape(-1, MESSAGE_SIZE)
-        rewards = map_distinct_messages(self._apply(params), messages, index.ravel())
-        return rewards.reshape(index.shape)
-
-    def all_rewards(self, params: PyTree) -> np.ndarray:
-        rewards = np.zeros(len(self._messages), np.float32)
-        size = 2 * PAIRS_AT_ONCE
-        for start in range(0, len(self._messages), size):
-            block = self._messages[start : start + size]
-            padded = np.zeros((size, MESSAGE_SIZE), np.uint8)
-            padded[: len(block)] = block
-            scored = self._score_block(params, padded, np.arange(size) < len(block))
-            rewards[start : start + size] = np.asarray(scored)[: len(block)]
-        return rewards[self._index]
-
-    def distinct(self, rows: np.ndarray) -> np.ndarray:
-        return np.unique(self._index[rows], return_index=True)[1]
-
-    def _score_messages(self, params: PyTree, messages: Array, used: Array) -> Array:
-        return map_messages(self._apply(params), messages, used)
-
-    def _apply(self, params: PyTree) -> Callable[[Array], Array]:
-        return lambda messages: self._network.apply(params, {"message": messages})
-
-
-class ObservationPairs:
-    """A network that reads more than messages scores every step."""
-
-    def __init__(self, dataset: PairDataset, network: RankingNetwork, names: tuple[str, ...]):
-        self._dataset, self._network, self._names = dataset, network, names
+        self._dataset, self._network, self._names = dataset, network, network.reads
         self._score = jax.jit(self.score)
         self.batch(np.arange(1))  # shapes that won't do are told now
 
     def batch(self, rows: np.ndarray) -> Batch:
+        """What `score` reads of the pairs `rows` [n]."""
         return {name: self._observation(name, rows) for name in self._names}
 
     def _observation(self, name: str, rows: np.ndarray) -> np.ndarray:
@@ -125,11 +52,13 @@ class ObservationPairs:
         return (blstats * BLSTATS_SCALE).clip(-VECTOR_OBS_BOUND, VECTOR_OBS_BOUND).astype(np.float32)
 
     def score(self, params: PyTree, batch: Mapping[str, Array]) -> Array:
+        """Rewards [n, 2, L] of a batch; pure."""
         shape = next(iter(batch.values())).shape[:3]
         flat = {name: x.reshape(-1, *x.shape[3:]) for name, x in batch.items()}
         return cast(Array, self._network.apply(params, flat)).reshape(shape)
 
     def all_rewards(self, params: PyTree) -> np.ndarray:
+        """Rewards [P, 2, L] float32 of every step."""
         num_pairs = self._dataset.num_pairs
         blocks = []
         for start in range(0, num_pairs, PAIRS_AT_ONCE):
@@ -138,8 +67,54 @@ class ObservationPairs:
         return np.concatenate(blocks)[:num_pairs]
 
     def distinct(self, rows: np.ndarray) -> np.ndarray:
+        """Where, in the flattened [n, 2, L] of the pairs `rows`, each thing rewarded is found once."""
         return np.arange(len(rows) * 2 * self._dataset.num_steps)
 
 
-def _blocks(num_pairs: int) -> list[slice]:
-    return [slice(start, start + PAIRS_AT_ONCE) for start in range(0, num_pairs, PAIRS_AT_ONCE)]
+class MessagePairs(ObservedPairs):
+    """A network that reads messages alone scores each of a batch's messages once."""
+
+    def __init__(self, dataset: PairDataset, network: RankingNetwork):
+        ids: dict[bytes, int] = {}
+        self._index = np.zeros((dataset.num_pairs, 2, dataset.num_steps), np.int32)
+        for start in range(0, dataset.num_pairs, PAIRS_AT_ONCE):
+            rows = slice(start, start + PAIRS_AT_ONCE)
+            messages = np.ascontiguousarray(dataset.messages(rows)[..., :MESSAGE_SIZE])
+            texts = messages.view(f"S{messages.shape[-1]}").ravel().tolist()
+            self._index[rows] = np.reshape([ids.setdefault(text, len(ids)) for text in texts], messages.shape[:3])
+        padded = np.array(list(ids), f"S{MESSAGE_SIZE}")
+        self._messages = padded.view(np.uint8).reshape(-1, MESSAGE_SIZE)  # [U, 256]
+        self._network = network
+        self._score_block = jax.jit(self._score_messages)
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        index = self._index[rows]
+        return {"index": index, "message": self._messages[index]}
+
+    def score(self, params: PyTree, batch: Mapping[str, Array]) -> Array:
+        index = batch["index"]
+        messages = batch["message"].reshape(-1, MESSAGE_SIZE)
+        rewards = map_distinct_messages(self._apply(params), messages, index.ravel())
+        return rewards.reshape(index.shape)
+
+    def all_rewards(self, params: PyTree) -> np.ndarray:
+        count, size, blocks = len(self._messages), 2 * PAIRS_AT_ONCE, []
+        for start in range(0, count, size):
+            numbers = np.arange(start, start + size)  # one shape for all blocks
+            block = self._messages[np.minimum(numbers, count - 1)]
+            blocks.append(np.asarray(self._score_block(params, block, numbers < count)))
+        return np.concatenate(blocks)[self._index]
+
+    def distinct(self, rows: np.ndarray) -> np.ndarray:
+        return np.unique(self._index[rows], return_index=True)[1]
+
+    def _score_messages(self, params: PyTree, messages: Array, used: Array) -> Array:
+        return map_messages(self._apply(params), messages, used)
+
+    def _apply(self, params: PyTree) -> Callable[[Array], Array]:
+        return lambda messages: self._network.apply(params, {"message": messages})
+
+
+def observe(dataset: PairDataset, network: RankingNetwork) -> ObservedPairs:
+    """Raises UserError where the data set's arrays are not what the network reads."""
+    return (MessagePairs if network.reads == ("message",) else ObservedPairs)(dataset, network)

@@ -21,18 +21,11 @@ from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, holds_reward_model, save_reward_model
 from oni_jax.runtime import Every, StopRequest
-from oni_jax.types import TIE, UNKNOWN, Array, PyTree
+from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
 TRAINING_SHARE = 0.8
 ADAM_EPS = 1e-8
 PROGRESS_SECS = 5.0
-
-
-class FitState(NamedTuple):
-    """What a gradient step changes."""
-
-    params: PyTree
-    opt_state: PyTree
 
 
 class Split(NamedTuple):
@@ -120,12 +113,12 @@ def accuracy(rewards: np.ndarray, labels: np.ndarray) -> float:
 
 def make_step(
     score: Callable[[PyTree, Mapping[str, Array]], Array], optimizer: optax.GradientTransformation, num_devices: int
-) -> Callable[..., tuple[FitState, Mapping[str, Array]]]:
+) -> Callable[..., tuple[ModelState, Mapping[str, Array]]]:
     """step(state, (), (batch [B, 2, L, ...], labels [B]), device) -> (state, metrics): device's share of a batch."""
 
     def step(
-        state: FitState, data: PyTree, argument: tuple[PyTree, Array], device: Array
-    ) -> tuple[FitState, Mapping[str, Array]]:
+        state: ModelState, data: PyTree, argument: tuple[PyTree, Array], device: Array
+    ) -> tuple[ModelState, Mapping[str, Array]]:
         del data
         share = argument[1].shape[0] // num_devices
         batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), argument)
@@ -142,7 +135,7 @@ def make_step(
 
         grads, metrics = parallel.mean(jax.grad(loss_fn, has_aux=True)(state.params))
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        return FitState(optax.apply_updates(state.params, updates), opt_state), metrics
+        return ModelState(optax.apply_updates(state.params, updates), opt_state), metrics
 
     return step
 
@@ -159,7 +152,7 @@ class Fit:
         self._replicas.share_size(training.batch_size, "batch_size")
         optimizer = optax.adam(training.reward_lr, eps=ADAM_EPS)
         params = _init_params(network, pairs, training.seed)
-        self._state = FitState(params, optimizer.init(params))
+        self._state = ModelState(params, optimizer.init(params))
         self._step = self._replicas.stepper(make_step(pairs.score, optimizer, len(self._replicas)))
         self._due = Every(PROGRESS_SECS)
 

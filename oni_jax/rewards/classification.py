@@ -17,8 +17,8 @@ from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array, message_texts
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
+from oni_jax.rewards.trainer import Noise, RewardTrainer
+from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, ModelState, PyTree
 
 COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec((), "int32")}
 

@@ -53,6 +53,8 @@ class LabelStore:
         OSError: later, from any method, when the file can't be read or written for now (locked, disk full).
     """
 
+    commit_delay_secs = 0.2
+
     def __init__(self, path: str):
         self.path = os.path.abspath(path)
         self._database: sqlite3.Connection | None = None

@@ -1,5 +1,7 @@
 """Pairs of observations: drawn from batches, asked about once, counted as often as they are drawn."""
 
+import collections
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -34,8 +36,7 @@ class PairDraws:
         self._max_waiting, self._seed = max_waiting, seed
         self._labels: dict[Item, int] = {}  # UNKNOWN: asked in vain
         self._waiting: dict[Item, list[Rows]] = {}  # one row a draw, without its label
-        self._ids: dict[bytes, int] = {}
-        self._num_ids = 0
+        self._ids = collections.defaultdict[bytes, int](itertools.count().__next__)
         self._num_batches = 0
 
     def waiting(self) -> list[Item]:
@@ -80,14 +81,8 @@ class PairDraws:
         return rows
 
     def _labelled(self, item: Item, row: Rows, label: int) -> Rows:
-        ids = [self._id_of(message[:MESSAGE_SIZE]) for message in item]  # as the row has it
+        ids = [self._ids[message[:MESSAGE_SIZE]] for message in item]  # as the row has it
         return {**row, "id": np.array(ids, np.int32), "label": np.int32(label)}  # type: ignore[dict-item]
-
-    def _id_of(self, message: bytes) -> int:
-        if message not in self._ids:
-            self._ids[message] = self._num_ids
-            self._num_ids += 1
-        return self._ids[message]
 
     def save(self) -> dict[str, np.ndarray]:
         """The pairs that wait, and how far the draws are."""
@@ -100,7 +95,8 @@ class PairDraws:
         self._num_batches = int(saved["num_batches"][0])
         for messages, ids in zip(saved.get("rows_message", ()), saved.get("rows_id", ())):
             self._ids.update(zip(message_texts(messages), ids.tolist()))
-        self._num_ids = 1 + max(self._ids.values(), default=-1)  # rows that gave way may have had more: theirs are free
+        # Rows that gave way may have had more: theirs are free.
+        self._ids.default_factory = itertools.count(1 + max(self._ids.values(), default=-1)).__next__
         names = [name for name in saved if name.startswith("waiting_")]
         for i in range(len(saved.get("waiting_message", ()))):
             row = {name.removeprefix("waiting_"): np.asarray(saved[name][i]) for name in names}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,14 +11,13 @@ from oni_jax import parallel
 from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
 from oni_jax.networks.ragged import map_distinct_messages
 from oni_jax.ops import losses
-from oni_jax.ops.moments import Moments, initial_moments, normalise, update_moments
-from oni_jax.rewards.base import Scorer
+from oni_jax.ops.moments import Moments, initial_moments, update_moments
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, PairDraws, stack
 from oni_jax.rewards.registry import RewardContext, threshold
-from oni_jax.rewards.scoring import ObservationModel
-from oni_jax.rewards.trainer import ModelState, Noise, RewardTrainer
-from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, Item, PyTree
+from oni_jax.rewards.scoring import ObservationScorer
+from oni_jax.rewards.trainer import Noise, RewardTrainer
+from oni_jax.types import TIE, Annotation, Array, ArraySpec, CaptionBatch, Item, ModelState, PyTree
 
 MAX_GRAD_NORM = 10.0
 
@@ -29,7 +29,7 @@ class RankingState(NamedTuple):
     moments: Moments  # of every reward so far
 
 
-class RankingScorer(Scorer):
+class RankingScorer(ObservationScorer):
     """The model's reward, normalised by its running mean and deviation, 0 unless above a threshold.
 
     Args:
@@ -42,10 +42,8 @@ class RankingScorer(Scorer):
 
     def __init__(self, context: RewardContext, network: RankingNetwork, threshold: float):
         config = context.config
-        self._config, self._threshold, self._network = config.reward, threshold, network
-        self._model = ObservationModel(network, context.spec)
-        self.other_observations = self._model.other_observations
-        columns = {name: ArraySpec((2, *x.shape), x.dtype) for name, x in self._model.observations.items()}
+        super().__init__(network, context.spec, config.reward.rew_norm, threshold)
+        columns = {name: ArraySpec((2, *x.shape), x.dtype) for name, x in self._observations.items()}
         columns |= {"id": ArraySpec((2,), "int32"), "label": ArraySpec((), "int32")}
         self._trainer = RewardTrainer(
             columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=context.replicas
@@ -62,25 +60,17 @@ class RankingScorer(Scorer):
         )
 
     def init(self, key: Array) -> RankingState:
-        return RankingState(self._trainer.init(self._model.init(key)), initial_moments())
+        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self._observations.items()}
+        return RankingState(self._trainer.init(jax.jit(self._network.init)(key, zeros)), initial_moments())
 
-    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        return self._model.prepare(captions)
+    def params(self, state: RankingState) -> PyTree:
+        return state.model.params
 
-    def raw_values(
-        self, state: RankingState, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
-        return self._model.score(state.model.params, index, observations, features)
+    def moments(self, state: RankingState) -> Moments:
+        return state.moments
 
     def track(self, state: RankingState, raw: Array) -> RankingState:
         return state._replace(moments=update_moments(state.moments, parallel.gathered(raw, axis=1)))
-
-    def from_raw(self, state: RankingState, raw: Array) -> Array:
-        if not self._config.rew_norm:
-            return raw
-        # ONI: as published the normalised reward is computed, and then the raw one used.
-        normalised = normalise(raw, state.moments)
-        return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see
 
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.update_came()
@@ -117,13 +107,10 @@ class RankingScorer(Scorer):
 
     def _loss(self, params: PyTree, rows: Mapping[str, Array], noise: Noise) -> tuple[Array, Mapping[str, Array]]:
         del noise
-        flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._model.observations}
+        flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._observations}
 
-        def score_messages(messages: Array) -> Array:
-            return self._network.apply(params, {"message": messages})
-
-        if self._model.reads_messages_alone:
-            rewards = map_distinct_messages(score_messages, flat["message"], rows["id"].ravel())
+        if self._reads_messages_alone:
+            rewards = map_distinct_messages(self._score_messages(params), flat["message"], rows["id"].ravel())
         else:
             rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)

@@ -1,61 +1,72 @@
 """Values of observations by a ranking model: of distinct messages where it reads nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import UserError
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_messages
+from oni_jax.ops.moments import Moments, normalise
+from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages
 from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree
 
 
-class ObservationModel:
-    """What the online and the offline ranking models share.
+class ObservationScorer(Scorer):
+    """A ranking model's reward, normalised, 0 unless above a threshold: what the online and the offline one share.
 
     Args:
         network: with its encoder.
+        normalised: whether it is; else the raw reward counts.
+        threshold: of the normalised reward.
 
     Raises:
         UserError: the environment lacks an observation that the encoder reads.
     """
 
-    def __init__(self, network: RankingNetwork, spec: EnvSpec):
-        self._network = network
+    def __init__(self, network: RankingNetwork, spec: EnvSpec, normalised: bool, threshold: float):
+        self._network, self._normalised, self._threshold = network, normalised, threshold
         names = network.reads
         available = {**spec.observations, "message": ArraySpec((MESSAGE_SIZE,), "uint8")}
         missing = [name for name in names if name not in available]
         if missing:
             raise UserError(f"the reward model reads {', '.join(missing)}, which this --root_env does not give")
-        self.observations = {name: available[name] for name in names}
+        self._observations = {name: available[name] for name in names}
         self.other_observations = [name for name in names if name != "message"]
-        self.reads_messages_alone = names == ("message",)
+        self._reads_messages_alone = names == ("message",)
 
-    def init(self, key: Array) -> PyTree:
-        """Parameters to start from."""
-        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.observations.items()}
-        return jax.jit(self._network.init)(key, zeros)
+    def params(self, state: PyTree) -> PyTree:
+        """The network's."""
+        raise NotImplementedError
+
+    def moments(self, state: PyTree) -> Moments:
+        """That rewards are normalised by."""
+        raise NotImplementedError
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        """Features for `score`."""
-        return distinct_messages(captions) if "message" in self.observations else {}
+        return distinct_messages(captions) if "message" in self._observations else {}
 
-    def score(
-        self, params: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
+    def raw_values(
+        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
     ) -> Array:
-        """Raw values [S, B]; see `Scorer.raw_values`."""
-        if self.reads_messages_alone:
-
-            def score_messages(messages: Array) -> Array:
-                return self._network.apply(params, {"message": messages})
-
-            return map_messages(score_messages, features["messages"], features["used"])[index]
+        params = self.params(state)
+        if self._reads_messages_alone:
+            return map_messages(self._score_messages(params), features["messages"], features["used"])[index]
         seen = {name: observations[name] for name in self.other_observations}
-        if "message" in self.observations:
+        if "message" in self._observations:
             seen["message"] = features["messages"][index]
         values = self._network.apply(params, {name: x.reshape(-1, *x.shape[2:]) for name, x in seen.items()})
         return cast(Array, values).reshape(index.shape)
+
+    def _score_messages(self, params: PyTree) -> Callable[[Array], Array]:
+        return lambda messages: self._network.apply(params, {"message": messages})
+
+    def from_raw(self, state: PyTree, raw: Array) -> Array:
+        if not self._normalised:
+            return raw
+        # ONI: as published the normalised reward is computed, and then the raw one used.
+        normalised = normalise(raw, self.moments(state))
+        return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see

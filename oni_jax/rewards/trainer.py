@@ -1,7 +1,6 @@
 """Gradient steps of a reward model on what was labelled so far, one at a time between the policy's updates."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ import optax
 from oni_jax import parallel
 from oni_jax.config import RewardConfig
 from oni_jax.rewards.dataset import DataSet, Rows
-from oni_jax.types import Array, ArraySpec, PyTree
+from oni_jax.types import Array, ArraySpec, ModelState, PyTree
 
 ADAM_EPS = 1e-8
 
@@ -19,13 +18,6 @@ Noise = PyTree  # leaves [B, ...]
 # loss(params, rows, noise) -> (mean loss, metrics); noise and rows (the data set's columns, and `place`, the rows'
 # places in it) lead with the same axis.
 LossFn = Callable[[PyTree, Mapping[str, Array], Noise], tuple[Array, Mapping[str, Array]]]
-
-
-class ModelState(NamedTuple):
-    """A reward model's parameters and Adam's moments, on the device."""
-
-    params: PyTree
-    opt_state: PyTree
 
 
 class Schedule:

@@ -40,7 +40,7 @@ class FakeServer:
         body = await raw.json()
         prompts = body.get("prompt", [])
         if "messages" in body:
-            prompts = [body["messages"][-1]["content"]]
+            prompts = [next(turn["content"] for turn in body["messages"] if turn["role"] == "user")]
         prompts = prompts if isinstance(prompts, list) else [prompts]
         request = Request(body, [judge_prompt(prompt).item[0] for prompt in prompts], len(self.requests), raw)
         self.requests.append(request)

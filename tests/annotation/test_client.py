@@ -23,8 +23,8 @@ def ask(script, config=LISTS, messages=MESSAGES, times=1) -> Any:
     return ask_about(script, config, [(message,) for message in messages], times=times)
 
 
-def ask_about(script, config, items, kind="classification", times=1, first_answer=None) -> Any:
-    """The same for items, or for the first of them with an answer that could not be read."""
+def ask_about(script, config, items, kind="classification", times=1, first_answer="") -> Any:
+    """The same for items, the first of them with an answer that could not be read."""
 
     async def body():
         async with fake_server(script) as server:
@@ -33,10 +33,7 @@ def ask_about(script, config, items, kind="classification", times=1, first_answe
                 results = []
                 for _ in range(times):
                     try:
-                        if first_answer is None:
-                            results.append(await client.ask(items))
-                        else:
-                            results.append(await client.ask_again(items[0], first_answer))
+                        results.append(await client.ask(items, {items[0]: first_answer}))
                     except RequestError as error:
                         results.append(error)
                 return results if times > 1 else results[0], server, client
@@ -235,7 +232,7 @@ def test_asking_again_in_a_chat():
     def script(request):
         return choices([{"index": 0, "message": {"content": '("best_description": 1)'}}])
 
-    reply, server, _ = ask_about(script, AnnotationConfig(), PAIRS, "ranking", first_answer="<|hm> {user}")
+    (reply,), server, _ = ask_about(script, AnnotationConfig(), PAIRS[:1], "ranking", first_answer="<|hm> {user}")
     assert label_of(reply) == 0
     prompt = load_prompt(AnnotationConfig(), "ranking")
     turns = [(turn["role"], turn["content"]) for turn in server.requests[0].body["messages"]]
@@ -250,7 +247,7 @@ def test_asking_again_in_a_chat():
 @pytest.mark.parametrize("template", ["llama3", "none"])
 def test_asking_again_in_completions(template):
     config = dataclasses.replace(LISTS, llm_chat_template=template)
-    reply, server, _ = ask_about(lambda r: texts("<label>BAR</label>"), config, [(b"Hm.",)], first_answer="Hm.")
+    (reply,), server, _ = ask_about(lambda r: texts("<label>BAR</label>"), config, [(b"Hm.",)], first_answer="Hm.")
     assert label_of(reply) == 0
     prompt = load_prompt(config)
     text = server.requests[0].body["prompt"]

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oni_jax.annotation import failures, pacing
-from oni_jax.annotation import labeller as labeller_module
 from oni_jax.annotation.address import server_url
 from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
 from oni_jax.annotation.judge_answers import read_prompts
@@ -319,7 +318,7 @@ def test_any_sequence_of_faults(tmp_path_factory, faults):
         patch.setattr(pacing, "FIRST_PAUSE_SECS", 0.001)
         patch.setattr(pacing, "LONGEST_PAUSE_SECS", 0.005)
         patch.setattr(pacing, "LONGEST_ASKED_PAUSE_SECS", 0.005)
-        patch.setattr(labeller_module, "COMMIT_DELAY_SECS", 0.005)
+        patch.setattr(LabelStore, "commit_delay_secs", 0.005)
         store = LabelStore(str(tmp_path_factory.mktemp("labels") / "labels.sqlite"))
         outcome = run(script, store, 24, CONFIG)
         store.close()

@@ -247,6 +247,8 @@ def test_wrong_key_is_named_and_nothing_is_put_aside(store):
 
 
 class FullDisk:
+    commit_delay_secs = LabelStore.commit_delay_secs
+
     def __init__(self, store, failures):
         self._store, self._failures = store, failures
         self.get_many, self.all = store.get_many, store.all
@@ -273,10 +275,10 @@ def test_unexpected_exceptions_do_not_end_it(store, monkeypatch):
     real = Client.ask
     calls = iter(range(100))
 
-    async def ask(self, items):
+    async def ask(self, *args):
         if next(calls) % 2:
             raise ZeroDivisionError
-        return await real(self, items)
+        return await real(self, *args)
 
     monkeypatch.setattr(Client, "ask", ask)
     outcome = run(labels, store)

@@ -171,7 +171,7 @@ def test_free_text_in_a_chat_and_asked_again(rating):
     def script(request):
         return choices([{"index": 0, "message": {"content": "Sorry. Rating: 3"}}])
 
-    reply, server, _ = ask_about(script, config, [(KILL,)], "rating", first_answer="Who knows?")
+    (reply,), server, _ = ask_about(script, config, [(KILL,)], "rating", first_answer="Who knows?")
     assert reply == ("Sorry. Rating: 3", b"\x03")
     assert [turn["role"] for turn in server.requests[0].body["messages"]] == ["system", "user", "assistant", "user"]
 

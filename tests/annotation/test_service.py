@@ -216,6 +216,8 @@ def test_death_of_the_process_is_raised(judge, start):
 
 
 class BrokenStore:
+    commit_delay_secs = 0.0
+
     def all(self, model, digest):
         raise ZeroDivisionError("a mistake")
 

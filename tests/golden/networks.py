@@ -105,7 +105,8 @@ def policy_outputs(npz: Npz) -> dict[str, np.ndarray]:
 
     (total, aux), gradients = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
     output, captured, (metrics, targets) = aux
-    (exported,) = jax.linear_transpose(import_params, weights_of(npz))(gradients)  # by the published names
+    # Ours are a linear map of theirs: a bias that is kept merged has one gradient for both that were added up.
+    (exported,) = jax.vjp(import_params, weights_of(npz))[1](gradients)
     time_major = {
         "encoder": captured["encoder"]["__call__"][0].reshape(num_steps, batch_size, -1),
         "core": captured["core"]["__call__"][0][0],

@@ -18,8 +18,9 @@ from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import MessagePairs, observe
 from oni_jax.preferences.reward_model import holds_reward_model, load_reward_model, save_reward_model
-from oni_jax.preferences.reward_training import Fit, FitState, accuracy, make_step, split_rows
+from oni_jax.preferences.reward_training import Fit, accuracy, make_step, split_rows
 from oni_jax.runtime import StopRequest
+from oni_jax.types import ModelState
 from tests.preferences.pairs import padded, random_dataset, write_dataset
 
 SMALL = "--encoder_msg_model none --use_blstats --encoder_embedding_dim 16 --encoder_hidden_dim 16".split()
@@ -125,7 +126,7 @@ def test_a_step_is_that_of_the_mean_loss_of_labelled_pairs_on_any_number_of_devi
     batch = {"x": rng.normal(size=(8, 2, 3, 4)).astype(np.float32)}
     labels = np.array([0, 1, 2, 3, 3, 3, 1, 0], np.int32)
     params, optimizer = {"w": jnp.ones(4)}, optax.sgd(1.0)
-    state = FitState(params, optimizer.init(params))
+    state = ModelState(params, optimizer.init(params))
     rewards = jnp.asarray(batch["x"]).mean(2)
     grads = jax.jit(jax.grad(lambda params: ranking_loss(rewards @ params["w"], jnp.asarray(labels))))(params)
     for num_devices in (1, 2, 4):
