@@ -18,7 +18,7 @@ from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
-from oni_jax.rewards.base import Reward, Scorer
+from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.messages import MESSAGE_SIZE
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
@@ -145,7 +145,7 @@ def score_messages(
 
     @jax.jit
     def score(state: PyTree, index: Array, features: Mapping[str, Array]) -> tuple[Array, Array]:
-        raw = scorer.raw_values(state, index, zeros, features)
+        raw = scorer.raw_values(state, Seen(index, zeros), features)
         return raw, scorer.from_raw(state, raw)
 
     chunks = [messages[start : start + size] for start in range(0, len(messages), size)]

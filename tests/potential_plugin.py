@@ -4,14 +4,10 @@ Use: --plugin tests.corridor_plugin --plugin tests.potential_plugin --llm_reward
 """
 
 import re
-from collections.abc import Mapping
 
-import numpy as np
-
-from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import RewardContext, RewardType, register_reward
-from oni_jax.types import Array, CaptionBatch, PyTree
 
 WAY = re.compile(rb"exit is (\d+) steps")
 
@@ -22,17 +18,11 @@ def nearness(caption: bytes) -> float:
     return -0.1 * int(found[1]) if found else 0.0
 
 
-class Nearness(Scorer):
+class Nearness(LookUp):
     """Values captions by `nearness`."""
 
-    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        values = np.array([nearness(caption) for caption in captions.messages], np.float32)
-        return {"values": values[captions.index]}
-
-    def raw_values(
-        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
-        return features["values"]
+    def look_up(self, caption: bytes) -> float:
+        return nearness(caption)
 
 
 def make(context: RewardContext) -> Potential:

@@ -21,10 +21,10 @@ from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.ranking import RankingState
-from oni_jax.rewards.registry import REWARD_TYPES, make_rewards, reward_type
+from oni_jax.rewards.registry import make_rewards, reward_type
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, CaptionBatch, PyTree, StepCaptions, Trajectory
-from tests.labelled import labelled
+from tests.labelled import BUILT_IN, labelled
 from tests.preferences.pairs import MESSAGES, padded, write_dataset
 from tests.rewards.word_vector_files import write_text
 
@@ -120,7 +120,7 @@ def by_message(folder: pathlib.Path, dataset_dir: str = "") -> dict[bytes, Inspe
     return {row.message: row for row in inspect_reward(str(folder), dataset_dir).messages}
 
 
-@pytest.mark.parametrize("name", [name for name in REWARD_TYPES if name != "none"])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "none"])
 def test_the_learner_gives_what_is_told(tmp_path, monkeypatch, name):
     monkeypatch.setattr("oni_jax.networks.ragged.LENGTHS", ())  # compiles networks once, not for three lengths
     config = settings_of(tmp_path, name)

@@ -32,9 +32,9 @@ from oni_jax.config import (
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.runtime import StopRequest
 from oni_jax.types import Annotation, Item, Query
+from tests.labelled import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 
 COMPILES_SOON = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
@@ -205,7 +205,7 @@ def in_new_process(function: Callable, folder: pathlib.Path, name: str) -> None:
 
 
 QUICK = ("online_cls", NETHACK)
-NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*REWARD_TYPES, NETHACK)]
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*BUILT_IN, NETHACK)]
 
 
 @pytest.mark.parametrize("name", NAMES)

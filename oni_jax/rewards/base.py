@@ -1,6 +1,7 @@
 """The interfaces of intrinsic rewards: what a reward learns (on the host), and what it pays (pure, jitted)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,13 @@ class Learning:
         del saved
 
 
+class Seen(NamedTuple):
+    """What a scorer sees on the device, S steps of B trajectories."""
+
+    index: Array  # [S, B] int32, of the captions in those of `prepare`
+    observations: Mapping[str, Array]  # that the captions are of, of `other_observations`, each [S, B, ...]
+
+
 class Scorer(Learning):
     """Values captions, or observations, wherever they stand in a batch: S steps of B trajectories.
 
@@ -66,15 +74,8 @@ class Scorer(Learning):
         del captions
         return {}
 
-    def raw_values(
-        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
-        """What values are made of, [S, B] float32: labels, probabilities, similarities, a model's own numbers.
-
-        Args:
-            index: of the captions in those of `prepare`, [S, B] int32.
-            observations: those of `other_observations` that the captions are of, each [S, B, ...].
-        """
+    def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
+        """What values are made of, [S, B] float32: labels, probabilities, similarities, a model's own numbers."""
         raise NotImplementedError
 
     def track(self, state: PyTree, raw: Array) -> PyTree:
@@ -89,6 +90,20 @@ class Scorer(Learning):
         """Values of raw ones, of any shape: normalised, thresholded."""
         del state
         return raw
+
+
+class LookUp(Scorer):
+    """Values each caption by a number that the host looks up."""
+
+    def look_up(self, caption: bytes) -> float:
+        raise NotImplementedError
+
+    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
+        values = np.array([self.look_up(caption) for caption in captions.messages], np.float32)
+        return {"values": values[captions.index]}
+
+    def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
+        return features["values"]
 
 
 class Reward(Learning):

@@ -13,7 +13,7 @@ from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
 from oni_jax.networks.ragged import map_distinct_messages, map_messages
 from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array, message_texts
 from oni_jax.rewards.registry import RewardContext
@@ -46,17 +46,13 @@ class ClassificationScorer(Scorer):
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         return distinct_messages(captions)
 
-    def raw_values(
-        self, state: ModelState, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
-        del observations
-
+    def raw_values(self, state: ModelState, seen: Seen, features: Mapping[str, Array]) -> Array:
         def judge(messages: Array) -> Array:
             return helpful_probabilities(self.network.apply(state.params, messages))
 
         not_empty = features["messages"].any(axis=1)
         probabilities = map_messages(judge, features["messages"], features["used"] & not_empty)
-        return probabilities[index]
+        return probabilities[seen.index]
 
     def from_raw(self, state: ModelState, raw: Array) -> Array:
         return raw if self._soft else jnp.heaviside(raw - self._threshold, 0.0)  # NaN stays NaN, for the update to see

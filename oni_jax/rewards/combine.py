@@ -7,7 +7,7 @@ import numpy as np
 
 from oni_jax.ops.captions import both_ends
 from oni_jax.ops.shaping import count_discount
-from oni_jax.rewards.base import Reward, Scorer
+from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 
@@ -45,7 +45,7 @@ class _Scored(Reward):
         self, state: PyTree, observations: Mapping[str, Array], features: Mapping[str, Array]
     ) -> tuple[Array, PyTree]:
         """Values and the new state."""
-        raw = self._scorer.raw_values(state, features["caption_index"], observations, features)
+        raw = self._scorer.raw_values(state, Seen(features["caption_index"], observations), features)
         state = state if self._frozen else self._scorer.track(state, raw)
         return self._scorer.from_raw(state, raw), state
 

@@ -2,23 +2,23 @@
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import UserError, is_within
-from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
-from oni_jax.types import Array, CaptionBatch, PyTree
+from oni_jax.types import Array, PyTree
 
 MAX_MESSAGES_HELD = 1 << 16
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
-class CosineScorer(Scorer):
+class CosineScorer(LookUp):
     """The cosine between the summed word vectors of a message and of the goal; 0 unless above a threshold.
 
     It learns nothing and asks nobody, so a checkpoint needs none of it. A message without a known word gets 0.
@@ -54,15 +54,8 @@ class CosineScorer(Scorer):
         self._similarity(b"")
         return ()
 
-    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        similarities = np.array([self._similarity(message) for message in captions.messages], np.float32)
-        return {"similarities": similarities[captions.index]}  # [T, B] float32
-
-    def raw_values(
-        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
-        del state, index, observations
-        return features["similarities"]
+    def look_up(self, caption: bytes) -> float:
+        return self._similarity(caption)
 
     def from_raw(self, state: PyTree, raw: Array) -> Array:
         return jnp.where(raw > self._threshold, raw, 0.0)

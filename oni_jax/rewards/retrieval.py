@@ -1,18 +1,16 @@
 """ONI-Retrieval: a message's reward is the label that the LLM gave it (or its probability), 0 while it has none."""
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig
-from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree
+from oni_jax.types import Annotation, CaptionBatch, Item
 
 
-class RetrievalScorer(Scorer):
+class RetrievalScorer(LookUp):
     """A table message -> label. What it holds lives in the label store, so a checkpoint needs none of it."""
 
     def __init__(self, config: RewardConfig):
@@ -20,15 +18,8 @@ class RetrievalScorer(Scorer):
         self._labels: dict[bytes, float] = {}
         self._newest: Sequence[bytes] = ()  # captions of the last batch
 
-    def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        labels = np.array([self._labels.get(message, 0.0) for message in captions.messages], np.float32)
-        return {"labels": labels[captions.index]}  # [T, B] float32
-
-    def raw_values(
-        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
-        del state, index, observations
-        return features["labels"]
+    def look_up(self, caption: bytes) -> float:
+        return self._labels.get(caption, 0.0)
 
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._newest = captions.messages

@@ -10,7 +10,7 @@ from oni_jax.config import UserError
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_messages
 from oni_jax.ops.moments import Moments, normalise
-from oni_jax.rewards.base import Scorer
+from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages
 from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree
 
@@ -49,17 +49,15 @@ class ObservationScorer(Scorer):
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         return distinct_messages(captions) if "message" in self._observations else {}
 
-    def raw_values(
-        self, state: PyTree, index: Array, observations: Mapping[str, Array], features: Mapping[str, Array]
-    ) -> Array:
+    def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
         params = self.params(state)
         if self._reads_messages_alone:
-            return map_messages(self._score_messages(params), features["messages"], features["used"])[index]
-        seen = {name: observations[name] for name in self.other_observations}
+            return map_messages(self._score_messages(params), features["messages"], features["used"])[seen.index]
+        read = {name: seen.observations[name] for name in self.other_observations}
         if "message" in self._observations:
-            seen["message"] = features["messages"][index]
-        values = self._network.apply(params, {name: x.reshape(-1, *x.shape[2:]) for name, x in seen.items()})
-        return cast(Array, values).reshape(index.shape)
+            read["message"] = features["messages"][seen.index]
+        values = self._network.apply(params, {name: x.reshape(-1, *x.shape[2:]) for name, x in read.items()})
+        return cast(Array, values).reshape(seen.index.shape)
 
     def _score_messages(self, params: PyTree) -> Callable[[Array], Array]:
         return lambda messages: self._network.apply(params, {"message": messages})

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from oni_jax.config import UserError
+from oni_jax.rewards.base import Seen
 from oni_jax.rewards.cosine import CosineScorer, words_of
 from oni_jax.types import CaptionBatch
 from tests.rewards.word_vector_files import write_fasttext, write_text
@@ -21,7 +22,7 @@ def rewards_of(reward: CosineScorer, *messages: bytes) -> list[float]:
     captions = CaptionBatch(messages, np.arange(len(messages), dtype=np.int32)[None])
     features = reward.prepare(captions)
     state = reward.init(jax.random.key(0))
-    values = reward.from_raw(state, reward.raw_values(state, captions.index, {}, features))
+    values = reward.from_raw(state, reward.raw_values(state, Seen(captions.index, {}), features))
     assert values.dtype == np.float32 and values.shape == (1, len(messages)) and state == ()
     return values[0].tolist()
 

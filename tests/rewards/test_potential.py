@@ -47,8 +47,8 @@ class Probe(Scorer):
     def prepare(self, captions):
         return {"worth": np.array([worth(text) for text in captions.messages], np.float32)[captions.index]}
 
-    def raw_values(self, state, index, observations, features):
-        return features["worth"] + 0.5 * observations["x"][..., 0].astype(jnp.float32)
+    def raw_values(self, state, seen, features):
+        return features["worth"] + 0.5 * seen.observations["x"][..., 0].astype(jnp.float32)
 
 
 def worth(caption: bytes) -> float:
@@ -163,8 +163,8 @@ class Seen(Scorer):
     def prepare(self, captions):
         return {"worth": np.array([worth(text) for text in captions.messages], np.float32)[captions.index]}
 
-    def raw_values(self, state, index, observations, features):
-        return features["worth"] + observations["board"] @ WEIGHTS
+    def raw_values(self, state, seen, features):
+        return features["worth"] + seen.observations["board"] @ WEIGHTS
 
 
 register_reward(

@@ -3,6 +3,7 @@
 import numpy as np
 
 from oni_jax.config import RewardConfig
+from oni_jax.rewards.base import Seen
 from oni_jax.rewards.retrieval import RetrievalScorer
 from oni_jax.types import Annotation, CaptionBatch
 from tests.labelled import labelled
@@ -12,12 +13,12 @@ CAPTIONS = CaptionBatch([b"You kill the newt!", b"", b"It is dark."], np.array([
 
 def test_labels_become_rewards():
     reward = RetrievalScorer(RewardConfig())
-    assert not reward.prepare(CAPTIONS)["labels"].any()
+    assert not reward.prepare(CAPTIONS)["values"].any()
     reward.ingest([labelled((b"You kill the newt!",), 1, 0.9), labelled((b"It is dark.",), 0, 0.2)])
     features = reward.prepare(CAPTIONS)
-    np.testing.assert_array_equal(features["labels"], np.array([[1, 0], [0, 1], [0, 0]], np.float32))
-    assert features["labels"].dtype == np.float32
-    assert reward.raw_values((), CAPTIONS.index, {}, features) is features["labels"]
+    np.testing.assert_array_equal(features["values"], np.array([[1, 0], [0, 1], [0, 0]], np.float32))
+    assert features["values"].dtype == np.float32
+    assert reward.raw_values((), Seen(CAPTIONS.index, {}), features) is features["values"]
 
 
 def test_only_the_unlabelled_are_asked_for_and_never_the_empty():
