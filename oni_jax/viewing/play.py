@@ -22,7 +22,6 @@ from oni_jax.viewing import panel
 from oni_jax.viewing.config import HUMAN, PlayConfig
 from oni_jax.viewing.keys import key_help, key_text
 from oni_jax.viewing.labels import Labels, run_labels
-from oni_jax.viewing.playback import LONGEST_WAIT_SECS, Pace
 from oni_jax.viewing.screen import (
     COLUMNS,
     DARK_GRAY,
@@ -49,8 +48,34 @@ SIZES = ((WIDE, ROWS), (COLUMNS, ROWS + ROWS_BELOW))  # columns, rows
 QUIT_KEY = ord("X") & 0x1F
 HUMAN_HELP = "^X quits"
 MACHINE_HELP = "space pause, . step, + - speed, q quit"
+SPEEDS = tuple(2.0**i for i in range(-1, 8))  # a second
+LONGEST_WAIT_SECS = 0.1  # between looks at whether to stop
 
 Choose = Callable[[Session], int]  # the next action
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """How fast something goes on by itself."""
+
+    per_sec: float
+    paused: bool = False
+    quit: bool = False
+
+    def pressed(self, key: int) -> "Pace":
+        """After a key."""
+        match chr(key):
+            case " ":
+                return dataclasses.replace(self, paused=not self.paused)
+            case "+" | "=":  # the same key on many keyboards
+                faster = min((speed for speed in SPEEDS if speed > self.per_sec), default=self.per_sec)
+                return dataclasses.replace(self, per_sec=faster)
+            case "-":
+                slower = max((speed for speed in SPEEDS if speed < self.per_sec), default=self.per_sec)
+                return dataclasses.replace(self, per_sec=slower)
+            case "q":
+                return dataclasses.replace(self, quit=True)
+        return self
 
 
 class Table(NamedTuple):

@@ -22,9 +22,9 @@ from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.panel import Progress, beside, heading, intrinsic_lines, progress_lines
 from oni_jax.viewing.picture import picture
 from oni_jax.viewing.screen import COLUMNS, DARK_GRAY, ROWS, WHITE, Screen, Text, engine_screen, text_screen
-from oni_jax.viewing.ttyrec import SUFFIX
 from oni_jax.viewing.video import check_format, write_video
 
+SUFFIX = ".ttyrec3.bz2"
 MAX_PICTURES = 600
 PICTURES_PER_SEC = 8.0
 

@@ -1,41 +1,29 @@
-"""Recordings that NLE itself makes."""
+"""What a terminal shows that was sent some bytes, or a recording of NLE's, by NLE's own reader."""
 
 import bz2
 import pathlib
-from typing import Any
+import struct
 
-import nle.nethack
 import numpy as np
+from nle.dataset import Converter
 
-from oni_jax.viewing.ttyrec import HEADER, KEY, OUTPUT, Film
+from oni_jax.viewing.screen import COLUMNS, ROWS, Screen, engine_screen
 
-nethack: Any = nle.nethack
-NAMES = ("tty_chars", "tty_colors", "tty_cursor")
-KEYS = b"hjklyubn.si,:HJKLe\x1b\r$+d?\x1b"  # among them such as open menus
-
-
-def record_game(path: pathlib.Path, num_keys: int, seed: int = 0) -> list[tuple[np.ndarray, ...]]:
-    """Presses keys at random in a game that is recorded. Gives what NLE says that the terminal showed at each."""
-    game = nethack.Nethack(observation_keys=NAMES, ttyrec=str(path), copy=True, fix_moon_phase=True)
-    game.set_initial_seeds(seed, seed, False)
-    rng = np.random.default_rng(seed)
-    seen = [game.reset()]
-    for _ in range(num_keys):
-        observation, done = game.step(KEYS[rng.integers(len(KEYS))])
-        seen.append(observation)
-        if done:
-            break
-    game.close()
-    return seen
+NUM_SCREENS = 2048
+KEY = struct.pack("<iiiB", 0, 0, 1, 1) + b"\0"
 
 
-def record(channel: int, content: bytes) -> bytes:
-    """A record of a ttyrec."""
-    return HEADER.pack(1, 2, len(content), channel) + content
+def screens(path: pathlib.Path) -> list[Screen]:
+    """The screen at each key of a recording but the last."""
+    shapes = ((ROWS, COLUMNS), np.uint8), ((ROWS, COLUMNS), np.int8), ((2,), np.int16), ((), np.int64)
+    arrays = [np.zeros((NUM_SCREENS, *shape), dtype) for shape, dtype in (*shapes, ((), np.uint8), ((), np.int32))]
+    converter = Converter(ROWS, COLUMNS, 3)
+    converter.load_ttyrec(str(path), 1)
+    count = NUM_SCREENS - converter.convert(*arrays)
+    return [engine_screen(*(array[i] for array in arrays[:3])) for i in range(count)]
 
 
-def write_ttyrec(path: pathlib.Path, *frames: tuple[bytes, int | None]) -> Film:
-    """A recording of (what was sent, the key that was pressed then; None: none)."""
-    records = [record(OUTPUT, sent) + (b"" if key is None else record(KEY, bytes([key]))) for sent, key in frames]
-    path.write_bytes(bz2.compress(b"".join(records)))
-    return Film(str(path))
+def terminal(path: pathlib.Path, sent: bytes) -> Screen:
+    """The screen after these bytes; `path` is written."""
+    path.write_bytes(bz2.compress(struct.pack("<iiiB", 0, 0, len(sent), 0) + sent + 3 * KEY))
+    return screens(path)[0]

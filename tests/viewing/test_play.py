@@ -17,7 +17,7 @@ from oni_jax.viewing import play as playing
 from oni_jax.viewing.config import PlayConfig
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Labels
-from oni_jax.viewing.play import ROWS_BELOW, WIDE, message_lines, set_up, view
+from oni_jax.viewing.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
 from oni_jax.viewing.screen import ROWS
 from oni_jax.viewing.session import MessageReward, Session, label_reward, running_counts
 from tests.asking import LANGUAGE
@@ -177,3 +177,17 @@ def test_a_wrong_checkpoint_is_told(tmp_path):
 def test_what_can_t_be_played(config, message):
     with pytest.raises(UserError, match=message):
         set_up(config)
+
+
+def pressed(keys: str) -> Pace:
+    pace = Pace(8.0)
+    for key in keys:
+        pace = pace.pressed(ord(key))
+    return pace
+
+
+def test_keys_that_steer_what_goes_on_by_itself():
+    assert pressed(" ").paused and not pressed("  ").paused
+    assert pressed("+").per_sec == 16 and pressed("=").per_sec == 16 and pressed("--").per_sec == 2
+    assert pressed("+" * 20).per_sec == 128 and pressed("-" * 20).per_sec == 0.5
+    assert pressed("q").quit and not pressed("zx").quit

@@ -24,8 +24,8 @@ from oni_jax.types import RewardOutput
 from oni_jax.viewing import panel, recordings
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.recordings import shown_steps
-from oni_jax.viewing.ttyrec import Film
 from tests.evaluation.runs import NETHACK, write_run
+from tests.viewing.games import screens
 from tests.viewing.runs import write_labelled_run
 
 LABELS = {b"You see here a rock.": 0, b"A message": 1, b"Another": 1}
@@ -91,8 +91,8 @@ def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
         image = Image.open(path)
         assert image.size[0] > 1000 and 2 <= len(list(ImageSequence.all_frames(image))) <= 41
     for path in folder.glob("*.ttyrec3.bz2"):
-        film = Film(str(path))
-        assert len(film) >= 40 and b"Agent the Candidate" in film.screen(len(film) - 2).chars.tobytes()
+        shown = screens(path)
+        assert len(shown) >= 40 and b"Agent the Candidate" in shown[-1].chars.tobytes()
 
 
 def test_long_episodes_are_thinned_out():

@@ -17,7 +17,7 @@ from oni_jax.viewing.screen import (
     joined,
     text_screen,
 )
-from tests.viewing.games import write_ttyrec
+from tests.viewing.games import terminal
 
 
 def rows_of(screen: Screen) -> list[str]:
@@ -37,7 +37,7 @@ def test_a_terminal_shows_the_text_as_it_was(tmp_path):
     chars = rng.integers(32, 127, (24, 79)).astype(np.uint8)
     colors = rng.integers(1, 8, (24, 79)).astype(np.uint8) + INVERSE * rng.integers(0, 2, (24, 79)).astype(np.uint8)
     screen = Screen(chars, colors, (2, 3))
-    found = write_ttyrec(tmp_path / "rows", ("\r\n".join(ansi_rows(screen)).encode(), 0)).screen(0)
+    found = terminal(tmp_path / "rows.ttyrec3.bz2", "\r\n".join(ansi_rows(screen)).encode())
     np.testing.assert_array_equal(found.chars[:, :79], chars)
     expected = colors.copy()
     expected[2, 3] ^= INVERSE
