@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,12 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
     params = None
     if policy:
         params = import_params(policy.weights)
-        config = _with_network(config, policy_settings(params))
+        found = policy_settings(params)
+        for name, value in found.items():
+            given = getattr(config.network, name)
+            if given not in (value, getattr(NetworkConfig(), name)):
+                raise UserError(f"--{name} {given}: the imported policy has {value}; leave the flag out")
+        config = with_values(config, found)
     path = os.path.join(config.run.train_dir, config.run.experiment, "checkpoints")
     if checkpoint_steps(path):
         raise UserError(f"{os.path.dirname(path)} holds a run already; choose another --experiment")
@@ -77,15 +82,6 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
         raise UserError(f"{folder} holds a reward model already; choose another --experiment")
     save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
     return network
-
-
-def _with_network(config: Config, found: Mapping[str, Any]) -> Config:
-    """`config` with the network that was found. Raises UserError where the settings ask for another."""
-    for name, value in found.items():
-        given = getattr(config.network, name)
-        if given not in (value, getattr(NetworkConfig(), name)):
-            raise UserError(f"--{name} {given}: the imported policy has {value}; leave the flag out")
-    return with_values(config, found)
 
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:

@@ -1,6 +1,7 @@
 """What a run's reward gives for each message that the run knows of."""
 
 import collections
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
@@ -20,7 +21,6 @@ from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.label_store import LabelStore
-from oni_jax.rewards.messages import MESSAGE_SIZE
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
@@ -119,7 +119,8 @@ def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspec
     kind = QUERIES[questions(run.config)[term.question][1]] if term.question >= 0 else None
     labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
     counts = _counts(folder, dataset_dir)
-    messages = sorted({*counts, *labels, *_learnt_from(run.saved)})
+    learnt_from = [_texts(rows) for array, rows in run.saved.items() if array.endswith("rows_message")]
+    messages = sorted({*counts, *labels, *itertools.chain(*learnt_from)})
     if not messages:
         raise UserError(f"{folder}: no message is known; train it further, or name messages with --dataset_dir")
     state = run.rewards.states(run.state)[index]
@@ -177,12 +178,6 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     finally:
         store.close()
     return found
-
-
-def _learnt_from(saved: Mapping[str, np.ndarray]) -> set[bytes]:
-    """Messages of the data set that a checkpoint holds."""
-    rows = saved.get("rows_message", np.zeros(0, np.uint8)).reshape(-1, MESSAGE_SIZE)
-    return set(_texts(rows))
 
 
 def _counts(folder: str, dataset_dir: str) -> collections.Counter[bytes]:

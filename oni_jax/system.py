@@ -105,7 +105,8 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     replicas = Replicas(learning)
     rewards = make_rewards(config, task.spec, replicas)
     task = task._replace(spec=task.spec._replace(final_observations=tuple(rewards.final_observations)))
-    annotator = build_annotator(config, folder, task.environment, stack) if peers.leads else NoAnnotator()
+    asks = peers.leads and questions(config)
+    annotator = stack.enter_context(_annotation(config, folder, task.environment)) if asks else NoAnnotator()
     optimizer = make_optimizer(config.learner)
     checkpoints = build_checkpoints(config, folder, stack) if peers.leads else None
     state = fresh_state(config.run.seed, task, rewards, optimizer)
@@ -138,13 +139,9 @@ def build_task(config: Config) -> Task:
     return Task(environment, env_spec(config.env, observations_read(config)), policy)
 
 
-def build_annotator(config: Config, folder: str, environment: Environment, stack: ExitStack) -> Annotator:
-    """The annotation service, and the judge in front of it where no server was named; for rewards that ask."""
-    return stack.enter_context(_annotation(config, folder, environment)) if questions(config) else NoAnnotator()
-
-
 @contextmanager
 def _annotation(config: Config, folder: str, environment: Environment) -> Iterator[Annotator]:
+    """The annotation service, and the judge in front of it where no server was named."""
     asked, language = questions(config), environment.language
     with ExitStack() as stack:
         servers = {

@@ -130,7 +130,8 @@ class Training:
             agreed = self._peers.agree(wishes)
             ended = agreed.end or self._steps_done()
             if metrics and (log_due() or ended):
-                self._print_notes()
+                while self._notes:
+                    print(self._notes.pop(0), flush=True)
                 row = self._row(metrics)
                 sinks.write(progress.env_steps, row)
                 view.update(row)
@@ -139,11 +140,6 @@ class Training:
                 steps_saved = progress.env_steps
                 self._save()
                 return_memory()
-
-    def _print_notes(self) -> None:
-        """What the environments say of how they run, each text once."""
-        while self._notes:
-            print(self._notes.pop(0), flush=True)
 
     def _count_reports(self) -> None:
         """Takes in what the worlds of all processes have reported."""

@@ -42,12 +42,6 @@ class Actor:
     has_answered: bool = False
 
 
-def _how_it_ended(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return f"killed by {signal.Signals(-exit_code).name}"
-    return f"exit code {exit_code}"
-
-
 class ProcessPool:
     """`num_workers` processes, each with an equal share of the ring's units.
 
@@ -131,7 +125,9 @@ class ProcessPool:
             answer = actor.connection.recv_bytes()
         except (EOFError, OSError):
             actor.process.join(1.0)
-            raise ActorLost(f"died, {_how_it_ended(actor.process.exitcode)}") from None
+            code = actor.process.exitcode or 0
+            ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {actor.process.exitcode}"
+            raise ActorLost(f"died, {ending}") from None
         if not answer.startswith(b"\0"):  # its last words
             raise ActorLost(answer.decode(errors="replace"))
         actor.has_answered = True

@@ -114,23 +114,18 @@ def read_prompts(body: Payload, chat: bool) -> list[str]:
 def make_choice(index: int, verdict: Verdict, chat: bool, with_logprobs: bool) -> Payload:
     logprobs = None
     if with_logprobs and verdict.one_word:
-        words = verdict.kind.choices
-        rest = math.log((1 - CERTAINTY) / (len(words) - 1))
-        tops = {verdict.text: math.log(CERTAINTY), **{word: rest for word in words if word != verdict.text}}
-        logprobs = _chat_logprobs(verdict.text, tops) if chat else _completion_logprobs(verdict.text, tops)
+        word, others = verdict.text, [other for other in verdict.kind.choices if other != verdict.text]
+        tops = {word: math.log(CERTAINTY), **dict.fromkeys(others, math.log((1 - CERTAINTY) / len(others)))}
+        entries = [{"token": word, "logprob": value, "bytes": list(word.encode())} for word, value in tops.items()]
+        logprobs = (
+            {"content": [{**entries[0], "top_logprobs": entries}]}
+            if chat
+            else {"tokens": [word], "token_logprobs": [tops[word]], "top_logprobs": [tops], "text_offset": [0]}
+        )
     said: dict[str, Any] = (
         {"message": {"role": "assistant", "content": verdict.text}} if chat else {"text": verdict.text}
     )
     return {"index": index, **said, "logprobs": logprobs, "finish_reason": "stop"}
-
-
-def _chat_logprobs(token: str, tops: dict[str, float]) -> Payload:
-    entries = [{"token": word, "logprob": value, "bytes": list(word.encode())} for word, value in tops.items()]
-    return {"content": [{**entries[0], "token": token, "top_logprobs": entries}]}
-
-
-def _completion_logprobs(token: str, tops: dict[str, float]) -> Payload:
-    return {"tokens": [token], "token_logprobs": [tops[token]], "top_logprobs": [tops], "text_offset": [0]}
 
 
 def make_payload(body: Payload, chat: bool, prompts: Sequence[str], choices: list[Payload]) -> Payload:

@@ -12,7 +12,7 @@ import jax
 
 from oni_jax.evaluation.episodes import has_goal, succeeded
 from oni_jax.evaluation.results import Evaluation, differences
-from oni_jax.evaluation.statistics import QUANTILES, Summary
+from oni_jax.evaluation.statistics import QUANTILES
 
 PACKAGES = ("jax", "jaxlib", "numpy", "nle")
 
@@ -39,16 +39,14 @@ def _tree(evaluation: Evaluation) -> dict[str, Any]:
         **about,
         "experiment": of.experiment or None,
         "complete": of.complete,
-        "measures": {name: _summary_tree(summary) for name, summary in of.summaries().items()},
+        "measures": {
+            name: {**summary._asdict(), "quantiles": dict(zip(map("{:g}".format, QUANTILES), summary.quantiles))}
+            for name, summary in of.summaries().items()
+        },
         "ends": {end: x._asdict() for end, x in of.ends().items()},
         "success": success._asdict() if success else None,
         "episodes": _rows(evaluation),
     }
-
-
-def _summary_tree(summary: Summary) -> dict[str, Any]:
-    names = [f"{quantile:g}" for quantile in QUANTILES]
-    return {**summary._asdict(), "quantiles": dict(zip(names, summary.quantiles))}
 
 
 def _difference_tree(first: Evaluation, second: Evaluation) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def play_episodes(
     Raises:
       ActorsLostError: see there.
     """
-    num_units = _num_units(num_episodes)
+    # A power of two, which any number of processes that is one can share.
+    num_units = min(MAX_UNITS, 1 << ((num_episodes - 1) // UNIT_SIZE).bit_length())
     ring = TrajectoryRing(spec, RingShape(num_units, UNIT_SIZE, num_slots=num_units, rollout=1))
     units = [Unit(ring, unit, num_episodes, max_episode_steps) for unit in range(num_units)]
     episodes: list[Episode] = []
@@ -120,11 +121,6 @@ class Unit:
             kept.append(action)
         self._steps += 1
         self.num_steps += int((self._episodes < self._num_episodes).sum())
-
-
-def _num_units(num_episodes: int) -> int:
-    """A power of two, which any number of processes that is one can share."""
-    return min(MAX_UNITS, 1 << ((num_episodes - 1) // UNIT_SIZE).bit_length())
 
 
 def _build_pool(make_env: MakeEnv, ring: TrajectoryRing, num_workers: int) -> ActorPool:

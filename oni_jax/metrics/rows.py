@@ -30,15 +30,10 @@ def histogram(values: Any) -> Histogram | None:
     return Histogram(edges, counts, float(flat.sum()), float((flat**2).sum()))
 
 
-def plain_value(value: Any) -> Any:
-    """A scalar as JSON can hold it; None for what is not finite."""
-    plain = value.item() if hasattr(value, "item") else value
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
-
-
 def plain_row(row: Row) -> dict[str, Any]:
-    """The row's numbers and words, as JSON can hold them."""
-    return {name: plain_value(value) for name, value in row.items() if not isinstance(value, tuple)}
+    """The row's numbers and words, as JSON can hold them: None for what is not finite."""
+    plain = {name: x.item() if hasattr(x, "item") else x for name, x in row.items() if not isinstance(x, tuple)}
+    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in plain.items()}
 
 
 def numbers(row: Row) -> dict[str, float]:

@@ -47,7 +47,8 @@ class TensorBoardSink:
             *({"tag": name, "histo": _histogram_fields(value)} for name, value in histograms(row)),
         ]
         if answers := self._answers.take(row):
-            values.append({"tag": "answers", **_text_fields(answers_markdown(answers))})
+            text = {"dtype": "DT_STRING", "string_val": [answers_markdown(answers).encode()]}
+            values.append({"tag": "answers", "metadata": {"plugin_data": {"plugin_name": "text"}}, "tensor": text})
         self._append(step=step, summary={"value": values})
 
     def close(self) -> None:
@@ -89,11 +90,6 @@ def answers_markdown(answers: Sequence[Answer]) -> str:
         message, text = (textwrap.indent(own, "    ", lambda line: True) for own in texts)
         parts.append(f"{message}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
     return "\n---\n\n".join(parts)
-
-
-def _text_fields(text: str) -> dict[str, Any]:
-    plugin = {"plugin_data": {"plugin_name": "text"}}
-    return {"metadata": plugin, "tensor": {"dtype": "DT_STRING", "string_val": [text.encode()]}}
 
 
 def _histogram_fields(values: Histogram) -> dict[str, Any]:

@@ -37,20 +37,10 @@ def better(values: np.ndarray) -> np.ndarray:
     return np.select([values[:, 0] > values[:, 1], values[:, 0] < values[:, 1]], [FIRST, SECOND], TIE).astype(np.int8)
 
 
-def _by_score(preference: PreferenceConfig, dataset: PairDataset) -> np.ndarray:
-    return better(dataset.numbers("info/score"))
-
-
-def _by_return(preference: PreferenceConfig, dataset: PairDataset) -> np.ndarray:
-    return better(dataset.numbers("data/rewards").reshape(dataset.num_pairs, 2, -1).sum(2))
-
-
-def _by_chance(preference: PreferenceConfig, dataset: PairDataset) -> np.ndarray:
-    return np.random.default_rng(preference.seed).integers(FIRST, TIE, dataset.num_pairs, np.int8)
-
-
 RULES: Mapping[str, Callable[[PreferenceConfig, PairDataset], np.ndarray]] = {
-    "score": _by_score,
-    "return": _by_return,
-    "random": _by_chance,
+    "score": lambda preference, data: better(data.numbers("info/score")),
+    "return": lambda preference, data: better(data.numbers("data/rewards").reshape(data.num_pairs, 2, -1).sum(2)),
+    "random": lambda preference, data: np.random.default_rng(preference.seed).integers(
+        FIRST, TIE, data.num_pairs, np.int8
+    ),
 }

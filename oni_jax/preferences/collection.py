@@ -41,7 +41,8 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
     """
     collection = config.collection
     directory = os.path.abspath(collection.directory)
-    _check_directory(directory)
+    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
+        raise UserError(f"--directory {directory}: holds something already; choose another, or empty it")
     env, player = _build(config)
     try:
         with closing(env), closing(ScratchFolder(_parent(directory))) as partial:
@@ -55,11 +56,6 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
     if not finished:
         print(f"{stop.reason}: {directory} was not written", flush=True)
     return 0 if finished else 130
-
-
-def _check_directory(directory: str) -> None:
-    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
-        raise UserError(f"--directory {directory}: holds something already; choose another, or empty it")
 
 
 def _parent(directory: str) -> str:

@@ -151,7 +151,8 @@ class Fit:
         self._replicas = parallel.Replicas()
         self._replicas.share_size(training.batch_size, "batch_size")
         optimizer = optax.adam(training.reward_lr, eps=ADAM_EPS)
-        params = _init_params(network, pairs, training.seed)
+        batch = {name: x[0, 0, :1] for name, x in pairs.batch(np.arange(1)).items() if name != "index"}
+        params = jax.jit(network.init)(jax.random.key(training.seed), batch)
         self._state = ModelState(params, optimizer.init(params))
         self._step = self._replicas.stepper(make_step(pairs.score, optimizer, len(self._replicas)))
         self._due = Every(PROGRESS_SECS)
@@ -194,8 +195,3 @@ class Fit:
         quantiles = dict(zip(QUANTILES, np.quantile(normalised, QUANTILES).tolist()))
         network = self._config.encoder()
         return RewardModel(network, params, float(moments.mean), float(moments.variance), quantiles), rewards
-
-
-def _init_params(network: RankingNetwork, pairs: ObservedPairs, seed: int) -> PyTree:
-    batch = {name: x[0, 0, :1] for name, x in pairs.batch(np.arange(1)).items() if name != "index"}
-    return jax.jit(network.init)(jax.random.key(seed), batch)

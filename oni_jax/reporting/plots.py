@@ -110,7 +110,11 @@ def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], 
 def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
     """The figure of FIGURES of this name; None when no run has any of its metrics."""
     panels = FIGURES[name]
-    styles = {setting: _style(index) for index, setting in enumerate(settings) if _has_data(setting, panels)}
+    styles = {
+        setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+        for i, setting in enumerate(settings)
+        if any(len(series(run, panel.metric, panel.x)[0]) for run in setting.runs for panel in panels)
+    }
     if not styles:
         return None
     num_rows = (len(panels) + 1) // 2
@@ -131,10 +135,6 @@ def image(figure: Figure, suffix: str) -> bytes:
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format=suffix, metadata={"CreationDate": None} if suffix == "pdf" else None)
     return file.getvalue()
-
-
-def _has_data(setting: Setting, panels: Sequence[Panel]) -> bool:
-    return any(len(series(run, panel.metric, panel.x)[0]) for run in setting.runs for panel in panels)
 
 
 def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
@@ -207,7 +207,3 @@ def _entry(setting: Setting) -> str:
     seeds = f" ({len(setting.runs)} seeds)" if len(setting.runs) > 1 else ""
     # matplotlib leaves out what begins with _.
     return "".join(c if c.isprintable() else "?" for c in f" {setting.label}{seeds}")
-
-
-def _style(index: int) -> dict[str, Any]:
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index // len(COLOURS) % len(DASHES)]}

@@ -142,9 +142,3 @@ class Reward(Learning):
         """
         del features, key
         return RewardOutput(0.0 * trajectory.rewards, state)
-
-
-def make(context: object) -> Reward:
-    """No intrinsic reward."""
-    del context
-    return Reward()

@@ -10,7 +10,7 @@ import numpy as np
 from oni_jax.config import UserError, is_within
 from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay
-from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.registry import RewardContext, threshold
 from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
 from oni_jax.types import Array, PyTree
 
@@ -24,14 +24,15 @@ class CosineScorer(LookUp):
     It learns nothing and asks nobody, so a checkpoint needs none of it. A message without a known word gets 0.
     """
 
-    def __init__(self, word_vectors: str, goal: str, threshold: str = ""):
+    def __init__(self, word_vectors: str, goal: str, threshold: float = 0.0):
         """Reads the beginning of the file `word_vectors` only; the rest in `init`, or when first used.
 
         Raises:
-            UserError: the file holds no word vectors, or `threshold` is neither empty, which is 0, nor a cosine.
+            UserError: the file holds no word vectors, or `threshold` is no cosine.
         """
-        self._threshold = _parse_threshold(threshold)
-        self._path, self._goal = word_vectors, goal
+        if not is_within(threshold, "[-1, 1]"):
+            raise UserError(f"--eps_threshold_quantile {threshold:g}: must be a cosine, in [-1, 1]")
+        self._path, self._goal, self._threshold = word_vectors, goal, threshold
         check_word_vectors(word_vectors)
 
     @functools.cached_property
@@ -76,16 +77,6 @@ def _direction(vectors: WordVectors, text: str) -> np.ndarray | None:
     return total / length if length > 0 else None
 
 
-def _parse_threshold(text: str) -> float:
-    try:
-        threshold = float(text or 0)
-    except ValueError:
-        threshold = float("nan")
-    if not is_within(threshold, "[-1, 1]"):
-        raise UserError(f"--eps_threshold_quantile {text}: must be a cosine, in [-1, 1]")
-    return threshold
-
-
 def make(context: RewardContext) -> Paid:
     reward = context.config.reward
-    return pay(context, CosineScorer(reward.word_vectors, context.goal(), reward.eps_threshold_quantile))
+    return pay(context, CosineScorer(reward.word_vectors, context.goal(), threshold(context.config)))

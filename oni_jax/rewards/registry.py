@@ -74,7 +74,7 @@ def _check_reward_dir(config: Config) -> None:
 
 
 REWARD_TYPES: dict[str, RewardType] = {
-    "none": RewardType(_in("base", "make")),
+    "none": RewardType(lambda context: _in("base", "Reward")()),
     "online_cls": RewardType(_in("retrieval", "make"), "classification", soft=True),
     "online_cls_reward_model": RewardType(_in("classification", "make"), "classification", soft=True),
     "online_motif": RewardType(

@@ -151,11 +151,12 @@ def _screens(
     for step in seen:
         if step > num_steps:  # the replay ended early
             return
+        acted = episode.actions[step - 1] if step else None
         progress = Progress(
             step=step,
             num_steps=len(episode.actions),
             turn=found.turns[step] if found.turns else None,
-            action=_action_text(keys, episode.actions[step - 1]) if step else "",
+            action="" if acted is None else action_text(keys[acted]) if keys else f"number {acted}",
             reward=float(found.rewards[max(0, before) : step].sum()),
             returned=float(found.rewards[:step].sum()),
             end=episode.end if step == len(episode.actions) else "",
@@ -168,10 +169,6 @@ def _screens(
         shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.messages[step])
         yield beside(shown, texts)
         before = step
-
-
-def _action_text(keys: Sequence[int], action: int) -> str:
-    return action_text(keys[action]) if keys else f"number {action}"
 
 
 def _caption_screen(caption: bytes) -> Screen:

@@ -14,7 +14,7 @@ TABLE = {"gold": [1.0, 0.0], "find": [0.0, 1.0], "pieces": [3.0, 4.0], "newt": [
 ALL_BYTES = bytes(range(1, 256))
 
 
-def make(path, goal: str = "Gold!", threshold: str = "") -> CosineScorer:
+def make(path, goal: str = "Gold!", threshold: float = 0.0) -> CosineScorer:
     return CosineScorer(write_text(path / "a.vec", TABLE), goal, threshold)
 
 
@@ -41,7 +41,7 @@ def test_cosine_of_the_sums(tmp_path):
 
 
 def test_what_has_no_direction_gets_0(tmp_path):
-    reward = make(tmp_path, threshold="-1")
+    reward = make(tmp_path, threshold=-1.0)
     assert rewards_of(reward, b"", b"It is dark.", b"nowhere", b"gold newt", b"\x00\xff\x80", ALL_BYTES) == [0.0] * 6
 
 
@@ -52,22 +52,22 @@ def test_bytes_are_latin_1(tmp_path):
 
 def test_the_threshold_must_be_passed(tmp_path):
     messages = [b"newt", b"pieces", b"gold", b"find"]
-    for threshold, expected in {"": [0, 0.6, 1, 0], "-1": [0, 0.6, 1, 0], "0.7": [0, 0, 1, 0], "1": [0] * 4}.items():
+    for threshold, expected in {0.0: [0, 0.6, 1, 0], -1.0: [0, 0.6, 1, 0], 0.7: [0, 0, 1, 0], 1.0: [0] * 4}.items():
         assert rewards_of(make(tmp_path, threshold=threshold), *messages) == pytest.approx(expected), threshold
-    assert rewards_of(make(tmp_path, threshold="-0.99"), b"pieces newt newt") == pytest.approx([1 / 17**0.5])
-    assert rewards_of(make(tmp_path, goal="newt", threshold="-0.99"), b"pieces") == pytest.approx([-0.6])
+    assert rewards_of(make(tmp_path, threshold=-0.99), b"pieces newt newt") == pytest.approx([1 / 17**0.5])
+    assert rewards_of(make(tmp_path, goal="newt", threshold=-0.99), b"pieces") == pytest.approx([-0.6])
 
 
-@pytest.mark.parametrize("threshold", ["x", "nan", "1.5", "inf", "-2"])
+@pytest.mark.parametrize("threshold", [float("nan"), 1.5, float("inf"), -2.0])
 def test_a_threshold_that_is_no_cosine_is_refused(tmp_path, threshold):
-    with pytest.raises(UserError, match=f"--eps_threshold_quantile {threshold}: must be"):
+    with pytest.raises(UserError, match=f"--eps_threshold_quantile {threshold:g}: must be"):
         make(tmp_path, threshold=threshold)
 
 
 def test_unknown_words_count_where_the_file_has_parts(tmp_path):
     rows = np.random.default_rng(0).normal(size=(2 + 50, 8))
     path = write_fasttext(tmp_path / "a.bin", ["gold", "newt"], rows, (3, 6))
-    gold, golden, empty, bytes_ = rewards_of(CosineScorer(path, "gold", "-1"), b"gold", b"golden", b"", ALL_BYTES)
+    gold, golden, empty, bytes_ = rewards_of(CosineScorer(path, "gold", -1.0), b"gold", b"golden", b"", ALL_BYTES)
     assert gold == pytest.approx(1) and golden not in (0, 1) and empty == 0 and np.isfinite(bytes_)
 
 
