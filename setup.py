@@ -36,7 +36,7 @@ setup(
         "orbax-checkpoint>=0.11",
         "pillow>=10",
         "rich>=13",
-        "scipy>=1.13",
+        "scipy>=1.15",
         "tensorboardX>=2.6.2",
     ],
     extras_require={

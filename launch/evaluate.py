@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.program import run_program
-from oni_jax.evaluation.config import Evaluate, check_evaluate
+from oni_jax.evaluation.config import EvaluationConfig, check_evaluate
 from oni_jax.runtime import StopRequest
 
 
@@ -21,21 +21,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 a process that played was lost, 2 bad input or nothing finished (one line on stderr),
         130 interrupted.
     """
-    return run_program("evaluate", argv, Evaluate(), check_evaluate, _run)
+    return run_program("evaluate", argv, EvaluationConfig(), check_evaluate, _run)
 
 
-def _run(program: Evaluate, stop: StopRequest) -> int:
+def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
     from oni_jax.evaluation.program import evaluate  # brings JAX, which takes seconds: mistakes are told before
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
     recorder = None
-    if program.evaluation.record:
+    if config.record:
         from oni_jax.viewing.recordings import Recorder
 
-        recorder = Recorder(program.evaluation, stop)
-    return evaluate(program.evaluation, stop, recorder)
+        recorder = Recorder(config, stop)
+    return evaluate(config, stop, recorder)
 
 
 if __name__ == "__main__":

@@ -32,25 +32,17 @@ class InspectionConfig:
     dataset_dir: str = setting("", "A data set of pairs, whose data/message.npy is scored too.")
 
 
-@dataclasses.dataclass(frozen=True)
-class InspectReward:
-    """The program launch.inspect_reward."""
-
-    inspection: InspectionConfig = InspectionConfig()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("inspect_reward", argv, InspectReward(), check_values, _run)
+    return run_program("inspect_reward", argv, InspectionConfig(), check_values, _run)
 
 
-def _run(program: InspectReward, stop: StopRequest) -> int:
+def _run(config: InspectionConfig, stop: StopRequest) -> int:
     del stop
     from oni_jax.inspection import inspect_reward
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
-    config = program.inspection
     folder = os.path.join(config.train_dir, config.experiment)
     inspection = inspect_reward(folder, config.dataset_dir)
     path = config.csv or os.path.join(folder, "messages.csv")

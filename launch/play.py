@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from launch.evaluate import make_deterministic
 from launch.program import run_program
 from oni_jax.runtime import StopRequest
-from oni_jax.viewing.config import HUMAN, Play, check_play
+from oni_jax.viewing.config import HUMAN, PlayConfig, check_play
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,20 +15,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 2 bad input (one line on stderr), 130 interrupted.
     """
-    return run_program("play", argv, Play(), check_play, _run)
+    return run_program("play", argv, PlayConfig(), check_play, _run)
 
 
-def _run(program: Play, stop: StopRequest) -> int:
+def _run(config: PlayConfig, stop: StopRequest) -> int:
     from oni_jax.viewing.play import SIZES, play
     from oni_jax.viewing.shell import Shell, check_terminal
 
     check_terminal("play", SIZES)
-    if program.play.experiment or program.play.policy != HUMAN:
+    if config.experiment or config.policy != HUMAN:
         make_deterministic()
         from oni_jax.system import keep_compiled_code  # brings JAX
 
         keep_compiled_code()
-    session = play(program.play, Shell, stop)
+    session = play(config, Shell, stop)
     print(session.summary())
     return 130 if stop else 0
 

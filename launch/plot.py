@@ -21,30 +21,22 @@ class PlotConfig:
     plots_dir: str = setting("", "Folder for the files; empty: plots, in the folder of the first experiment.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """The program launch.plot."""
-
-    plot: PlotConfig = PlotConfig()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("plot", argv, Plot(), _check, _run)
+    return run_program("plot", argv, PlotConfig(), _check, _run)
 
 
-def _check(program: Plot) -> None:
-    check_values(program)
-    if not _names(program.plot):
+def _check(config: PlotConfig) -> None:
+    check_values(config)
+    if not _names(config):
         raise UserError("name the experiments: python -m launch.plot EXPERIMENT...")
 
 
-def _run(program: Plot, stop: StopRequest) -> int:
+def _run(config: PlotConfig, stop: StopRequest) -> int:
     del stop
     from oni_jax.reporting.curves import group_runs, read_run
     from oni_jax.reporting.plots import DRAWN, write_figures  # brings matplotlib, which takes a second
 
-    config = program.plot
     by_place: dict[str, str] = {}  # each run once, by whichever of its names comes first
     for name in _names(config):
         by_place.setdefault(os.path.realpath(_folder(config, name)), name)

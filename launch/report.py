@@ -6,22 +6,21 @@ from collections.abc import Sequence
 
 from launch.program import run_program
 from oni_jax.files import write_output
-from oni_jax.reporting.config import Report, check_report
+from oni_jax.reporting.config import ReportConfig, check_report
 from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("report", argv, Report(), check_report, _run)
+    return run_program("report", argv, ReportConfig(), check_report, _run)
 
 
-def _run(program: Report, stop: StopRequest) -> int:
+def _run(config: ReportConfig, stop: StopRequest) -> int:
     del stop
     from oni_jax.reporting.report import make_report  # brings JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
-    config = program.report
     data = make_report(config)
     path = config.html or os.path.join(config.folder, "report.html")
     write_output("html", path, data)

@@ -17,38 +17,31 @@ class WatchConfig:
     screens_per_sec: float = setting(8.0, "Speed at the start.", within="[0.5, 128]")
 
 
-@dataclasses.dataclass(frozen=True)
-class Watch:
-    """The program launch.watch."""
-
-    watch: WatchConfig = WatchConfig()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None).
 
     Returns:
         The exit code: 0 done, 2 bad input (one line on stderr), 130 interrupted.
     """
-    return run_program("watch", argv, Watch(), _check, _run)
+    return run_program("watch", argv, WatchConfig(), _check, _run)
 
 
-def _check(program: Watch) -> None:
-    check_values(program)
-    if not program.watch.file:
+def _check(config: WatchConfig) -> None:
+    check_values(config)
+    if not config.file:
         raise UserError("name a recording: python -m launch.watch FILE")
 
 
-def _run(program: Watch, stop: StopRequest) -> int:
+def _run(config: WatchConfig, stop: StopRequest) -> int:
     from oni_jax.viewing.playback import watch
     from oni_jax.viewing.screen import COLUMNS, ROWS
     from oni_jax.viewing.shell import Shell, check_terminal
     from oni_jax.viewing.ttyrec import Film
 
-    film = Film(program.watch.file)
+    film = Film(config.file)
     check_terminal("watch", [(COLUMNS, ROWS)])
     with Shell() as shell:
-        watch(film, program.watch.screens_per_sec, shell, stop)
+        watch(film, config.screens_per_sec, shell, stop)
     return 130 if stop else 0
 
 

@@ -369,13 +369,17 @@ class Config:
     run: RunConfig = RunConfig()
 
 
-def sections(config: Any) -> dict[str, Any]:
-    """The sections of a program's settings by name; one within another is a section of its own."""
-    found = {}
+def sections(config: Any, name: str = "") -> dict[str, Any]:
+    """The sections of a program's settings by name; one within another is a section of its own.
+
+    A program may be a section itself, without a `name`: a PlayConfig is `play`.
+    """
+    name = name or type(config).__name__.removesuffix("Config").lower()
+    found = {name: config} if any(own_settings(config)) else {}
     for field in dataclasses.fields(config):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
-            found |= {field.name: part, **sections(part)}
+            found |= sections(part, field.name)
     return found
 
 

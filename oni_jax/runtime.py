@@ -131,16 +131,14 @@ def _deaf() -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables.keys() & os.environ.keys()}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 class StopRequest:

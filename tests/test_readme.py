@@ -10,11 +10,11 @@ from launch import __main__ as listing
 from launch import refused_flags
 from launch.submit import Submission
 from oni_jax.config import Config, own_settings, sections, settings
-from oni_jax.evaluation.config import Evaluate
+from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.metrics.names import markdown_table
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
-from oni_jax.reporting.config import Report
-from oni_jax.viewing.config import Play
+from oni_jax.reporting.config import ReportConfig
+from oni_jax.viewing.config import PlayConfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -64,7 +64,8 @@ def test_what_it_names_exists():
         assert (ROOT / path).exists(), path
     for program in re.findall(r"-m launch\.(\w+)", text):
         assert program in listing.programs(), program
-    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward(), Evaluate(), Play(), Report(), Submission())
+    single = (EvaluationConfig(), PlayConfig(), ReportConfig())
+    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward(), Submission(), *single)
     offered = {field.name for program in programs for field, _ in settings(program)}
     forms = {"flag-name", "flag_name", "nox"}
     accepted = {"algo", "env", "device", "help", "config"}

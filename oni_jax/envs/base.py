@@ -90,6 +90,41 @@ class VectorEnv(Protocol):
     def close(self) -> None: ...
 
 
+class SingleEpisode:
+    """One episode of a vector of one environment, fresh. Step it no further than its end.
+
+    Attributes:
+      ended: whether it is over.
+      stats: its statistics, once it is.
+    """
+
+    def __init__(self, env: VectorEnv):
+        self._env, self._out = env, make_step_output(env.spec, 1)
+        self.ended, self.stats = False, dict[str, float]()
+
+    def begin(self, earlier: bytes = b"") -> np.ndarray:
+        """Starts it, behind others of the actions `earlier`. Gives what is observed; the next step writes over it."""
+        self._env.reset(self._out)
+        for action in earlier:
+            self._env.step(np.array([action], np.int32), self._out)
+        return self._out.records[0]
+
+    def act(self, action: int) -> np.ndarray:
+        """Takes a step. Gives the record of what is observed then."""
+        self._env.step(np.array([action], np.int32), self._out)
+        record = self._out.records[0]
+        if not (record["terminated"] or record["truncated"]):
+            return record
+        self.ended = True
+        self.stats = dict(zip(self._env.spec.episode_stats, self._out.episode_stats[0].tolist()))
+        return self._out.finals[0]
+
+    def caption(self) -> bytes:
+        """Of what was observed last."""
+        texts = self._out.texts
+        return (texts.final_captions if self.ended else texts.captions)[0]
+
+
 @runtime_checkable
 class SavableEnv(VectorEnv, Protocol):
     """One whose running episodes can be saved, and go on in another process."""

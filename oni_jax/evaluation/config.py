@@ -49,17 +49,9 @@ class EvaluationConfig:
     recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the folder of the experiment.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """The program launch.evaluate."""
-
-    evaluation: EvaluationConfig = EvaluationConfig()
-
-
-def check_evaluate(program: Evaluate) -> None:
+def check_evaluate(config: EvaluationConfig) -> None:
     """Raises UserError: what can be told from the values, and from where the files shall go."""
-    check_values(program)
-    config = program.evaluation
+    check_values(config)
     check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST, ALL))
     check_checkpoint("compare_checkpoint", config.compare_checkpoint, (LATEST, BEST))
     if config.policy == RANDOM and config.compare:

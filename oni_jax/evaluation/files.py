@@ -34,15 +34,10 @@ def versions() -> dict[str, str]:
 
 def _tree(evaluation: Evaluation) -> dict[str, Any]:
     of, success = evaluation, evaluation.success()
+    about = {name: value for name, value in of._asdict().items() if name not in ("episodes", "interrupted")}
     return {
-        "player": of.player,
+        **about,
         "experiment": of.experiment or None,
-        "env_steps": of.env_steps,
-        "policy": of.policy,
-        "root_env": of.root_env,
-        "max_episode_steps": of.max_episode_steps,
-        "seed": of.seed,
-        "num_episodes": of.num_episodes,
         "complete": of.complete,
         "measures": {name: _summary_tree(summary) for name, summary in of.summaries().items()},
         "ends": {end: x._asdict() for end, x in of.ends().items()},
@@ -64,16 +59,14 @@ def _difference_tree(first: Evaluation, second: Evaluation) -> dict[str, Any]:
 
 def as_csv(evaluations: Sequence[Evaluation]) -> str:
     """A row an episode."""
-    own = ("experiment", "env_steps", "policy", "complete")
-    file = io.StringIO()
-    writer: Any = None
+    rows = []
     for of in evaluations:
-        about = dict(zip(own, (of.experiment, of.env_steps, of.policy, int(of.complete))))
-        for row in _rows(of):
-            if writer is None:
-                writer = csv.DictWriter(file, [*about, *row])
-                writer.writeheader()
-            writer.writerow({**about, **row})
+        about = {"experiment": of.experiment, "env_steps": of.env_steps, "policy": of.policy}
+        rows += [{**about, "complete": int(of.complete), **row} for row in _rows(of)]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
     return file.getvalue()
 
 

@@ -48,9 +48,17 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
     return chosen_task(env, config.root_env, config.max_episode_steps)
 
 
-def random_player(task: EnvConfig, seed: int) -> Player:
-    spec = env_spec(task)
-    return Player("", None, RANDOM, task, spec, RandomAgent(spec.num_actions, seed))
+def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | None, which: str) -> list[Player]:
+    """Chance, where there is no `experiment`; else the policies of its checkpoints that `which` means.
+
+    Raises:
+        UserError: as `chosen_checkpoints` and `load_player`.
+    """
+    if experiment is None:
+        spec = env_spec(task)
+        return [Player("", None, RANDOM, task, spec, RandomAgent(spec.num_actions, config.seed))]
+    steps = chosen_checkpoints(config.train_dir, experiment, which)
+    return [load_player(config, experiment, env_steps, task) for env_steps in steps]
 
 
 def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None, task: EnvConfig) -> Player:
@@ -96,7 +104,8 @@ def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int 
     if which != BEST:
         return [int(which)]
     returns = recorded_returns(os.path.join(folder, "metrics.jsonl"))
-    known = {step: mean for step in steps if (mean := _last_up_to(returns, step)) is not None}
+    until = {step: [mean for at, mean in returns.items() if at <= step] for step in steps}
+    known = {step: means[-1] for step, means in until.items() if means}
     if not known:
         raise UserError(
             f"{folder}: metrics.jsonl tells no mean_return of its checkpoints, so none is known to be the best; choose "
@@ -124,8 +133,3 @@ def recorded_returns(path: str) -> Mapping[int, float]:
         if mean is not None:
             returns[step] = mean
     return returns
-
-
-def _last_up_to(returns: Mapping[int, float], step: int) -> float | None:
-    earlier = [at for at in returns if at <= step]
-    return returns[max(earlier)] if earlier else None

@@ -124,16 +124,11 @@ class Unit:
 
 def _num_units(num_episodes: int) -> int:
     """A power of two, which any number of processes that is one can share."""
-    num_units = 1
-    while num_units < MAX_UNITS and num_units * UNIT_SIZE < num_episodes:
-        num_units *= 2
-    return num_units
+    return min(MAX_UNITS, 1 << ((num_episodes - 1) // UNIT_SIZE).bit_length())
 
 
 def _build_pool(make_env: MakeEnv, ring: TrajectoryRing, num_workers: int) -> ActorPool:
     if not num_workers:
         return SerialPool(make_env, ring)
-    shared_by = 1
-    while shared_by * 2 <= min(num_workers, ring.shape.num_units):
-        shared_by *= 2
-    return ProcessPool(make_env, ring, shared_by)
+    shared_by = min(num_workers, ring.shape.num_units).bit_length() - 1
+    return ProcessPool(make_env, ring, 1 << shared_by)

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from oni_jax.actors.pool import num_workers
-from oni_jax.config import ActorConfig, EnvConfig, UserError
+from oni_jax.config import ActorConfig, UserError
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
 from oni_jax.evaluation.files import as_csv, as_json
-from oni_jax.evaluation.players import Player, chosen_checkpoints, evaluated_task, load_player, random_player
+from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
@@ -38,15 +38,17 @@ def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecor
     """
     task = evaluated_task(config)
     # All that is needed of runs, before hours of play: what is missing is told, and training deletes checkpoints.
-    players = _players(config, task)
-    other_player = _other(config, task) if config.compare else None
+    experiment = None if config.policy == RANDOM else config.experiment
+    compare = None if config.compare == RANDOM else config.compare
+    players = chosen_players(config, task, experiment, config.checkpoint)
+    others = chosen_players(config, task, compare, config.compare_checkpoint) if config.compare else []
     records = [make_record(player) for player in players] if make_record else []
-    played = list(_evaluations(config, [*players, *([other_player] if other_player else [])], stop))
+    played = list(_evaluations(config, [*players, *others], stop))
     lost = not stop and any(evaluation.interrupted for evaluation in played)
     evaluations = [evaluation for evaluation in played[: len(players)] if evaluation.episodes]
     other = next((evaluation for evaluation in played[len(players) :] if evaluation.episodes), None)
     if evaluations:
-        _tell(config, evaluations, other, other_player)
+        _tell(config, evaluations, other, others)
     elif not lost:
         raise UserError(f"stopped ({stop.reason}) before an episode was finished: nothing to report")
     for record, evaluation in zip(records, evaluations):
@@ -71,30 +73,16 @@ def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: Stop
 
 
 def _tell(
-    config: EvaluationConfig, evaluations: Sequence[Evaluation], other: Evaluation | None, other_player: Player | None
+    config: EvaluationConfig, evaluations: Sequence[Evaluation], other: Evaluation | None, others: Sequence[Player]
 ) -> None:
     """Prints the differences, and writes the files."""
     if other:
         for evaluation in evaluations:
             _print(difference_lines(evaluation, other, _width()))
-    elif other_player:
-        print(f"{other_player.name} has finished no episode, so there is nothing to compare", flush=True)
+    elif others:
+        print(f"{others[0].name} has finished no episode, so there is nothing to compare", flush=True)
     _write("json", config.json, lambda: as_json(evaluations, other))
     _write("csv", config.csv, lambda: as_csv([*evaluations, *([other] if other else [])]))
-
-
-def _players(config: EvaluationConfig, task: EnvConfig) -> list[Player]:
-    if config.policy == RANDOM:
-        return [random_player(task, config.seed)]
-    steps = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
-    return [load_player(config, config.experiment, env_steps, task) for env_steps in steps]
-
-
-def _other(config: EvaluationConfig, task: EnvConfig) -> Player:
-    if config.compare == RANDOM:
-        return random_player(task, config.seed)
-    (env_steps,) = chosen_checkpoints(config.train_dir, config.compare, config.compare_checkpoint)
-    return load_player(config, config.compare, env_steps, task)
 
 
 def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = None) -> Evaluation:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.config import EnvConfig, UserError
-from oni_jax.envs.base import VectorEnv, make_step_output
+from oni_jax.envs.base import SingleEpisode, VectorEnv
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed, has_terminal, nethack_seeds
@@ -54,50 +54,16 @@ def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
     return choices
 
 
-class SingleEpisode:
-    """One episode of a vector of one environment, with the face of a `SingleGame`.
-
-    Args:
-      env: fresh.
-      earlier: actions of its episodes before this one.
-    """
-
-    def __init__(self, env: VectorEnv, earlier: Sequence[bytes]):
-        self._env, self._earlier, self._out = env, earlier, make_step_output(env.spec, 1)
-        self.ended, self.stats = False, dict[str, float]()
-
-    def begin(self) -> np.ndarray:
-        self._env.reset(self._out)
-        for action in b"".join(self._earlier):
-            self._env.step(np.array([action], np.int32), self._out)
-        return self._out.records[0]
-
-    def act(self, action: int) -> np.ndarray:
-        self._env.step(np.array([action], np.int32), self._out)
-        record = self._out.records[0]
-        if not (record["terminated"] or record["truncated"]):
-            return record
-        self.ended = True
-        self.stats = dict(zip(self._env.spec.episode_stats, self._out.episode_stats[0].tolist()))
-        return self._out.finals[0]
-
-    def caption(self) -> bytes:
-        texts = self._out.texts
-        return (texts.final_captions if self.ended else texts.captions)[0]
-
-    def close(self) -> None:
-        self._env.close()
-
-
-def _episode(evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]) -> SingleGame | SingleEpisode:
+def _game(evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]) -> tuple[VectorEnv, bytes]:
+    """What plays an episode, and the actions that come before its own."""
     of = evaluation
     if has_terminal(of.root_env):
         seeds = nethack_seeds(of.seed, index)
-        return SingleGame(of.root_env, seeds, of.max_episode_steps, names, ttyrec=ttyrec)
+        return SingleGame(of.root_env, seeds, of.max_episode_steps, names, ttyrec=ttyrec), b""
     config = EnvConfig(root_env=of.root_env, max_episode_steps=of.max_episode_steps)
     slot = index % NUM_SLOTS
     earlier = [x.actions for x in of.episodes if x.index < index and x.index % NUM_SLOTS == slot]
-    return SingleEpisode(make_vector_env(config, 1, evaluation_seed(of.seed), slot, names or (EVERYTHING,)), earlier)
+    return make_vector_env(config, 1, evaluation_seed(of.seed), slot, names or (EVERYTHING,)), b"".join(earlier)
 
 
 def replay(
@@ -120,9 +86,10 @@ def replay(
       UserError: the file can't be written.
     """
     try:
-        game = _episode(evaluation, episode.index, ttyrec, observations)
+        game, earlier = _game(evaluation, episode.index, ttyrec, observations)
     except OSError as error:
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
+    own = SingleEpisode(game)
     kept: dict[str, list[np.ndarray]] = {name: [] for name in observations}
     messages: list[bytes] = []
     rewards: list[float] = []
@@ -134,16 +101,16 @@ def replay(
             turns.append(game.turn())
             if len(messages) in seen:
                 terminals[len(messages)] = game.terminal()
-        messages.append(game.caption())
+        messages.append(own.caption())
         for name, values in kept.items():
             values.append(record[name].copy())
 
     try:
-        observe(game.begin())
+        observe(own.begin(earlier))
         for action in episode.actions:
-            if game.ended:
+            if own.ended:
                 break
-            record = game.act(action)
+            record = own.act(action)
             rewards.append(float(record["reward"]))
             observe(record)
     finally:
@@ -154,7 +121,7 @@ def replay(
         rewards=np.array(rewards, np.float32),
         terminals=terminals,
         turns=turns,
-        mismatch=_mismatch(episode, game.stats),
+        mismatch=_mismatch(episode, own.stats),
     )
 
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 QUANTILES = (0.05, 0.25, 0.75, 0.95)
 NUM_RESAMPLES = 10_000
 RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn, which bounds the memory
-NORMAL_QUANTILE = 1.959963984540054  # of 0.975
 
 
 class Interval(NamedTuple):
@@ -86,12 +86,10 @@ def bootstrap_interval(values: np.ndarray) -> Interval | None:
     num = len(values)
     if num < 2:
         return None
+    batch = max(1, RESAMPLED_AT_ONCE // num)
     rng = np.random.default_rng(0)
-    rows = max(1, RESAMPLED_AT_ONCE // num)
-    sizes = [min(rows, NUM_RESAMPLES - start) for start in range(0, NUM_RESAMPLES, rows)]
-    means = np.concatenate([values[rng.integers(num, size=(size, num))].mean(axis=1) for size in sizes])
-    low, high = np.quantile(means, (0.025, 0.975)).tolist()
-    return Interval(low, high)
+    found = stats.bootstrap([values], np.mean, n_resamples=NUM_RESAMPLES, batch=batch, method="percentile", rng=rng)
+    return Interval(*map(float, found.confidence_interval))
 
 
 def share(count: int, total: int) -> Share:
@@ -100,8 +98,5 @@ def share(count: int, total: int) -> Share:
     The bootstrap would say [0, 0] where nothing was seen, however few the episodes. Source: Wilson, Probable
     inference, the law of succession, and statistical inference (1927).
     """
-    z2 = NORMAL_QUANTILE**2
-    p = count / total
-    centre = (p + z2 / (2 * total)) / (1 + z2 / total)
-    half = math.sqrt(z2 * p * (1 - p) / total + (z2 / (2 * total)) ** 2) / (1 + z2 / total)
-    return Share(count, p, Interval(max(0.0, centre - half), min(1.0, centre + half)))
+    low, high = stats.binomtest(count, total).proportion_ci(method="wilson")
+    return Share(count, count / total, Interval(float(low), float(high)))

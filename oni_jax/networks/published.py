@@ -1,4 +1,4 @@
-"""Parameters of the published PyTorch networks as parameters of ours, and gradients of ours as gradients of theirs.
+"""Parameters of the published PyTorch networks as parameters of ours.
 
 Their names are those of a PyTorch state dict; arrays are NumPy's, so that PyTorch is not needed.
 """
@@ -31,10 +31,6 @@ class Link(NamedTuple):
         array = np.transpose(published, self.axes)
         return array if self.rows is None else array[self.rows]
 
-    def published(self, ours: np.ndarray) -> np.ndarray:
-        array = ours if self.rows is None else ours[np.argsort(self.rows)]
-        return np.transpose(array, np.argsort(self.axes))
-
 
 DENSE, CONV_1D, CONV_2D = (1, 0), (2, 1, 0), (2, 3, 1, 0)
 CONV_2D_TRANSPOSED = (3, 2, 1, 0)  # their kernels over glyphs run over (x, y), ours over (y, x)
@@ -57,25 +53,6 @@ def import_params(weights: Weights) -> PyTree:
     return {"params": jax.tree.map(jnp.asarray, params)}
 
 
-def export_gradients(gradients: PyTree, weights: Weights) -> dict[str, np.ndarray]:
-    """Gradients of our parameters {"params": ...} by published name; `weights` tells names and shapes.
-
-    A bias that we keep merged has the same gradient in each of the two that were added up.
-    """
-    exported = {}
-    for link in _links(weights):
-        array = gradients["params"]
-        for key in link.path:
-            array = array[key]
-        exported[link.name] = link.published(np.asarray(array))
-    for i in range(_num_core_layers(weights)):
-        layer = gradients["params"]["core"][f"layer_{i}"]
-        merged, new = np.asarray(layer["input_bias"]), np.asarray(layer.get("hidden_new_bias", ()))
-        exported[f"core.core.bias_ih_l{i}"] = merged
-        exported[f"core.core.bias_hh_l{i}"] = np.concatenate([merged[: merged.size - new.size], new])
-    return exported
-
-
 def _insert(tree: dict, path: Path, array: np.ndarray) -> None:
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
@@ -88,8 +65,10 @@ def _merged_biases(weights: Weights, layer: int) -> dict[str, np.ndarray]:
     size = weights[f"core.core.weight_hh_l{layer}"].shape[1]
     if hidden_bias.size == 4 * size:  # an LSTM
         return {"input_bias": input_bias + hidden_bias}
-    merged = input_bias + np.append(hidden_bias[: 2 * size], np.zeros(size, hidden_bias.dtype))
-    return {"input_bias": merged, "hidden_new_bias": hidden_bias[2 * size :]}
+    return {
+        "input_bias": input_bias + hidden_bias * (np.arange(3 * size) < 2 * size),
+        "hidden_new_bias": hidden_bias[2 * size :],
+    }
 
 
 def _num_core_layers(weights: Weights) -> int:

@@ -35,15 +35,8 @@ class ReportConfig:
         return shlex.join(["python", "-m", "launch.evaluate", *run, *words])
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The program launch.report."""
-
-    report: ReportConfig = ReportConfig()
-
-
-def check_report(program: Report) -> None:
+def check_report(config: ReportConfig) -> None:
     """Raises UserError: what can be told from the values, and from where the file shall go."""
-    check_values(program)
-    if program.report.html:
-        check_output("html", program.report.html)
+    check_values(config)
+    if config.html:
+        check_output("html", config.html)

@@ -31,17 +31,9 @@ class PlayConfig:
     steps_per_sec: float = setting(4.0, "Speed at the start, when no person plays.", within="[0.5, 128]")
 
 
-@dataclasses.dataclass(frozen=True)
-class Play:
-    """The program launch.play."""
-
-    play: PlayConfig = PlayConfig()
-
-
-def check_play(program: Play) -> None:
+def check_play(config: PlayConfig) -> None:
     """Raises UserError: what can be told from the values."""
-    check_values(program)
-    config = program.play
+    check_values(config)
     if config.policy in (SAMPLE, GREEDY) and not config.experiment:
         raise UserError(f"--policy {config.policy}: name the run whose policy it is with --experiment")
     check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST))

@@ -8,7 +8,7 @@ import numpy as np
 from oni_jax.inspection import RunReward
 from oni_jax.rewards.messages import message_array
 from oni_jax.types import Array, CaptionBatch, PyTree, Trajectory
-from oni_jax.viewing.counts import discount, running_counts
+from oni_jax.viewing.session import discount, running_counts
 
 
 class EpisodeRewards:

@@ -12,16 +12,7 @@ ARROWS = {
     for opening in b"[O"
     for final, key in zip(b"ABCD", (ord("k"), ord("j"), ord("l"), ord("h")))
 }
-DIRECTIONS = {
-    "N": "north",
-    "E": "east",
-    "S": "south",
-    "W": "west",
-    "NE": "northeast",
-    "SE": "southeast",
-    "SW": "southwest",
-    "NW": "northwest",
-}
+DIRECTIONS = {"N": "north", "E": "east", "S": "south", "W": "west"}
 
 
 def pressed_keys(data: bytes) -> list[int]:
@@ -55,9 +46,9 @@ def _key_words() -> dict[int, str]:
     words = {}
     for command in nethack.Command:
         words[int(command)] = command.name.lower()
-    for direction, word in DIRECTIONS.items():
-        words[int(nethack.CompassDirection[direction])] = word
-        words[int(nethack.CompassDirectionLonger[direction])] = f"far {word}"
+    for directions, far in ((nethack.CompassDirection, ""), (nethack.CompassDirectionLonger, "far ")):
+        for direction in directions:
+            words[int(direction)] = far + "".join(DIRECTIONS[letter] for letter in direction.name)
     for action in (*nethack.MiscDirection, nethack.MiscAction.MORE):
         words[int(action)] = action.name.lower()
     return words

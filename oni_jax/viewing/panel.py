@@ -21,13 +21,6 @@ class Progress(NamedTuple):
     end: str  # why it is over; "" while it is not
 
 
-class Intrinsic(NamedTuple):
-    """Of the messages since what was shown before, and of all so far; counts discounted."""
-
-    reward: float
-    total: float
-
-
 def heading(title: str, lines: Sequence[str]) -> list[Text]:
     return [Text(title, WHITE), *map(Text, lines), Text("")]
 
@@ -43,15 +36,9 @@ def progress_lines(of: Progress) -> list[Text]:
     ]
 
 
-def intrinsic_lines(of: Intrinsic) -> list[Text]:
-    return [
-        Text(f"intrinsic {number(of.reward)}", sign_color(of.reward)),
-        Text(f"total     {number(of.total)}"),
-    ]
-
-
-def note_lines(notes: Sequence[str]) -> list[Text]:
-    return [Text(note, DARK_GRAY) for note in notes]
+def intrinsic_lines(reward: float, total: float) -> list[Text]:
+    """Of the messages since what was shown before, and of all so far; counts discounted."""
+    return [Text(f"intrinsic {number(reward)}", sign_color(reward)), Text(f"total     {number(total)}")]
 
 
 def beside(screen: Screen, texts: Sequence[Text]) -> Screen:

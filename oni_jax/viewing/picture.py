@@ -4,7 +4,7 @@ import functools
 import os
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from oni_jax.viewing.screen import INVERSE, Screen, shown_colors
 
@@ -12,24 +12,9 @@ FONT_SIZE = 16  # pixels
 NUM_LEVELS = 8  # from the background to the full colour
 NUM_CHARS = 128
 # Of a terminal's 16 colours, on black: black as dark grey and the blues lighter, so that they can be read.
-COLORS = (
-    (105, 105, 105),
-    (215, 70, 70),
-    (70, 190, 70),
-    (200, 140, 50),
-    (100, 130, 255),
-    (200, 90, 200),
-    (50, 190, 190),
-    (200, 200, 200),
-    (140, 140, 140),
-    (255, 120, 90),
-    (130, 255, 130),
-    (255, 255, 100),
-    (150, 180, 255),
-    (255, 150, 255),
-    (120, 255, 255),
-    (255, 255, 255),
-)
+NORMAL = "#696969 #d74646 #46be46 #c88c32 #6482ff #c85ac8 #32bebe #c8c8c8"
+BRIGHT = "#8c8c8c #ff785a #82ff82 #ffff64 #96b4ff #ff96ff #78ffff #ffffff"
+COLORS = [ImageColor.getrgb(color) for color in (NORMAL + " " + BRIGHT).split()]
 
 
 def palette() -> np.ndarray:

@@ -110,14 +110,11 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
     """The player's name, and what it does."""
     # What follows brings JAX, which takes seconds: a person needs none of it.
     from oni_jax.evaluation.agents import UNIT_SIZE
-    from oni_jax.evaluation.players import chosen_checkpoints, load_player, random_player
+    from oni_jax.evaluation.players import chosen_players
 
-    if config.policy == RANDOM:
-        player = random_player(env, config.seed)
-    else:
-        (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
-        evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
-        player = load_player(evaluation, config.experiment, env_steps, env)
+    evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
+    experiment = None if config.policy == RANDOM else config.experiment
+    (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
     dtype = record_dtype(player.spec)
     episodes = np.full(UNIT_SIZE, config.episode, np.int32)
     # Compiled now, in a unit that is not played: while it compiles, nothing could put the terminal right.

@@ -19,7 +19,7 @@ from oni_jax.inspection import NoRewardError, load_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
-from oni_jax.viewing.panel import Intrinsic, Progress, beside, heading, intrinsic_lines, note_lines, progress_lines
+from oni_jax.viewing.panel import Progress, beside, heading, intrinsic_lines, progress_lines
 from oni_jax.viewing.picture import picture
 from oni_jax.viewing.screen import COLUMNS, DARK_GRAY, ROWS, WHITE, Screen, Text, engine_screen, text_screen
 from oni_jax.viewing.ttyrec import SUFFIX
@@ -85,13 +85,8 @@ class Recorder:
         path = os.path.join(self._folder, file_stem(evaluation, choice))
         num_steps = len(choice.episode.actions)
         seen = shown_steps(num_steps)
-        found = replay(
-            evaluation,
-            choice.episode,
-            path + SUFFIX,
-            set(seen),
-            rewards.observations if rewards else (),
-        )
+        names = rewards.observations if rewards else ()
+        found = replay(evaluation, choice.episode, path + SUFFIX, set(seen), names)
         if found.mismatch:
             print(found.mismatch, flush=True)
         given = rewards.of_messages(found.messages, found.observations) if rewards and len(found.rewards) else None
@@ -168,9 +163,9 @@ def _screens(
         )
         intrinsic = []
         if given is not None:
-            own = Intrinsic(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
-            intrinsic = intrinsic_lines(own)
-        texts = [*title, *progress_lines(progress), *intrinsic, Text(""), *note_lines(notes)]
+            intrinsic = intrinsic_lines(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
+        said = [Text(note, DARK_GRAY) for note in notes]
+        texts = [*title, *progress_lines(progress), *intrinsic, Text(""), *said]
         shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.messages[step])
         yield beside(shown, texts)
         before = step

@@ -1,16 +1,16 @@
 """An episode that is played step by step, and the books that are shown beside its screen."""
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.config import RewardConfig
+from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.episodes import end_of
-from oni_jax.viewing.counts import discount
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Label, Labels
 from oni_jax.viewing.screen import Screen, engine_screen
@@ -48,16 +48,17 @@ class Session:
         self._counts: collections.Counter[bytes] = collections.Counter()
         self.step_count, self.returned, self.total = 0, 0.0, 0.0
         self.action, self.reward, self.end, self.hint = "", 0.0, "", ""
-        self._observe(game.begin())
+        self._episode = SingleEpisode(game)
+        self._observe(self._episode.begin())
 
     def step(self, action: int) -> None:
         """Takes an action of a running episode."""
-        record = self._game.act(action)
+        record = self._episode.act(action)
         self.step_count += 1
         self.action, self.reward, self.hint = action_text(self._keys[action]), float(record["reward"]), ""
         self.returned += self.reward
-        if self._game.ended:
-            self.end = end_of(self._game.stats, bool(record["truncated"]), self.max_episode_steps)
+        if self._episode.ended:
+            self.end = end_of(self._episode.stats, bool(record["truncated"]), self.max_episode_steps)
         self._observe(record)
 
     def screen(self) -> Screen:
@@ -73,7 +74,7 @@ class Session:
 
     def _observe(self, record: np.ndarray) -> None:
         self.record = record
-        self.message = self._game.caption()
+        self.message = self._episode.caption()
         self._counts[self.message] += 1
         self.count = self._counts[self.message]
         self.label: Label | None = self._labels.of(self.message)
@@ -94,3 +95,18 @@ def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
         return float(bool(label and label.helpful))
 
     return MessageReward(give, settings, "1 for a helpful message, else 0")
+
+
+def running_counts(messages: Sequence[bytes]) -> list[int]:
+    """How often each was there so far, itself included."""
+    counts: collections.Counter[bytes] = collections.Counter()
+    found = []
+    for message in messages:
+        counts[message] += 1
+        found.append(counts[message])
+    return found
+
+
+def discount(rewards: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
+    """What `ops.shaping.count_discount` gives, without JAX. Equal shapes."""
+    return rewards * np.maximum(1.0, counts) ** -exponent

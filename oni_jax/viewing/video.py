@@ -5,7 +5,6 @@ import io
 import itertools
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -47,40 +46,32 @@ def write_video(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: flo
         OSError: it can't be written.
         UserError: what writes it fails.
     """
-    if path.endswith(".gif"):
-        _write_gif(path, pictures, pictures_per_sec)
-    else:
-        _write_mp4(path, pictures, pictures_per_sec)
-
-
-def _write_gif(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: float) -> None:
-    images = _images(pictures, pictures_per_sec)
+    hundredths = int(100 / pictures_per_sec)  # of a second, in which a GIF tells how long a picture stays
+    images = _images(pictures, 10 * hundredths)
     file = io.BytesIO()
     next(images).save(file, "GIF", save_all=True, append_images=images, loop=0)
-    write_whole(path, file.getvalue())
+    if path.endswith(".gif"):
+        write_whole(path, file.getvalue())
+    else:
+        _write_mp4(path, file.getvalue(), f"100/{hundredths}")
 
 
-def _images(pictures: Iterable[np.ndarray], pictures_per_sec: float) -> Iterator[Image.Image]:
+def _images(pictures: Iterable[np.ndarray], millisecs: int) -> Iterator[Image.Image]:
     colors = palette().tobytes()
     for picture, following in itertools.pairwise(itertools.chain(pictures, [None])):
         assert picture is not None
         image = Image.fromarray(picture)
         image.putpalette(colors)
-        image.info["duration"] = 1000 * LAST_SECS if following is None else 1000 / pictures_per_sec
+        image.info["duration"] = 1000 * LAST_SECS if following is None else millisecs
         yield image
 
 
-def _write_mp4(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: float) -> None:
-    pictures = iter(pictures)
-    first = next(pictures)
-    height, width = first.shape
+def _write_mp4(path: str, gif: bytes, rate: str) -> None:
     partial = os.path.abspath(f"{path}.partial")
-    source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {pictures_per_sec} -i -"
-    target = "-f mp4 -c:v libx264 -crf 18 -pix_fmt yuv420p"
-    command = [ffmpeg(), "-v", "error", "-y", *source.split(), *target.split(), partial]
+    target = f"-r {rate} -f mp4 -c:v libx264 -crf 18 -pix_fmt yuv420p"
+    command = [ffmpeg(), "-v", "error", "-y", "-f", "gif", "-i", "-", *target.split(), partial]
     try:
-        failure = _failure(command, _frames(first, pictures, round(LAST_SECS * pictures_per_sec)))
-        if failure:
+        if failure := _failure(command, gif):
             raise UserError(f"{path}: ffmpeg can't write it ({failure}); {USE_GIF}")
         os.replace(partial, path)
     finally:
@@ -88,25 +79,11 @@ def _write_mp4(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: floa
             os.remove(partial)
 
 
-def _frames(first: np.ndarray, others: Iterable[np.ndarray], num_last: int) -> Iterator[bytes]:
-    colors, last = palette(), first
-    for last in itertools.chain([first], others):
-        yield colors[last].tobytes()
-    yield from itertools.repeat(colors[last].tobytes(), num_last)
-
-
-def _failure(command: Sequence[str], inputs: Iterable[bytes]) -> str:
-    """Runs a program that reads these: the last words of one that fails, or ""."""
-    with tempfile.TemporaryFile() as told:
-        try:  # in a group of its own: Ctrl-C is for this process, which lets it finish
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=told, process_group=0)
-        except OSError as error:
-            return f"{command[0]}: {error.strerror}"
-        with contextlib.suppress(BrokenPipeError), process:
-            assert process.stdin
-            for data in inputs:
-                process.stdin.write(data)
-        told.seek(0)
-        words = told.read().decode(errors="replace").split("\n")
-        last = next((line for line in reversed(words) if line.strip()), f"exit code {process.returncode}")
-        return last if process.returncode else ""
+def _failure(command: Sequence[str], content: bytes) -> str:
+    """Runs a program that reads this: the last words of one that fails, or ""."""
+    try:  # in a group of its own: Ctrl-C is for this process, which lets it finish
+        done = subprocess.run(command, input=content, stderr=subprocess.PIPE, process_group=0)
+    except OSError as error:
+        return f"{command[0]}: {error.strerror}"
+    words = done.stderr.decode(errors="replace").strip().splitlines()
+    return [f"exit code {done.returncode}", *words][-1] if done.returncode else ""

@@ -12,7 +12,7 @@ from oni_jax.config import LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.learner import loss
 from oni_jax.networks.glyphs import RankingNetwork, TorchbeastEncoder, crop_glyphs
 from oni_jax.networks.policy import ActorCritic, make_policy
-from oni_jax.networks.published import export_gradients, import_params
+from oni_jax.networks.published import import_params
 from oni_jax.ops import losses, shaping
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -105,7 +105,7 @@ def policy_outputs(npz: Npz) -> dict[str, np.ndarray]:
 
     (total, aux), gradients = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
     output, captured, (metrics, targets) = aux
-    exported = export_gradients(gradients, weights_of(npz))
+    (exported,) = jax.linear_transpose(import_params, weights_of(npz))(gradients)  # by the published names
     time_major = {
         "encoder": captured["encoder"]["__call__"][0].reshape(num_steps, batch_size, -1),
         "core": captured["core"]["__call__"][0][0],

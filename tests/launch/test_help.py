@@ -70,7 +70,7 @@ def test_the_named_configs(capsys):
     text = said(capsys, "--help", "configs")
     assert all(name in text for name in named_configs.names())
     with pytest.raises(UserError):
-        help.help_text("inspect_reward", inspect_reward.InspectReward(), "configs")
+        help.help_text("inspect_reward", inspect_reward.InspectionConfig(), "configs")
 
 
 def test_words_for_programs_that_are_not_there(capsys):

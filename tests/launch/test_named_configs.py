@@ -101,7 +101,7 @@ def test_an_unknown_one_lists_those_that_are_there():
 
 
 def test_other_programs_have_none():
-    from launch.inspect_reward import InspectReward
+    from launch.inspect_reward import InspectionConfig
 
     with pytest.raises(UserError, match="unknown flag --config"):
-        flags.parse(["--config", "score_retrieval"], InspectReward())
+        flags.parse(["--config", "score_retrieval"], InspectionConfig())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oni_jax.config import AnnotationConfig, RewardConfig, UserError
+from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.agents import RandomAgent
@@ -14,12 +15,11 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import play as playing
 from oni_jax.viewing.config import PlayConfig
-from oni_jax.viewing.counts import running_counts
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, message_lines, set_up, view
 from oni_jax.viewing.screen import ROWS
-from oni_jax.viewing.session import MessageReward, Session, label_reward
+from oni_jax.viewing.session import MessageReward, Session, label_reward, running_counts
 from tests.asking import LANGUAGE
 from tests.viewing.runs import write_labelled_run
 
@@ -88,7 +88,7 @@ def session():
 
 def test_repeated_messages_are_worth_less(session, monkeypatch):
     record = session.record.copy()
-    monkeypatch.setattr(SingleGame, "caption", lambda game: KILL)
+    monkeypatch.setattr(SingleEpisode, "caption", lambda episode: KILL)
     for count, worth in ((1, 1.0), (2, 1 / 8), (3, 1 / 27)):
         session._observe(record)
         assert session.count == count and session.discounted == pytest.approx(worth)

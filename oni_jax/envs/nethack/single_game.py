@@ -8,7 +8,6 @@ from collections.abc import Collection
 import numpy as np
 
 from oni_jax.config import NetHackConfig, UserError
-from oni_jax.envs.base import make_step_output
 from oni_jax.envs.nethack.game import NetHackGame
 from oni_jax.envs.nethack.tasks import TASKS, nethack
 from oni_jax.envs.nethack.vector_env import DEFAULT_OBSERVATIONS, DEFAULT_SETTINGS, NetHackVectorEnv, engine_array
@@ -18,6 +17,7 @@ TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 
 class SingleGame(NetHackVectorEnv):
     """The episode of `seeds`, as `NetHackVectorEnv` plays it. It ends, and no other begins: step it no further then.
+    The terminal goes on showing its end.
 
     Args:
       root_env: the task's name, of TASKS.
@@ -25,10 +25,6 @@ class SingleGame(NetHackVectorEnv):
       max_episode_steps, observations, settings: as of `NetHackVectorEnv`; the code is the game's own.
       ttyrec: file that NLE writes what the terminal is sent into, and the keys; whole once the episode has ended or
         the game is closed.
-
-    Attributes:
-      ended: whether the episode is over. The terminal then shows what it did at its end.
-      stats: the episode's statistics, once it is over.
 
     Raises:
       OSError: `ttyrec` can't be written.
@@ -44,8 +40,6 @@ class SingleGame(NetHackVectorEnv):
         settings: NetHackConfig = DEFAULT_SETTINGS,
         ttyrec: str | None = None,
     ):
-        self.ended = False
-        self.stats: dict[str, float] = {}
         self._ttyrec = ttyrec
         try:
             super().__init__(
@@ -61,25 +55,6 @@ class SingleGame(NetHackVectorEnv):
                 raise
             folder = tempfile.gettempdir()
             raise UserError(f"{folder}: a game can't be started there ({error.strerror}); set $TMPDIR") from None
-        self._out = make_step_output(self.spec, 1)
-
-    def begin(self) -> np.ndarray:
-        """Starts the episode. Gives the record of what is observed, which the next step writes over."""
-        self.reset(self._out)
-        return self._out.records[0]
-
-    def act(self, action: int) -> np.ndarray:
-        """Takes a step. Gives the record of what is observed then."""
-        self.step(np.array([action], np.int32), self._out)
-        if not self.ended:
-            return self._out.records[0]
-        self.stats = dict(zip(self.spec.episode_stats, self._out.episode_stats[0].tolist()))
-        return self._out.finals[0]
-
-    def caption(self) -> bytes:
-        """Of what was observed last."""
-        texts = self._out.texts
-        return (texts.final_captions if self.ended else texts.captions)[0]
 
     def terminal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Copies of what it shows: characters [24, 80] uint8, colours [24, 80] int8, row and column of the cursor."""
@@ -88,7 +63,7 @@ class SingleGame(NetHackVectorEnv):
 
     def turn(self) -> int:
         """The game time, now; of an episode that has ended, before its last step."""
-        blstats = self.previous_blstats if self.ended else self.arrays.blstats
+        blstats = self.previous_blstats if self.end_status[0] else self.arrays.blstats
         return int(blstats[0, nethack.NLE_BL_TIME])
 
     def _new_game(self, i: int) -> NetHackGame:
@@ -97,10 +72,9 @@ class SingleGame(NetHackVectorEnv):
         return NetHackGame(self._task, self.arrays._replace(screen=self._terminal), i, ttyrec=path)
 
     def _end_episode(self, i: int) -> None:
-        self.ended = True
         with contextlib.suppress(Exception):  # an engine that has raised
             self._games[i].close()
 
     def _begin_episode(self, i: int) -> None:
-        if not self.ended:
+        if not self.end_status[i]:
             super()._begin_episode(i)

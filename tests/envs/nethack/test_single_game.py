@@ -47,7 +47,7 @@ def test_it_is_the_game_that_agents_play(tmp_path, view):
         single.close()
     assert own_seen == seen
     np.testing.assert_array_equal(own_stats, stats)
-    assert single.ended
+    assert single.end_status[0]
 
 
 def test_its_terminal_shows_the_hero():
