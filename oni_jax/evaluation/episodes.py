@@ -1,8 +1,6 @@
 """What is kept of an episode that an agent was evaluated on, and which episodes those are."""
 
-import collections
 import dataclasses
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from oni_jax.config import EnvConfig
@@ -56,12 +54,6 @@ def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int) -> 
         failed = truncated and stats["length"] < max_episode_steps
         return ENGINE_FAILURE if failed else ENDS[int(stats["end_status"])]
     return ENDS[ABORTED] if truncated else TERMINATION
-
-
-def end_counts(episodes: Sequence[Episode]) -> list[tuple[str, int]]:
-    """(why, how many) of these, the most first."""
-    counts = collections.Counter(episode.end for episode in episodes)
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def has_goal(root_env: str) -> bool:

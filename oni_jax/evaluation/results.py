@@ -1,11 +1,12 @@
 """What an evaluation found: the figures of a player, and the differences between two."""
 
+import collections
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.evaluation.episodes import Episode, end_counts, has_goal, succeeded
+from oni_jax.evaluation.episodes import Episode, has_goal, succeeded
 from oni_jax.evaluation.statistics import Difference, Share, Summary, difference, share, share_difference, summarise
 
 # Statistic of an environment -> its name here. Others keep theirs; `end_status` is told in words.
@@ -40,8 +41,8 @@ class Evaluation(NamedTuple):
 
     def ends(self) -> dict[str, Share]:
         """Why episodes ended, the most frequent first."""
-        counts = end_counts(self.episodes)
-        return {end: share(count, len(self.episodes)) for end, count in counts}
+        counts = collections.Counter(sorted(episode.end for episode in self.episodes))
+        return {end: share(count, len(self.episodes)) for end, count in counts.most_common()}
 
     def success(self) -> Share | None:
         """Of a task with a goal: how many episodes have reached it."""

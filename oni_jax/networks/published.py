@@ -131,8 +131,7 @@ def _channels_last(channels: int, *spatial: int, reverse: bool = False) -> np.nd
 def _rgbcrop_links(weights: Weights) -> Iterator[Link]:
     image = "encoder.basic_encoder.enc"
     convs = _numbered(weights, f"{image}.conv_head", 4)
-    for i, name in enumerate(convs):
-        yield from _layer(name, ("encoder", "image_stack", f"conv_{i}"), CONV_2D)
+    yield from _conv_links(convs, "image_stack", CONV_2D)
     channels = len(weights[f"{convs[-1]}.weight"])
     side = math.isqrt(weights[f"{image}.fc_layers.0.weight"].shape[1] // channels)
     yield from _layer(f"{image}.fc_layers.0", ("encoder", "image"), DENSE, _channels_last(channels, side, side))
@@ -156,13 +155,13 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     message_size = len(weights[message[-1].name]) if message else 0
     glyph_block = np.arange(0)
     if glyph_convs:
-        yield from _conv_links(glyph_convs, "glyphs")
+        yield from _conv_links(glyph_convs, "glyphs", CONV_2D_TRANSPOSED)
         height, width = 21, 79
         for _ in glyph_convs:
             height, width = (height + 1) // 2, (width + 1) // 2
         glyph_block = _channels_last(len(weights[f"{glyph_convs[-1]}.weight"]), height, width, reverse=True)
     if crop_convs:
-        yield from _conv_links(crop_convs, "crop")
+        yield from _conv_links(crop_convs, "crop", CONV_2D_TRANSPOSED)
         channels = len(weights[f"{crop_convs[-1]}.weight"])
         size = inputs - sum(map(len, blocks)) - len(glyph_block) - message_size
         side = math.isqrt(size // channels)
@@ -173,9 +172,9 @@ def _torchbeast_links(weights: Weights) -> Iterator[Link]:
     yield from _layer("encoder.fc.2", ("encoder", "dense_1"), DENSE)
 
 
-def _conv_links(names: Sequence[str], part: str) -> Iterator[Link]:
+def _conv_links(names: Sequence[str], part: str, axes: tuple[int, ...]) -> Iterator[Link]:
     for i, name in enumerate(names):
-        yield from _layer(name, ("encoder", part, f"conv_{i}"), CONV_2D_TRANSPOSED)
+        yield from _layer(name, ("encoder", part, f"conv_{i}"), axes)
 
 
 def _consecutive(blocks: Sequence[np.ndarray]) -> np.ndarray:

@@ -106,14 +106,13 @@ class RewardTrainingConfig:
     )
 
 
-_NETWORK_FIELDS = {field.name: field for field in dataclasses.fields(NetworkConfig)}
 # Of NetworkConfig, what the reward model has.
 RewardNetworkConfig = dataclasses.make_dataclass(
     "RewardNetworkConfig",
     [
-        (name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
-        for name in ENCODER_SETTINGS
-        for field in (_NETWORK_FIELDS[name],)
+        (field.name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
+        for field in dataclasses.fields(NetworkConfig)
+        if field.name in ENCODER_SETTINGS
     ],
     namespace={"__doc__": "The reward model's encoder."},
     frozen=True,

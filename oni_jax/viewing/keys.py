@@ -64,8 +64,6 @@ def action_text(key: int) -> str:
 
 def key_help(keys: Sequence[int]) -> str:
     """The keys of a task and what they do, in a few lines' worth of words."""
-    moves = {ord(letter) for letter in "hjklyubn"}
-    far = {ord(letter) for letter in "HJKLYUBN"}
-    others = [f"{key_text(key)} {KEY_WORDS.get(key, '')}".rstrip() for key in keys if key not in moves | far]
-    words = ["hjklyubn move (also arrows)", "HJKLYUBN far", *others]
-    return ", ".join(words)
+    others = [key for key in keys if chr(key).lower() not in "hjklyubn"]
+    words = [f"{key_text(key)} {KEY_WORDS.get(key, '')}".rstrip() for key in others]
+    return ", ".join(["hjklyubn move (also arrows)", "HJKLYUBN far", *words])

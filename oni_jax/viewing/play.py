@@ -35,6 +35,7 @@ from oni_jax.viewing.screen import (
     Text,
     ansi_rows,
     cropped,
+    engine_screen,
     joined,
     text_screen,
 )
@@ -198,23 +199,14 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
 
 def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
     """The rows of a terminal of this size: the game's screen, and beside or below it what there is to say."""
-    progress = [
-        *panel.heading(table.who, [table.env.root_env, table.episode]),
-        *panel.progress_lines(
-            panel.Progress(
-                session.step_count,
-                session.max_episode_steps,
-                session.turn(),
-                session.action,
-                session.reward,
-                session.returned,
-                session.end,
-            )
-        ),
-    ]
+    of = session
+    told = panel.Progress(
+        of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
+    )
+    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.progress_lines(told)]
     message = message_lines(session)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
-    screen = session.screen()
+    screen = engine_screen(*session.game.terminal())
     if columns >= WIDE:
         return ansi_rows(cropped(panel.beside(screen, [*progress, Text(""), *message, Text(""), *last]), rows, columns))
     return ansi_rows(cropped(_below(screen, progress, message, last), rows, columns))

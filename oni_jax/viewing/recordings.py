@@ -115,8 +115,7 @@ def file_stem(evaluation: Evaluation, choice: Choice) -> str:
 def shown_steps(num_steps: int) -> list[int]:
     """Of the numbers 0 to num_steps at most MAX_PICTURES, evenly, the first and the last among them."""
     stride = math.ceil(num_steps / (MAX_PICTURES - 1)) or 1
-    shown = list(range(0, num_steps, stride))
-    return [*shown, num_steps]
+    return [*range(0, num_steps, stride), num_steps]
 
 
 def _intrinsic_rewards(train_dir: str, player: Player) -> tuple[EpisodeRewards | None, str]:

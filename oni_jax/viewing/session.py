@@ -13,16 +13,12 @@ from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Label, Labels
-from oni_jax.viewing.screen import Screen, engine_screen
-
-Give = Callable[[bytes, np.ndarray], float]
-"""(message, record that it is of) -> its reward before its count."""
 
 
 class MessageReward(NamedTuple):
     """What messages are rewarded with."""
 
-    give: Give
+    give: Callable[[bytes, np.ndarray], float]  # (message, record that it is of) -> its reward before its count
     settings: RewardConfig
     source: str
 
@@ -31,6 +27,7 @@ class Session:
     """One episode of a task.
 
     Attributes:
+      game: what it is played in.
       record: the newest observation.
       step_count, returned: of the episode so far.
       action, reward: the last step's.
@@ -43,7 +40,7 @@ class Session:
     """
 
     def __init__(self, game: SingleGame, root_env: str, max_episode_steps: int, labels: Labels, reward: MessageReward):
-        self._game, self._keys, self.max_episode_steps = game, TASKS[root_env].keys, max_episode_steps
+        self.game, self._keys, self.max_episode_steps = game, TASKS[root_env].keys, max_episode_steps
         self._labels, self.rewarding = labels, reward
         self._counts: collections.Counter[bytes] = collections.Counter()
         self.step_count, self.returned, self.total = 0, 0.0, 0.0
@@ -60,12 +57,6 @@ class Session:
         if self._episode.ended:
             self.end = end_of(self._episode.stats, bool(record["truncated"]), self.max_episode_steps)
         self._observe(record)
-
-    def screen(self) -> Screen:
-        return engine_screen(*self._game.terminal())
-
-    def turn(self) -> int:
-        return self._game.turn()
 
     def summary(self) -> str:
         """One line."""

@@ -41,15 +41,9 @@ class SingleGame(NetHackVectorEnv):
         ttyrec: str | None = None,
     ):
         self._ttyrec = ttyrec
+        own = dataclasses.replace(settings, share_code=False)
         try:
-            super().__init__(
-                TASKS[root_env],
-                1,
-                lambda index, episode: seeds,
-                max_episode_steps=max_episode_steps,
-                observations=observations,
-                settings=dataclasses.replace(settings, share_code=False),
-            )
+            super().__init__(TASKS[root_env], 1, lambda index, episode: seeds, 0, max_episode_steps, observations, own)
         except OSError as error:
             if ttyrec is not None and error.filename == ttyrec:
                 raise
