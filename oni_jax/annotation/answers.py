@@ -24,7 +24,10 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str) -> Reply:
     """One element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key."""
     fields = choice if isinstance(choice, Mapping) else {}
     text = _text(fields)
-    return Reply(text, kind.read(text, fields.get("logprobs"), answer_key))
+    answer = kind.read(text, fields.get("logprobs"), answer_key)
+    # What a kind would not take from the store must never get there.
+    kept = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+    return Reply(text, answer if kept else None)
 
 
 def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Updates that were skipped because their loss or gradients were not finite: too many in a row end the run."""
 
+import re
 from collections.abc import Mapping
 
 from oni_jax.config import UserError
@@ -27,7 +28,8 @@ class BadUpdates:
             self._count(SOURCES[int(metrics["loss/not_finite"])])
         else:
             self._num_in_row = 0
-        if metrics.get("reward/bad_steps_in_row", 0) >= self._limit:
+        in_row = [x for name, x in metrics.items() if re.fullmatch(r"reward/(.+/)?bad_steps_in_row", name)]
+        if max(in_row, default=0) >= self._limit:
             raise UserError(
                 f"--max_bad_updates {self._limit}: so many gradient steps of the reward model in a row were skipped, "
                 f"because its loss or gradients were not finite; {ADVICE.format(flag='--reward_model_lr')}"

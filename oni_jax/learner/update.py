@@ -39,6 +39,7 @@ SOURCES = (
     "observations",
     "environment's rewards",
     "intrinsic rewards",
+    "states of the rewards",
     "parameters",
     "outputs of the policy when it acted",
     "loss or its gradients",
@@ -73,10 +74,12 @@ def make_update_fn(
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         grad_norm = optax.tree.norm(grads)
-        bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm))
+        states = zip(jax.tree.leaves(scored.state), jax.tree.leaves(state.reward_state), strict=True)
+        changed = [new for new, old in states if new is not old]
+        bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm) & (_first_not_finite([changed]) == 1))
         updated = TrainState(params, opt_state, scored.state, state.key)
         acted = (trajectory.initial_core_state, trajectory.behaviour_logits, trajectory.values)
-        sources = (trajectory.observations, trajectory.rewards, intrinsic_rewards, state.params, acted)
+        sources = (trajectory.observations, trajectory.rewards, intrinsic_rewards, changed, state.params, acted)
         metrics = {
             **metrics,
             "grad_norm": grad_norm,

@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
-from oni_jax.config import UserError, settings
+from oni_jax.config import UserError, listed
 from oni_jax.inspection import InspectedMessage, inspect_reward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
@@ -48,7 +48,7 @@ def make_report(config: ReportConfig) -> bytes:
     run = read_run(config.folder, config.experiment, {*DRAWN, *TILES})
     evaluation = _evaluation(config)  # before what takes seconds: it may be refused
     about_messages, messages = _messages(config)
-    known = [(field, value) for field, value in settings(run.config) if not field.metadata["secret"]]
+    known = [(field, value) for field, value in listed(run.config) if not field.metadata["secret"]]
     page = page_template().render(
         report=config,
         run=run,

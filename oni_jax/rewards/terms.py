@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.config import UserError
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.rewards.base import Reward
 from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, Query, RewardOutput, StepCaptions, Trajectory
@@ -66,6 +67,11 @@ class RewardSum:
             reward.score(own, trajectory, looked_up, key)
             for reward, own, looked_up, key in zip(self.rewards, self.states(state), features, keys, strict=True)
         ]
+        for label, (rewards, _) in zip(self.labels, scored):
+            if (found := jnp.shape(rewards)) != trajectory.rewards.shape:
+                raise UserError(
+                    f"--llm_reward_type {label}: scores {list(found)}, not {list(trajectory.rewards.shape)}"
+                )
         return RewardOutput(jnp.stack([own.rewards for own in scored]), self._joined([own.state for own in scored]))
 
     def observe(self, captions: StepCaptions) -> None:

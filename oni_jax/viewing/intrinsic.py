@@ -61,7 +61,7 @@ class EpisodeRewards:
             }
             captions = StepCaptions(*(_captions([messages[row] for row in side]) for side in (rows[:-1], rows[1:])))
             features = self._run.rewards.prepare(captions)
-            trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), **known})
+            trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields, zeros), **known})
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
             parts.append(np.asarray(scored.rewards)[:, :, 0].sum(axis=0))
         return np.concatenate(parts)[:num_steps]

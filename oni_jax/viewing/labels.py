@@ -56,5 +56,7 @@ def run_labels(folder: str, config: Config) -> Labels:
     from oni_jax.rewards.registry import QUERIES, questions
 
     asked = questions(config)
-    known = QUERIES[asked[0][1]].tally(read_annotations(config, folder)) if asked and os.path.isdir(folder) else {}
+    known = {}
+    if asked and asked[0][1] in ("classification", "ranking") and os.path.isdir(folder):
+        known = QUERIES[asked[0][1]].tally(a for a in read_annotations(config, folder) if a.question == 0)
     return Labels(config.annotation, find_environment(config.env).language, known)

@@ -235,3 +235,10 @@ def test_any_preference(text):
 def test_huge_numbers():
     logprobs = json.loads('{"content": [{"token": "FOO", "logprob": -1%s, "top_logprobs": []}]}' % ("0" * 400))
     assert label_of(read({"text": "FOO", "logprobs": logprobs})) == 1
+
+
+@pytest.mark.parametrize("answer", ["1 1.0", b"9 1.0", b"", b"1 " + b"0" * 200_000])
+def test_what_a_kind_would_not_take_from_the_store_is_no_answer(monkeypatch, answer):
+    kind = QUERIES["classification"]
+    monkeypatch.setattr(kind, "read", lambda *_: answer)
+    assert read_choice({"text": "FOO"}, kind, "").answer is None

@@ -24,8 +24,9 @@ def test_the_limit_is_of_updates_in_a_row(capsys):
         updates.check(bad("loss or its gradients"))
 
 
-def test_the_reward_model_has_the_same_limit():
+@pytest.mark.parametrize("name", ["reward/bad_steps_in_row", "reward/online_motif/bad_steps_in_row"])
+def test_the_reward_model_has_the_same_limit(name):
     updates = BadUpdates(3)
-    updates.check({**GOOD, "reward/bad_steps_in_row": 2.0})
+    updates.check({**GOOD, name: 2.0})
     with pytest.raises(UserError, match="--max_bad_updates 3: .* of the reward model"):
-        updates.check({**GOOD, "reward/bad_steps_in_row": 3.0})
+        updates.check({**GOOD, name: 3.0})

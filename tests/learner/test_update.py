@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import LearnerConfig, NetworkConfig
+from oni_jax.config import LearnerConfig, NetworkConfig, UserError
 from oni_jax.learner.loop import Learner, NoAnnotator, Step
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
 from oni_jax.learner.update import SOURCES, Batch, TrainState, jit_update, make_optimizer, make_update_fn
@@ -169,7 +169,8 @@ def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
     }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+# The rewards' states have a test of their own below.
+@pytest.mark.parametrize("source", [source for source in SOURCES if source != "states of the rewards"])
 def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source):
     update, _, good_batch = build()
     state, batch = bad_inputs()[source]
@@ -277,3 +278,31 @@ def test_defaults_are_the_published_ones():
     config = LearnerConfig()
     adam = (config.learning_rate, config.adam_beta1, config.adam_beta2, config.adam_eps, config.max_grad_norm)
     assert adam == (1e-4, 0.9, 0.999, 1e-6, 4.0)
+
+
+def test_a_reward_whose_state_is_no_number_any_more_does_not_get_it():
+    """Its rewards of this batch are finite still: the state would be saved, and no update after it would be good."""
+
+    class Spoilt(Reward):
+        def score(self, state, trajectory, features, key):
+            return RewardOutput(jnp.ones_like(trajectory.rewards), {**state, "moment": state["moment"] / 0.0})
+
+    rewards = RewardSum([Term("spoilt", Spoilt(), 0.5)])
+    optimizer = make_optimizer(LEARNER)
+    loss_fn = make_loss_fn(POLICY.apply, LEARNER, RewardCoeffs(1.0, {"spoilt": 0.5}))
+    _, state, batch = build()
+    state = state._replace(reward_state={"moment": jnp.float32(0), "left alone": jnp.float32(np.nan)})
+    update = jax.jit(make_update_fn(loss_fn, rewards.score, optimizer, unpack))
+    skipped, metrics = update(state, batch, VERSION)
+    assert metrics["bad_update"] and SOURCES[int(metrics["not_finite"])] == "states of the rewards"
+    jax.tree.map(np.testing.assert_array_equal, skipped, state)
+
+
+def test_rewards_of_another_shape_are_refused_by_name():
+    class Short(Reward):
+        def score(self, state, trajectory, features, key):
+            return RewardOutput(trajectory.rewards[0], state)
+
+    _, state, batch = build()
+    with pytest.raises(UserError, match=r"--llm_reward_type short: scores \[4\], not \[5, 4\]"):
+        RewardSum([Term("short", Short(), 1.0)]).score((), unpack(batch.payload, VERSION), ({},), state.key)
