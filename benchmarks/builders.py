@@ -59,7 +59,7 @@ class Update:
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
         self.state = replicas.place(TrainState(params, optimizer.init(params), rewards.init(key), key))
-        self.coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, dict(zip(rewards.labels, rewards.coeffs)))
+        self.coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
         loss_fn = make_loss_fn(split_policy(policy.apply, replicas), config.learner, self.coeffs)
         update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, self.unpack)
         self._update = jit_update(update, replicas.sharding())

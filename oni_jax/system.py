@@ -123,7 +123,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     stack.callback(world.close)
     if saved and world.restore(saved.acting):
         print("the games go on where they were", flush=True)
-    coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, dict(zip(rewards.labels, rewards.coeffs)))
+    coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
     loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, coeffs)
     update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, world.unpack)
     pack = functools.partial(pack_shares, payload_split=world.payload_split, rewards=rewards, replicas=replicas)

@@ -7,11 +7,10 @@ a deviation of all steps. The networks are not left to it, since they merge the 
 
 from collections.abc import Callable
 
-import chex
 import jax
 import numpy as np
 
-from oni_jax.learner.update import Batch, Score
+from oni_jax.learner.update import Batch, Score, changed_leaves, with_changes
 from oni_jax.ops.captions import split_captions
 from oni_jax.parallel import FIRST, SECOND, THIRD, WHOLE, Replicas
 from oni_jax.rewards.terms import Features, RewardSum
@@ -34,21 +33,19 @@ def split_score(rewards: RewardSum, replicas: Replicas) -> Score:
     """
     if len(replicas) == 1:
         return rewards.score
-    passed_through: list[bool] = []  # leaves of the state
+    changed: list[int] = []  # leaves of the state
 
     def score_shard(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         output = rewards.score(state, trajectory, jax.tree.map(lambda x: x[0], features), key)
-        chex.assert_shape(output.rewards, (len(rewards.terms), *trajectory.rewards.shape))
-        passed_through[:] = [new is old for new, old in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))]
+        changed[:] = changed_leaves(output.state, state)
         return output
 
     split = replicas.split(score_shard, (_TRAJECTORY, FIRST, WHOLE), RewardOutput(THIRD, WHOLE))
 
     def score(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         scored, new = split(state, trajectory, features, key)
-        (new, structure), old = jax.tree.flatten(new), jax.tree.leaves(state)
-        leaves = [before if same else after for same, before, after in zip(passed_through, old, new, strict=True)]
-        return RewardOutput(scored, jax.tree.unflatten(structure, leaves))
+        leaves = jax.tree.leaves(new)
+        return RewardOutput(scored, with_changes(state, {i: leaves[i] for i in changed}))
 
     return score
 

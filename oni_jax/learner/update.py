@@ -61,7 +61,7 @@ def make_update_fn(
 ) -> Update:
     """update(state, batch, version) -> (state, metrics); pure, to be jitted. version [] int32: of the parameters.
 
-    A bad update, whose loss or gradients are not finite, leaves the state as it is; the metrics tell.
+    A bad update, whose loss, gradients or reward states are not finite, leaves the state as it is; the metrics tell.
     """
 
     def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
@@ -74,9 +74,8 @@ def make_update_fn(
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         grad_norm = optax.tree.norm(grads)
-        states = zip(jax.tree.leaves(scored.state), jax.tree.leaves(state.reward_state), strict=True)
-        changed = [new for new, old in states if new is not old]
-        bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm) & (_first_not_finite([changed]) == 1))
+        changed = changed_leaves(scored.state, state.reward_state)
+        bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm) & _is_finite(changed))
         updated = TrainState(params, opt_state, scored.state, state.key)
         acted = (trajectory.initial_core_state, trajectory.behaviour_logits, trajectory.values)
         sources = (trajectory.observations, trajectory.rewards, intrinsic_rewards, changed, state.params, acted)
@@ -96,14 +95,29 @@ def _unless(bad: Array, new: Array, old: Array) -> Array:
     return old if new is old else jnp.where(bad, old, new)  # what passes through costs nothing
 
 
+def _is_finite(tree: PyTree) -> Array:
+    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))
+
+
 def _first_not_finite(trees: Sequence[PyTree]) -> Array:
     """The place of the first tree that holds a number that is not finite; their number when none does."""
-    floats = [[x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)] for tree in trees]
-    found = [~jnp.all(jnp.array([jnp.isfinite(x).all() for x in leaves])) for leaves in floats]
-    return jnp.argmax(jnp.array([*found, True]))
+    return jnp.argmax(jnp.array([*(~_is_finite(tree) for tree in trees), True]))
 
 
 Changes = Mapping[int, Array]  # leaves of a tree, by their places
+
+
+def changed_leaves(new: PyTree, old: PyTree) -> Changes:
+    """Those that were not passed through."""
+    leaves = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True)
+    return {i: after for i, (after, before) in enumerate(leaves) if after is not before}
+
+
+def with_changes(tree: PyTree, changes: Changes) -> PyTree:
+    """The tree with some leaves replaced."""
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, [changes.get(i, leaf) for i, leaf in enumerate(leaves)])
 
 
 def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Update:
@@ -119,8 +133,7 @@ def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Up
         rest: TrainState, params: PyTree, reward_state: PyTree, batch: Batch, version: Array
     ) -> tuple[TrainState, PyTree, Changes, Metrics]:
         state, metrics = update(rest._replace(params=params, reward_state=reward_state), batch, version)
-        leaves = zip(jax.tree.leaves(state.reward_state), jax.tree.leaves(reward_state))
-        changes = {i: new for i, (new, old) in enumerate(leaves) if new is not old}  # what passes through is not copied
+        changes = changed_leaves(state.reward_state, reward_state)  # what passes through is not copied
         # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
         # shapes are those of Adam's moments.
         return state._replace(params=(), reward_state=()), state.params, changes, metrics
@@ -128,8 +141,6 @@ def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Up
     def step(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
         rest = state._replace(params=(), reward_state=())
         rest, params, changes, metrics = donating(rest, state.params, state.reward_state, batch, version)
-        leaves, structure = jax.tree.flatten(state.reward_state)
-        leaves = [changes.get(i, leaf) for i, leaf in enumerate(leaves)]
-        return rest._replace(params=params, reward_state=jax.tree.unflatten(structure, leaves)), metrics
+        return rest._replace(params=params, reward_state=with_changes(state.reward_state, changes)), metrics
 
     return step

@@ -31,7 +31,6 @@ class RewardSum:
         self.terms = tuple(terms)
         self.rewards = tuple(term.reward for term in terms)
         self._learning = tuple(reward.learning for reward in self.rewards)
-        self.coeffs = tuple(term.coeff for term in terms)
         self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
         self._captions_read = {end for reward in self.rewards for end in reward.captions_read}
@@ -40,6 +39,7 @@ class RewardSum:
         self.labels = tuple(
             f"{name}_{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)
         )
+        self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))
 
     def read(self, captions: StepCaptions) -> StepCaptions:
         """Only what the rewards learn from, and the own captions, which every run counts."""

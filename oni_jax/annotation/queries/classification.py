@@ -26,11 +26,9 @@ class Classification(ChoiceAnswers):
     name = "classification"
     places = ("{message}",)
     choices = (UNHELPFUL, HELPFUL)
+    names = ("not helpful", "helpful")
     openings = ("<message>\n",)
     columns = ("label",)
-
-    def __init__(self) -> None:
-        super().__init__(("not helpful", "helpful"))
 
     def render(self, escaped: str) -> str:
         return escaped

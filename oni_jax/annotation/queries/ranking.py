@@ -27,11 +27,9 @@ class Ranking(ChoiceAnswers):
     name = "ranking"
     places = ("{first}", "{second}")
     choices = ("1", "2", "None")
+    names = ("first", "second", "tie")
     openings = ("<first>\n", "<second>\n")
     columns = ("better", "worse", "tie")
-
-    def __init__(self) -> None:
-        super().__init__(("first", "second", "tie"))
 
     def render(self, escaped: str) -> str:
         return escaped.replace("\\x0a", "\n")  # a description has lines
