@@ -22,11 +22,11 @@ from absl import app, flags
 from benchmarks.harness import JSON, alternate, num_repeats, sized, spread, write_report
 from benchmarks.samples import sample_messages
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge, JudgeOptions
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.types import Query
 
 _ANSWER_SECS = flags.DEFINE_float("answer_secs", 2.0, "The judge's answer time in `with_answer_time`.")

@@ -19,9 +19,9 @@ from benchmarks.harness import ROOT_ENV
 from benchmarks.judge_faults import FAULTS
 from benchmarks.launched import Launched
 from benchmarks.training import memory_of
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import UserError
-from oni_jax.rewards.label_store import LabelStore
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
 # Some answers get through.

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
@@ -20,7 +21,6 @@ from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.rewards.base import Reward, Scorer, Seen
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
@@ -31,7 +32,6 @@ from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import StopRequest

@@ -8,7 +8,7 @@ from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.labeller import Store
 from oni_jax.annotation.prompts import Prompt
-from oni_jax.annotation.queries.choices import decode_label, encode_label
+from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
@@ -41,11 +41,6 @@ def start_service(config: AnnotationConfig, store: Store, *kinds: str) -> Annota
 
 def queries(items: Iterable[Item], question: int = 0) -> list[Query]:
     return [Query(item, question) for item in items]
-
-
-def annotation(item: Item, label: int | None, probability: float = 1.0, question: int = 0) -> Annotation:
-    """One of a kind of query with choices; None: without an answer."""
-    return Annotation(item, None if label is None else encode_label(label, probability), question)
 
 
 def label_of(answered: Annotation | Reply) -> int | None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.checkpointing import Checkpoints, Saved, restore_reward
 from oni_jax.config import Config, NetworkConfig, UserError, config_to_json, with_values
@@ -19,13 +20,13 @@ from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.rewards.ranking import RankingState
 from oni_jax.rewards.registry import make_rewards, reward_type
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, CaptionBatch, PyTree, StepCaptions, Trajectory
-from tests.labelled import BUILT_IN, labelled
+from tests.labelled import labelled
 from tests.preferences.pairs import MESSAGES, padded, write_dataset
+from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 
 ALL_BYTES = bytes(range(1, 256))
@@ -109,7 +110,8 @@ def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> n
     """Rewards of a batch as in an update."""
     index = np.arange(len(messages), dtype=np.int32)[None]
     nothing = dict.fromkeys(Trajectory._fields)
-    known = {"observations": {}, "own_counts": np.ones(index.shape, np.float32)}
+    ones = np.ones(index.shape, np.float32)
+    known = {"observations": {}, "own_counts": ones, "rewards": ones}
     captions = CaptionBatch(messages, index)
     features = rewards.prepare(StepCaptions(captions, captions))
     output = jax.jit(rewards.score)(state, Trajectory(**{**nothing, **known}), features, jax.random.key(0))

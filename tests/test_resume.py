@@ -34,7 +34,7 @@ from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.runtime import StopRequest
 from oni_jax.types import Annotation, Item, Query
-from tests.labelled import BUILT_IN
+from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 
 COMPILES_SOON = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

@@ -12,8 +12,8 @@ from launch import annotate_pairs, train
 from oni_jax.annotation.address import api_key_header, check_server, server_url
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.judge import JudgeOptions
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.config import AnnotationConfig, UserError
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
 from tests.annotation.fake_server import fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask

@@ -21,11 +21,11 @@ from oni_jax.annotation import failures, pacing
 from oni_jax.annotation.address import server_url
 from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
 from oni_jax.annotation.judge_answers import read_prompts
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.pacing import LONGEST_ASKED_PAUSE_SECS, Pacer
 from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
-from oni_jax.rewards.label_store import LabelStore
 from tests.annotation.fake_server import choices
 from tests.annotation.test_answers import NESTED
 from tests.annotation.test_faults import FAULTS, good_choices

@@ -8,12 +8,13 @@ from aiohttp import web
 from oni_jax.annotation import labeller as labeller_module
 from oni_jax.annotation import pacing
 from oni_jax.annotation.client import Client
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import Labeller
 from oni_jax.config import AnnotationConfig, UserError
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.types import Annotation, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
-from tests.asking import annotation, label_of, load_prompt
+from tests.asking import label_of, load_prompt
+from tests.labelled import labelled
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
 WAIT_SECS = 8.0
@@ -102,7 +103,7 @@ def test_each_message_once_and_newest_first(store):
 
 def test_another_runs_labels_are_not_asked(store, tmp_path):
     prompt = load_prompt(CONFIG)
-    other = annotation((b"message 3",), 0, 0.0)
+    other = labelled((b"message 3",), 0, 0.0)
 
     def script(request):
         if request.number == 0:  # meanwhile, in another process

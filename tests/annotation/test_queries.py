@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 from oni_jax.annotation.answers import read_choice
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge import EmbeddedJudge, Judge, JudgeOptions
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.queries.choices import decode_label, encode_label
 from oni_jax.annotation.queries.registry import QUERIES, register_query
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Query
 from tests.annotation.fake_server import choices, fake_server, texts
 from tests.annotation.rating import PROMPT, Rating
 from tests.annotation.test_client import LABELS, LISTS, ask_about
 from tests.annotation.test_judge import call
-from tests.asking import LANGUAGE, annotation, judge_prompt, load_prompt, queries, question
+from tests.asking import LANGUAGE, judge_prompt, load_prompt, queries, question
+from tests.labelled import labelled
 
 KINDS = ("classification", "ranking")
 KILL, WALL = b"You kill the newt!", b"It's a wall."
@@ -81,10 +82,10 @@ def test_answers_in_words():
 
 def test_tallies():
     one, other, third = b"one", b"other", b"third"
-    labels = [annotation((one,), 1), annotation((other,), 0, 0.2), annotation((third,), None)]
+    labels = [labelled((one,), 1), labelled((other,), 0, 0.2), labelled((third,), None)]
     assert QUERIES["classification"].tally(labels) == {one: (1,), other: (0,)}
-    pairs = [annotation((one, other), FIRST), annotation((other, one), FIRST), annotation((one, third), SECOND)]
-    pairs += [annotation((one, other), TIE), annotation((b"x", b"y"), None)]
+    pairs = [labelled((one, other), FIRST), labelled((other, one), FIRST), labelled((one, third), SECOND)]
+    pairs += [labelled((one, other), TIE), labelled((b"x", b"y"), None)]
     assert QUERIES["ranking"].columns == ("better", "worse", "tie")
     assert QUERIES["ranking"].tally(pairs) == {one: (1, 2, 1), other: (1, 1, 1), third: (1, 0, 0)}
 
@@ -94,7 +95,7 @@ def test_tallies():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_that_are_checked_pass_as_they_are(kind):
-    rows = [annotation(ITEMS[kind], label, 0.5) for label in range(len(QUERIES[kind].choices))]
+    rows = [labelled(ITEMS[kind], label, 0.5) for label in range(len(QUERIES[kind].choices))]
     assert checked(QUERIES[kind], rows) is rows and checked(QUERIES[kind], []) == []
 
 
@@ -103,15 +104,15 @@ def test_answers_that_are_checked_pass_as_they_are(kind):
     [
         *[(kind, Annotation(ITEMS[kind], kept)) for kind in KINDS for kept in (b"", b"1", b"9 0.5", b"riddle \x1b[2J")],
         *[(kind, Annotation(ITEMS[kind], None)) for kind in KINDS],
-        ("classification", annotation(ITEMS["ranking"], 1)),  # of another size
-        ("ranking", annotation(ITEMS["classification"], 1)),
-        ("ranking", annotation((KILL, WALL, KILL), 1)),
-        ("classification", annotation((KILL,), 2)),  # a label of ranking's
+        ("classification", labelled(ITEMS["ranking"], 1)),  # of another size
+        ("ranking", labelled(ITEMS["classification"], 1)),
+        ("ranking", labelled((KILL, WALL, KILL), 1)),
+        ("classification", labelled((KILL,), 2)),  # a label of ranking's
         ("classification", Annotation((b"\x1b[2J" * 1000,), b"?")),
     ],
 )
 def test_a_row_that_is_no_answer_is_refused(kind, row):
-    good = [annotation(ITEMS[kind], 1)]
+    good = [labelled(ITEMS[kind], 1)]
     with pytest.raises(UserError, match=f"label store: a row is no {kind} ") as error:
         checked(QUERIES[kind], [*good, row, *good])
     text = str(error.value)

@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks.judge_faults import Faults
 from oni_jax.annotation.judge import JudgeOptions
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.service import AnnotationService, merge_stats
 from oni_jax.config import AnnotationConfig, UserError
-from oni_jax.rewards.label_store import LabelStore
 from oni_jax.runtime import ChildError
 from oni_jax.types import TIE, Annotation, Query
 from tests.annotation.test_client import free_port
@@ -387,7 +387,7 @@ def test_stats_of_several_questions():
 PARENT = textwrap.dedent("""
     import sys, time
     from oni_jax.config import AnnotationConfig
-    from oni_jax.rewards.label_store import LabelStore
+    from oni_jax.annotation.label_store import LabelStore
     from tests.asking import queries, start_judge, start_service
 
     if __name__ == "__main__":

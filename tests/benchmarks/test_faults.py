@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from benchmarks.faults import LabelAudit, Sample, Server, compare, stored_labels, windows
-from oni_jax.rewards.label_store import LabelStore
-from tests.asking import annotation
+from oni_jax.annotation.label_store import LabelStore
+from tests.labelled import labelled
 
 KILL, KICK = (b"You kill the newt!",), (b"Ouch! That hurts.",)
 
@@ -24,7 +24,7 @@ class FakeServer(Server):
 def test_an_audit_sees_labels_that_are_lost_changed_or_wrong(tmp_path):
     path = tmp_path / "labels.sqlite"
     store = LabelStore(str(path))
-    store.put_many("model", "digest", [(annotation(KILL, 1, 1.0), ""), (annotation(KICK, 0, 0.0), "")])
+    store.put_many("model", "digest", [(labelled(KILL, 1, 1.0), ""), (labelled(KICK, 0, 0.0), "")])
     audit = LabelAudit(path)
     audit.look()
     said = [(KILL, 1), (KICK, 0)]
@@ -32,7 +32,7 @@ def test_an_audit_sees_labels_that_are_lost_changed_or_wrong(tmp_path):
     assert audit.result(FakeServer([(KILL, 0)]))["wrong"] == 2  # one contradicted, one never said
     for end in ("", "-wal", "-shm"):
         (tmp_path / f"labels.sqlite{end}").unlink(missing_ok=True)
-    LabelStore(str(path)).put_many("model", "digest", [(annotation(KILL, 0, 0.0), "")])
+    LabelStore(str(path)).put_many("model", "digest", [(labelled(KILL, 0, 0.0), "")])
     assert stored_labels(path) == {KILL: 0}
     audit.look()  # what was seen first counts
     assert audit.result(FakeServer(said)) == {"committed": 1, "lost": 1, "changed": 1, "wrong": 1}

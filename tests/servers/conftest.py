@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from oni_jax.rewards.label_store import LabelStore
+from oni_jax.annotation.label_store import LabelStore
 from tests.servers import fastchat, llama_cpp
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oni_jax.annotation.label_store import MAX_TEXT_CHARS, LabelStore
 from oni_jax.config import UserError
-from oni_jax.rewards.label_store import MAX_TEXT_CHARS, LabelStore
 from oni_jax.types import Annotation
 from tests.full_disk import full_disk
 from tests.labelled import labelled
@@ -134,7 +134,7 @@ def test_refuses_a_place_that_cant_be_written():
 
 WRITER = textwrap.dedent("""
     import itertools, sys
-    from oni_jax.rewards.label_store import LabelStore
+    from oni_jax.annotation.label_store import LabelStore
     from tests.labelled import labelled
     store = LabelStore(sys.argv[1])
     for i in itertools.count() if sys.argv[3] == "0" else range(int(sys.argv[3])):
@@ -401,7 +401,7 @@ def test_labels_of_the_earlier_form_become_answers(path, name):
 
 OPENER = """
 import sys
-from oni_jax.rewards.label_store import LabelStore
+from oni_jax.annotation.label_store import LabelStore
 from tests.labelled import labelled
 print("ready", flush=True)
 sys.stdin.readline()
