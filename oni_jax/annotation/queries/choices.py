@@ -33,24 +33,19 @@ def decode_label(kept: bytes) -> Label:
 
 
 class ChoiceAnswers(QueryKind):
-    """What kinds of query with choices have in common.
+    """What kinds of query with choices have in common."""
 
-    Args:
-        names: of the choices, for people.
-    """
-
-    def __init__(self, names: Sequence[str]):
-        self._names = names
+    names: Sequence[str]  # of the choices, for people
 
     def is_answer(self, kept: bytes) -> bool:
         try:
             label, probability = decode_label(kept)
         except ValueError:
             return False
-        return 0 <= label < len(self._names) and is_within(probability, "[0, 1]")
+        return 0 <= label < len(self.names) and is_within(probability, "[0, 1]")
 
     def describe(self, kept: bytes) -> str:
-        return self._names[decode_label(kept).label]
+        return self.names[decode_label(kept).label]
 
 
 def bare(text: str) -> str:

@@ -28,12 +28,7 @@ class Classification(ChoiceAnswers):
     choices = (UNHELPFUL, HELPFUL)
     openings = ("<message>\n",)
     columns = ("label",)
-
-    def __init__(self) -> None:
-        super().__init__(("not helpful", "helpful"))
-
-    def render(self, escaped: str) -> str:
-        return escaped
+    names = ("not helpful", "helpful")
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         label = read_label(text)

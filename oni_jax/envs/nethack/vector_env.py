@@ -180,12 +180,9 @@ class NetHackVectorEnv:
             self._shared_code = None
 
     def note(self) -> str:
-        return f"{self._code_note()}{self._clock_note()}{self._last_failure}"
-
-    def _clock_note(self) -> str:
-        if any(game.follows_clock for game in self._games):
-            return "; shopkeepers are named by the clock: games that meet one may not repeat"
-        return ""
+        by_clock = any(game.follows_clock for game in self._games)
+        clock = "; shopkeepers are named by the clock: games that meet one may not repeat" if by_clock else ""
+        return f"{self._code_note()}{clock}{self._last_failure}"
 
     def _code_note(self) -> str:
         if not self._shared_code:
