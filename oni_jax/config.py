@@ -516,7 +516,12 @@ def check_config(config: Config) -> None:
     """
     check_values(config)
     _check_batches(config.learner)
-    _check_actors(config.actors)
+    actors = config.actors
+    if actors.num_envs_per_worker % actors.worker_num_splits:
+        raise UserError(
+            f"--num_envs_per_worker {actors.num_envs_per_worker}: must be a multiple of "
+            f"--worker_num_splits {actors.worker_num_splits}"
+        )
     _check_processes(config)
     check_network(config.network)
     for own in config.terms():
@@ -554,14 +559,6 @@ def check_shares(learner: LearnerConfig, num_devices: int) -> None:
             f"--batch_size {learner.batch_size}: {num_trajectories} trajectories of --rollout {learner.rollout} can't "
             f"be shared by {num_devices} devices evenly; a multiple of {num_devices * learner.rollout} can, or "
             "--learner_devices"
-        )
-
-
-def _check_actors(actors: ActorConfig) -> None:
-    if actors.num_envs_per_worker % actors.worker_num_splits:
-        raise UserError(
-            f"--num_envs_per_worker {actors.num_envs_per_worker}: must be a multiple of "
-            f"--worker_num_splits {actors.worker_num_splits}"
         )
 
 

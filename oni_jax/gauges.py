@@ -47,18 +47,15 @@ class Gauges:
         if "labels_asked" in row:
             totals["labels"] = row["labels_asked"] - row["answers_unreadable"]
         answers = self._annotator.answers()
+        distributions = {name: histogram(x) for name, x in jax.device_get(dict(self._learner.distributions)).items()}
         return {
             **self._rates.update(totals, time.monotonic()),
             "learner_waits_share": self._learner.trajectory_wait.share(),
             **gauges,
             **device_memory(jax.local_devices()[0].memory_stats()),
-            **self._distributions(),
+            **{name: values for name, values in distributions.items() if values},
             **({"answers": answers} if answers else {}),
         }
-
-    def _distributions(self) -> Row:
-        found = {name: histogram(x) for name, x in jax.device_get(dict(self._learner.distributions)).items()}
-        return {name: values for name, values in found.items() if values}
 
 
 def device_memory(stats: Mapping[str, int] | None) -> Row:

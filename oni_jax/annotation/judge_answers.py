@@ -118,9 +118,8 @@ def make_choice(index: int, verdict: Verdict, chat: bool, with_logprobs: bool) -
         rest = math.log((1 - CERTAINTY) / (len(words) - 1))
         tops = {verdict.text: math.log(CERTAINTY), **{word: rest for word in words if word != verdict.text}}
         logprobs = _chat_logprobs(verdict.text, tops) if chat else _completion_logprobs(verdict.text, tops)
-    said: dict[str, Any] = (
-        {"message": {"role": "assistant", "content": verdict.text}} if chat else {"text": verdict.text}
-    )
+    message = {"role": "assistant", "content": verdict.text}
+    said: dict[str, Any] = {"message": message} if chat else {"text": verdict.text}
     return {"index": index, **said, "logprobs": logprobs, "finish_reason": "stop"}
 
 

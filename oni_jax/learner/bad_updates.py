@@ -23,18 +23,16 @@ class BadUpdates:
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Takes in the metrics of an update. Raises UserError at the limit."""
-        if metrics["loss/bad_update"]:
-            self._count(SOURCES[int(metrics["loss/not_finite"])])
-        else:
-            self._num_in_row = 0
+        self._num_in_row = self._num_in_row + 1 if metrics["loss/bad_update"] else 0
+        if self._num_in_row:
+            self._tell(SOURCES[int(metrics["loss/not_finite"])])
         if metrics.get("reward/bad_steps_in_row", 0) >= self._limit:
             raise UserError(
                 f"--max_bad_updates {self._limit}: so many gradient steps of the reward model in a row were skipped, "
                 f"because its loss or gradients were not finite; {ADVICE.format(flag='--reward_model_lr')}"
             )
 
-    def _count(self, source: str) -> None:
-        self._num_in_row += 1
+    def _tell(self, source: str) -> None:
         if self._num_in_row == 1:
             self._first = source
         if source not in self._told:

@@ -67,11 +67,10 @@ def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncode
             f"use --encoder_type={'conv' if is_conv else 'resnet'}."
         )
     # --policy_initialization is of all but the convolutional image encoder, as published.
-    stack = (
-        ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
-        if is_conv
-        else ResNet(activation, POLICY_INITIALIZATIONS[network.policy_initialization])
-    )
+    if is_conv:
+        stack = ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
+    else:
+        stack = ResNet(activation, POLICY_INITIALIZATIONS[network.policy_initialization])
     if "obs" in spec.observations:
         return RgbCropEncoder(network, stack, None)
     dtype = PRECISIONS[network.precision].dtype
