@@ -28,7 +28,8 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["Alone | Peers
     With others, it ends here after an error, or a request to stop before they were found: JAX would wait for them, and
     they for this one.
     """
-    in_slurm = devices.num_processes == 0 and _num_slurm_tasks() > 1
+    # Tasks of the job step that srun started this process in: a batch script itself is in none.
+    in_slurm = devices.num_processes == 0 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
     if not in_slurm and devices.num_processes <= 1:
         if devices.coordinator_address:
             raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
@@ -97,11 +98,6 @@ def _slurm_host() -> str:
     """Where the job's step was started, if it has several nodes."""
     several = int(os.environ.get("SLURM_STEP_NUM_NODES", 1)) > 1
     return os.environ.get("SLURM_SRUN_COMM_HOST", "") if several else ""
-
-
-def _num_slurm_tasks() -> int:
-    """Tasks of the job step that this process was started in by srun; 1 elsewhere, a batch script itself included."""
-    return int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
 
 
 def _leave(error: BaseException) -> None:
