@@ -15,7 +15,7 @@ from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
-from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step, make_policy_step_fn
+from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, RewardCoeffs, loss_inputs, make_loss_fn
 from oni_jax.learner.shares import pack_shares, split_policy, split_score
@@ -90,8 +90,8 @@ class PolicyStep:
         self._acting = jax.jit(lambda params: with_tables(policy, params))(self.params)
         self.records = sample_records((batch_size,), spec, np.random.default_rng(0))
         self._states = CoreStates(policy.initial_state(batch_size), policy.initial_state(batch_size))
-        step = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
-        self._step, self._num_calls = jit_policy_step(step), 0
+        self._step = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
+        self._num_calls = 0
         self._calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
         self.network, self.num_actions = config.network, spec.num_actions
 
@@ -99,7 +99,7 @@ class PolicyStep:
         """Begins one step from the packed records on the host; its output is on the way back to the host."""
         self._num_calls += 1
         call, packed = np.uint32(self._num_calls), jnp.asarray(as_bytes(self.records))
-        output, self._states = self._step(self._acting, self._key, call, self._states, packed, self._calls)
+        output, self._states = self._step(*self._states, self._acting, self._key, call, packed, self._calls)
         output.copy_to_host_async()
         return output
 

@@ -7,7 +7,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -108,7 +108,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     asks = peers.leads and questions(config)
     annotator = stack.enter_context(_annotation(config, folder, task.environment)) if asks else NoAnnotator()
     optimizer = make_optimizer(config.learner)
-    checkpoints = build_checkpoints(config, folder, stack) if peers.leads else None
+    checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.leads else None
     state = fresh_state(config.run.seed, task, rewards, optimizer)
     state, saved = peers.same(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
@@ -119,8 +119,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     # Of a batch, each process plays its part.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
-    world = build_world(own, task, state, progress, acting, peers)
-    stack.callback(world.close)
+    world = stack.enter_context(closing(build_world(own, task, state, progress, acting, peers)))
     if saved and world.restore(saved.acting):
         print("the games go on where they were", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
@@ -144,9 +143,8 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
     """The annotation service, and the judge in front of it where no server was named."""
     asked, language = questions(config), environment.language
     with ExitStack() as stack:
-        servers = {
-            own: stack.enter_context(server_or_judge(own, language)) for own in dict.fromkeys(x for x, _ in asked)
-        }
+        distinct = dict.fromkeys(own for own, _ in asked)
+        servers = {own: stack.enter_context(server_or_judge(own, language)) for own in distinct}
         prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
         path = config.annotation.label_store or os.path.join(folder, "labels.sqlite")
         service = AnnotationService(prompts, LabelStore(path))
@@ -159,11 +157,9 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
             service.close()
 
 
-def build_checkpoints(config: Config, folder: str, stack: ExitStack) -> Checkpoints:
+def open_checkpoints(config: Config, folder: str) -> Checkpoints:
     run = config.run
-    checkpoints = Checkpoints(os.path.join(folder, "checkpoints"), run.keep_checkpoints, run.save_milestones_sec)
-    stack.callback(checkpoints.close)
-    return checkpoints
+    return Checkpoints(os.path.join(folder, "checkpoints"), run.keep_checkpoints, run.save_milestones_sec)
 
 
 def fresh_state(seed: int, task: Task, rewards: RewardSum, optimizer: optax.GradientTransformation) -> TrainState:
@@ -174,14 +170,28 @@ def fresh_state(seed: int, task: Task, rewards: RewardSum, optimizer: optax.Grad
 
 
 def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
-    """That of a checkpoint, or none yet. Raises UserError: see `restore_progress`."""
+    """That of a checkpoint, from which a run goes on that asks `labels_of` (see `Annotator`), or none yet.
+
+    Raises:
+        UserError: it is of another version, or its reward model has learnt from other labels than would now come.
+    """
     if saved is None:
         return Progress(labels_of=labels_of)
     path = os.path.join(folder, "checkpoints", str(saved.progress["env_steps"]))
-    progress = restore_progress(saved, labels_of, path)
+    try:
+        progress = Progress(**saved.progress)
+    except TypeError as error:
+        raise UserError(
+            f"{path} is of another version of this program ({error}); choose another --experiment"
+        ) from None
+    if saved.reward and progress.labels_of not in ("", labels_of):
+        raise UserError(
+            "this run's reward model has learnt from another LLM or prompt (--llm_server_addr, --llm_model, "
+            "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
+        )
     if jax.process_index() == 0:
         print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
-    return progress
+    return dataclasses.replace(progress, labels_of=labels_of)
 
 
 def build_world(
@@ -215,29 +225,6 @@ def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
     num_learning = config.devices.learner_devices or num_local
     num_acting = config.devices.inference_devices or num_local
     check_shares(config.learner, num_learning * jax.process_count())
-    by_process = [
-        sorted((d for d in jax.devices() if d.process_index == i), key=lambda d: d.id)
-        for i in range(jax.process_count())
-    ]
+    by_process = [sorted(jax.local_devices(i), key=lambda d: d.id) for i in range(jax.process_count())]
     learning = [device for devices in by_process for device in devices[:num_learning]]
     return learning, by_process[jax.process_index()][num_local - num_acting :]
-
-
-def restore_progress(saved: Saved, labels_of: str, path: str) -> Progress:
-    """The progress of the checkpoint at `path`, from which a run goes on that asks `labels_of`; see `Annotator`.
-
-    Raises:
-        UserError: it is of another version, or its reward model has learnt from other labels than would now come.
-    """
-    try:
-        progress = Progress(**saved.progress)
-    except TypeError as error:
-        raise UserError(
-            f"{path} is of another version of this program ({error}); choose another --experiment"
-        ) from None
-    if saved.reward and progress.labels_of not in ("", labels_of):
-        raise UserError(
-            "this run's reward model has learnt from another LLM or prompt (--llm_server_addr, --llm_model, "
-            "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
-        )
-    return dataclasses.replace(progress, labels_of=labels_of)

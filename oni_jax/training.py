@@ -26,6 +26,7 @@ from oni_jax.metrics.statistics import RollingStats
 from oni_jax.runtime import Every, StopRequest, return_memory
 from oni_jax.worlds.base import World, WorldReport
 
+COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
 LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
 
 
@@ -73,7 +74,7 @@ class Training:
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
         self._gauges = Gauges(learner, world, annotator)
-        self._notes: list[str] = []  # to be printed
+        self._notes: list[str] = []  # what the environments say of how they run, to be printed
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
@@ -182,17 +183,13 @@ class Training:
         self.learner.message_counts.save(self._folder)
 
     def _row(self, metrics: Metrics) -> Row:
-        progress, now = self.progress, time.monotonic()
-        secs = now - self._started
+        progress, secs = self.progress, time.monotonic() - self._started
         row = {
             "env_steps": progress.env_steps,
             "updates": progress.updates,
             "secs": secs,
             "env_steps_per_sec_overall": (progress.env_steps - self._steps_before) / secs,
-            "episodes": progress.episodes,
-            "actor_restarts": progress.actor_restarts,
-            "game_restarts": progress.game_restarts,
-            "bad_updates": progress.bad_updates,
+            **{name: getattr(progress, name) for name in COUNTS},
             **self._stats.row(),
             "rewarded_steps": progress.rewarded_steps,
             "policy_lag_mean": metrics["loss/policy_lag_mean"],
@@ -212,18 +209,14 @@ class Training:
         return {**named, **counts, **{f"annotation/{name}": value for name, value in stats.items()}}
 
     def summary(self) -> Mapping[str, Any]:
-        progress, stats = self.progress, self._annotator.stats()
+        progress, stats, means = self.progress, self._annotator.stats(), self._stats.row()
         secs = max(1e-9, time.monotonic() - self._started)
         return {
             "env_steps": progress.env_steps,
             "updates": progress.updates,
             "env_steps_per_sec": (progress.env_steps - self._steps_before) / secs,
-            "episodes": progress.episodes,
-            "actor_restarts": progress.actor_restarts,
-            "game_restarts": progress.game_restarts,
-            "bad_updates": progress.bad_updates,
-            "mean_return": self._stats.row().get("mean_return"),
-            "mean_length": self._stats.row().get("mean_length"),
+            **{name: getattr(progress, name) for name in COUNTS},
+            **{name: means.get(name) for name in ("mean_return", "mean_length")},
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),

@@ -149,11 +149,11 @@ def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
 def test_a_reward_model_does_not_go_on_with_another_llm_s_or_prompt_s_labels():
     progress = dataclasses.asdict(Progress(env_steps=7, labels_of="llama 1f"))
     learnt, learns_nothing = Saved(None, {"rows": np.zeros(1)}, progress), Saved(None, {}, progress)
-    assert system.restore_progress(learnt, "llama 1f", "path").env_steps == 7
-    assert system.restore_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
+    assert system.find_progress(learnt, "llama 1f", "path").env_steps == 7
+    assert system.find_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
     imported = learnt._replace(progress=dataclasses.asdict(Progress()))
-    assert system.restore_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
+    assert system.find_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
     with pytest.raises(UserError, match="--llm_model, --goal_key"):
-        system.restore_progress(learnt, "llama 2e", "path")
-    with pytest.raises(UserError, match="^path is of another version of this program .*'later'"):
-        system.restore_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")
+        system.find_progress(learnt, "llama 2e", "path")
+    with pytest.raises(UserError, match="^path/checkpoints/7 is of another version of this program .*'later'"):
+        system.find_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")

@@ -13,7 +13,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TextIO
 
@@ -192,8 +192,7 @@ def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iter
     with ExitStack() as stack:
         if not config.llm_server_addr:
             load_rules(language)
-            judge = EmbeddedJudge(language)
-            stack.callback(judge.close)
+            judge = stack.enter_context(closing(EmbeddedJudge(language)))
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
             print(
                 f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",

@@ -66,13 +66,7 @@ def _probabilities(pairs: list[tuple[Any, Any]], *, linear: bool) -> dict[str, f
     """Tokens and numbers as probabilities; what is no number is left out."""
     probabilities = {}
     for token, value in pairs[:64]:
-        if (
-            not isinstance(token, str)
-            or isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or value != value
-        ):
-            continue
-        bounded = float(max(-1e4, min(1.0, value)))
-        probabilities[token] = max(0.0, bounded) if linear else math.exp(min(0.0, bounded))
+        if isinstance(token, str) and type(value) in (int, float) and value == value:
+            bounded = float(max(-1e4, min(1.0, value)))
+            probabilities[token] = max(0.0, bounded) if linear else math.exp(min(0.0, bounded))
     return probabilities

@@ -187,18 +187,17 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read, args=(connection, labellers, stop), daemon=True).start()
         running = [asyncio.ensure_future(labeller.run()) for labeller in labellers]
-        sent = sent_answers = None
+        sent: dict[str, object] = {}
         while not stop.done():
-            if (stats := merge_stats([labeller.stats() for labeller in labellers])) != sent:
-                outbox.put(("stats", stats))
-                sent = stats
-            if (answers := _newest([labeller.answers() for labeller in labellers])) != sent_answers:
-                outbox.put(("answers", answers))
-                sent_answers = answers
-            await asyncio.wait((*running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
-            for task in running:
-                if task.done():
-                    task.result()  # raises
+            stats = merge_stats([labeller.stats() for labeller in labellers])
+            news = {"stats": stats, "answers": _newest([labeller.answers() for labeller in labellers])}
+            for kind, content in news.items():
+                if content != sent.get(kind):
+                    outbox.put((kind, content))
+            sent = news
+            done, _ = await asyncio.wait((*running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # raises
         for task in running:
             task.cancel()
         await asyncio.gather(*(labeller.finish(stop.result()) for labeller in labellers))

@@ -64,11 +64,6 @@ class TrajectoryExchange:
         return {"records": self.ring.records, "texts": self.ring.texts, "policy_records": self.policy_records, **finals}
 
     @property
-    def num_game_restarts(self) -> int:
-        """Single games that failed and were started anew."""
-        return int(np.sum(self.ring.game_restarts))
-
-    @property
     def num_free(self) -> int:
         """Slots that could be filled."""
         return len(self._free)

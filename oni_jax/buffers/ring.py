@@ -4,7 +4,7 @@ A unit is one group of games in one actor process; it fills one slot at a time, 
 Row T of a slot is the observation after its last action, and again row 0 of the unit's next slot.
 """
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from oni_jax.types import EnvSpec
 NOTE_BYTES = 200
 
 
-@dataclasses.dataclass(frozen=True)
-class RingShape:
+class RingShape(NamedTuple):
     """How large the ring is. U units of N games, S slots of T steps."""
 
     num_units: int

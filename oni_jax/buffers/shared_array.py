@@ -4,6 +4,7 @@ The memory has no name: it lives behind a file descriptor that `spawn` hands to 
 left in /dev/shm however the processes end.
 """
 
+import math
 import mmap
 import os
 import tempfile
@@ -19,17 +20,15 @@ class SharedArray:
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike):
         self._shape, self._dtype = shape, np.dtype(dtype)
-        num_bytes = max(1, int(np.prod(shape, dtype=np.int64)) * self._dtype.itemsize)
         self._fd = _anonymous_file()
-        os.ftruncate(self._fd, num_bytes)
+        os.ftruncate(self._fd, max(1, math.prod(shape) * self._dtype.itemsize))
         self._map()
 
     array: np.ndarray
 
     def _map(self) -> None:
         memory = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
-        self.array = np.frombuffer(memory, self._dtype, count=int(np.prod(self._shape, dtype=np.int64)))
-        self.array = self.array.reshape(self._shape)
+        self.array = np.ndarray(self._shape, self._dtype, memory)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"shape": self._shape, "dtype": self._dtype, "fd": reduction.DupFd(self._fd)}

@@ -85,9 +85,10 @@ class VectorEnv(Protocol):
 
     def note(self) -> str:
         """Of a started environment: how it runs, for the log; "" when there is nothing to say."""
-        ...
+        return ""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        pass
 
 
 class SingleEpisode:

@@ -46,7 +46,8 @@ def gymnasium_environment(
     def make_spec(task: str) -> EnvSpec:
         try:
             with closing(make()) as gym:
-                actions, shown = gym.action_space, _named(gym.observation_space)
+                actions, space = gym.action_space, gym.observation_space
+                shown = space.spaces if isinstance(space, spaces.Dict) else {NAME: space}
                 env = GymnasiumVectorEnv([gym], caption, None, 0, 0, 1, EnvSpec({}, 1, caption is not None, STATS))
                 env.reset(make_step_output(env.spec, 1))  # what fails at once is told at once
         except Exception as error:  # it is anybody's code
@@ -112,10 +113,6 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
     def close(self) -> None:
         for gym in self._gyms:
             gym.close()
-
-
-def _named(space: spaces.Space) -> Mapping[str, spaces.Space]:
-    return dict(space.spaces) if isinstance(space, spaces.Dict) else {NAME: space}
 
 
 def _array_spec(task: str, space: spaces.Space) -> ArraySpec:

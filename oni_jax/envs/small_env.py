@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.base import Environment, Language, StepOutput
+from oni_jax.envs.base import Environment, Language, StepOutput, VectorEnv
 from oni_jax.types import EnvSpec
 
 
@@ -19,8 +19,8 @@ def small_environment(name: str, env_class: "type[SmallVectorEnv]", language: La
     return Environment((name,), lambda name: env_class.spec, make, language=language)
 
 
-class SteppedVectorEnv:
-    """Base of vectorised environments; see `VectorEnv`. Subclasses write the hooks and set `spec`.
+class SteppedVectorEnv(VectorEnv):
+    """Base of vectorised environments. Subclasses write the hooks and set `spec`.
 
     Episode statistics: `return`, `length`.
 
@@ -101,12 +101,6 @@ class SteppedVectorEnv:
             self._begin_all(ended)
             records["is_first"] = ended
         self._show(records, out.texts.captions)
-
-    def note(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        pass
 
     def _show(self, records: np.ndarray, captions: list[bytes]) -> None:
         for name, values in self.observe().items():

@@ -1,4 +1,4 @@
-"""One batched step of the policy: pure functions, jitted by whoever builds the server."""
+"""One batched step of the policy: pure functions."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -27,56 +27,41 @@ class Calls(NamedTuple):
 
 
 def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
-    """policy_step(params, key, call, states, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
+    """policy_step(*states, params, key, call, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
 
     The columns are the action's bits, the value, the logits. Actions are drawn from the policy, with `key` folded
-    with `call`, a number that is never used twice.
+    with `call`, a number that is never used twice. It is compiled, and overwrites `states.current`; `states.initial`,
+    which another thread may be reading, is left as it is.
     """
     names = [*spec.observations, "is_first"]
 
+    @functools.partial(jax.jit, donate_argnums=0)
     def policy_step(
-        params: PyTree, key: Array, call: Array, states: CoreStates, packed: Array, calls: Calls
+        current: PyTree, initial: PyTree, params: PyTree, key: Array, call: Array, packed: Array, calls: Calls
     ) -> tuple[Array, CoreStates]:
         fields = unpack_records(packed, record, names)
         rows = _rows(calls.units, num_envs_per_unit)
         start_rows = _rows(calls.starting_slots, num_envs_per_unit)
-        before = jax.tree.map(lambda table: table.at[rows].get(mode="clip"), states.current)
-        initial = jax.tree.map(lambda table, new: table.at[start_rows].set(new, mode="drop"), states.initial, before)
+        before = jax.tree.map(lambda table: table.at[rows].get(mode="clip"), current)
+        initial = jax.tree.map(lambda table, new: table.at[start_rows].set(new, mode="drop"), initial, before)
         observations = {name: fields[name][None] for name in spec.observations}
         output, after = policy_apply(params, observations, before, fields["is_first"][None])
-        current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states.current, after)
+        current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), current, after)
         actions = jax.random.categorical(jax.random.fold_in(key, call), output.logits[0]).astype(jnp.int32)
-        columns = [
-            jax.lax.bitcast_convert_type(actions, jnp.float32)[:, None],
-            output.values[0][:, None],
-            output.logits[0],
-        ]
+        bits = jax.lax.bitcast_convert_type(actions, jnp.float32)
+        columns = bits[:, None], output.values[0][:, None], output.logits[0]
         return jnp.concatenate(columns, axis=1), CoreStates(current, initial)
 
     return policy_step
 
 
-def jit_policy_step(policy_step: Callable) -> Callable:
-    """`policy_step`, compiled. It overwrites `states.current`; `states.initial`, which another thread may be reading,
-    is left as it is.
+def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
+    """value_step(params, states, packed [N, R] uint8, unit) -> values [N] float32 of one unit's final observations.
+
+    It is compiled.
     """
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def donating(current: PyTree, initial: PyTree, *arguments: PyTree) -> tuple[Array, CoreStates]:
-        params, key, call, packed, calls = arguments
-        return policy_step(params, key, call, CoreStates(current, initial), packed, calls)
-
-    def step(
-        params: PyTree, key: Array, call: Array, states: CoreStates, packed: Array, calls: Calls
-    ) -> tuple[Array, CoreStates]:
-        return donating(states.current, states.initial, params, key, call, packed, calls)
-
-    return step
-
-
-def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
-    """value_step(params, states, packed [N, R] uint8, unit) -> values [N] float32 of one unit's final observations."""
-
+    @jax.jit
     def value_step(params: PyTree, states: CoreStates, packed: Array, unit: Array) -> Array:
         fields = unpack_records(packed, record, list(spec.observations))
         rows = _rows(unit[None], num_envs_per_unit)

@@ -16,14 +16,7 @@ import numpy as np
 from oni_jax.actors.pool import ActorPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.inference.parameters import ParameterStore
-from oni_jax.inference.policy_step import (
-    Calls,
-    CoreStates,
-    bucket_sizes,
-    jit_policy_step,
-    make_policy_step_fn,
-    make_value_step_fn,
-)
+from oni_jax.inference.policy_step import Calls, CoreStates, bucket_sizes, make_policy_step_fn, make_value_step_fn
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
 from oni_jax.runtime import WaitClock
@@ -67,8 +60,7 @@ class InferenceServer:
         self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
         step_args = (policy.apply, ring.spec, ring.records.dtype, shape.num_envs_per_unit)
-        self._policy_step = jit_policy_step(make_policy_step_fn(*step_args))
-        self._value_step = jax.jit(make_value_step_fn(*step_args))
+        self._policy_step, self._value_step = make_policy_step_fn(*step_args), make_value_step_fn(*step_args)
         self._stopping = threading.Event()
 
     def warm_up(self) -> None:
@@ -209,12 +201,10 @@ class InferenceServer:
 
     def _infer(self, place: int, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
         version, params = self._parameters.newest
-        call, arguments = np.uint32(self.num_calls % 2**32), (self._states[place], self._put(packed, place), calls)
-        output, self._states[place] = self._policy_step(params[place], self._keys[place], call, *arguments)
+        call, packed = np.uint32(self.num_calls % 2**32), jax.device_put(packed, self._devices[place])
+        arguments = params[place], self._keys[place], call, packed, calls
+        output, self._states[place] = self._policy_step(*self._states[place], *arguments)
         return output, version
-
-    def _put(self, array: Array, place: int) -> Array:
-        return jax.device_put(array, self._devices[place])
 
     def initial_core_states(self, rows: np.ndarray, devices: np.ndarray) -> PyTree:
         """The core's memory before trajectories [B]: leaves [B, ...], on the device if one acts, else on the host.

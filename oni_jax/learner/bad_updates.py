@@ -24,10 +24,9 @@ class BadUpdates:
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Takes in the metrics of an update. Raises UserError at the limit."""
-        if metrics["loss/bad_update"]:
-            self._count(SOURCES[int(metrics["loss/not_finite"])])
-        else:
-            self._num_in_row = 0
+        self._num_in_row = self._num_in_row + 1 if metrics["loss/bad_update"] else 0
+        if self._num_in_row:
+            self._tell(SOURCES[int(metrics["loss/not_finite"])])
         in_row = [x for name, x in metrics.items() if re.fullmatch(r"reward/(.+/)?bad_steps_in_row", name)]
         if max(in_row, default=0) >= self._limit:
             raise UserError(
@@ -35,8 +34,7 @@ class BadUpdates:
                 f"because its loss or gradients were not finite; {ADVICE.format(flag='--reward_model_lr')}"
             )
 
-    def _count(self, source: str) -> None:
-        self._num_in_row += 1
+    def _tell(self, source: str) -> None:
         if self._num_in_row == 1:
             self._first = source
         if source not in self._told:

@@ -26,23 +26,7 @@ Metrics = Mapping[str, float]
 class Annotator(Protocol):
     """The learner's side of the annotation service. No call blocks, but `close`, which waits for answers under way."""
 
-    labels_of: str  # models and digests of the prompts; "" where nothing is asked
-
-    def submit(self, queries: Sequence[Query]) -> None: ...
-
-    def poll(self) -> list[Annotation]: ...
-
-    def stats(self) -> Mapping[str, float | str]: ...
-
-    def answers(self) -> tuple[Answer, ...]: ...
-
-    def close(self) -> None: ...
-
-
-class NoAnnotator:
-    """For rewards that ask nothing."""
-
-    labels_of = ""
+    labels_of: str = ""  # models and digests of the prompts; "" where nothing is asked
 
     def submit(self, queries: Sequence[Query]) -> None:
         pass
@@ -58,6 +42,10 @@ class NoAnnotator:
 
     def close(self) -> None:
         pass
+
+
+class NoAnnotator(Annotator):
+    """For rewards that ask nothing."""
 
 
 class Step(NamedTuple):

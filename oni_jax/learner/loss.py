@@ -37,16 +37,9 @@ class LossInputs(NamedTuple):
     mask: Array  # bool; False: too old to learn from
 
 
-class Targets(NamedTuple):
-    """What the policy is pulled towards. All [T, B], no gradient."""
-
-    vs: Array
-    pg_advantages: Array
-
-
 def vtrace_targets(
     values: Array, bootstrap_values: Array, ratios: Array, batch: LossInputs, learner: LearnerConfig
-) -> Targets:
+) -> vtrace.VTraceOutput:
     """V-trace over a batch: values, ratios [T, B], bootstrap_values [B] of the observation after the last step.
 
     With `bootstrap=published` those are replaced by the stand-in, and a truncation counts as an end.
@@ -66,13 +59,12 @@ def vtrace_targets(
         )
 
     arguments = (ratios, batch.rewards, ends, batch.truncations & ~batch.terminations, batch.truncation_values)
-    output = jax.vmap(one, in_axes=(1, 0, 1, 1, 1, 1, 1), out_axes=1)(values, bootstrap_values, *arguments)
-    return Targets(*jax.lax.stop_gradient(output))
+    return jax.vmap(one, in_axes=(1, 0, 1, 1, 1, 1, 1), out_axes=1)(values, bootstrap_values, *arguments)
 
 
 def appo_loss(
     logits: Array, values: Array, bootstrap_values: Array, batch: LossInputs, learner: LearnerConfig
-) -> tuple[Array, tuple[Mapping[str, Array], Targets]]:
+) -> tuple[Array, tuple[Mapping[str, Array], vtrace.VTraceOutput]]:
     """The loss of the new policy's logits [T, B, A], values [T, B] and bootstrap_values [B].
 
     Returns the loss and (metrics, targets before normalisation).

@@ -1,6 +1,7 @@
 """How often a run met each message, for those who look at its reward."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,17 +21,15 @@ class MessageCounts:
 
     def __init__(self, capacity: int = CAPACITY):
         self._capacity = capacity
-        self._counts: dict[bytes, int] = {}
+        self._counts: Counter[bytes] = Counter()
 
     def add(self, captions: CaptionBatch) -> None:
         """Counts a batch's messages, once a step."""
         numbers = np.bincount(captions.index.ravel(), minlength=len(captions.messages))
-        counts = self._counts
         for message, number in zip(captions.messages, numbers.tolist(), strict=True):
-            counts[message] = counts.get(message, 0) + number
-        if len(counts) > self._capacity:
-            often = sorted(counts.items(), key=lambda item: item[1], reverse=True)
-            self._counts = dict(often[: self._capacity // 2])
+            self._counts[message] += number
+        if len(self._counts) > self._capacity:
+            self._counts = Counter(dict(self._counts.most_common(self._capacity // 2)))
 
     def counts(self) -> Mapping[bytes, int]:
         """Message -> steps at which the run met it."""
@@ -39,7 +38,7 @@ class MessageCounts:
     def save(self, folder: str) -> None:
         """Writes <folder>/messages.npz, whole or not at all. What fails is told in one line, and ends no run."""
         path = os.path.join(folder, FILE_NAME)
-        often = sorted(self._counts.items(), key=lambda entry: entry[1], reverse=True)
+        often = self._counts.most_common()
         ends = np.cumsum([len(message) + 1 for message, _ in often])
         often = often[: int(np.searchsorted(ends, MAX_FILE_BYTES // 2))]  # in a file that is read again
         counts = np.array([count for _, count in often], np.int64)
@@ -58,6 +57,6 @@ class MessageCounts:
                 if sum(entry.file_size for entry in saved.zip.infolist()) > MAX_FILE_BYTES:
                     raise ValueError("too large")
                 messages, counts = split_texts(saved["messages"]), saved["counts"].tolist()
-            self._counts = dict(zip(messages, counts, strict=bool(counts)))
+            self._counts = Counter(dict(zip(messages, counts, strict=bool(counts))))
         except Exception:  # NumPy and zip raise many types for damaged files
             raise UserError(f"{path} can't be read; move it away: the counts of messages then begin anew") from None

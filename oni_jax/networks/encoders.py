@@ -1,17 +1,17 @@
 """Encoders of a policy: observations {name: [N, ...]} -> [N, D]."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks import cpu
 from oni_jax.networks.activations import ACTIVATIONS
+from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, Window, make_window
-from oni_jax.networks.initializers import FAN_IN_UNIFORM, POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.initializers import FAN_IN_UNIFORM, POLICY_INITIALIZATIONS
 from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.networks.tiles import TiledImages
 from oni_jax.types import Array, EnvSpec, PyTree
@@ -19,7 +19,7 @@ from oni_jax.types import Array, EnvSpec, PyTree
 HEAD_SIZE = 128  # of the layers over the statistics and the message
 
 
-class RgbCropEncoder(nn.Module):
+class RgbCropEncoder(Encoder):
     """Image, statistics, message.
 
     Reads `vector_obs` [N, D], `message` [N, M] uint8 and an image: drawn from `chars` and `colors` [N, 12, 12],
@@ -28,21 +28,12 @@ class RgbCropEncoder(nn.Module):
 
     image_stack: ConvStack | ResNet  # images [N, H, W, 3], drawn or in tiles -> [N, F]; a dense layer follows
     window: Window | None
-    hidden_size: int
-    activation: Callable[[Array], Array]
-    initialization: Initialization
-    obs_subtract_mean: float
-    obs_scale: float
-    dtype: np.dtype
-
-    def _dense(self, x: Array, size: int, name: str) -> Array:
-        return self.activation(Dense(size, self.initialization, name=name)(x))
 
     def _images(self, observations: Mapping[str, Array]) -> Array | TiledImages:
         if self.window is not None:
             return self.window(observations["chars"], observations["colors"])
         pixels = jnp.moveaxis(observations["obs"], 1, -1).astype(jnp.float32)
-        return ((pixels - self.obs_subtract_mean) / self.obs_scale).astype(self.dtype)
+        return ((pixels - self.network.obs_subtract_mean) / self.network.obs_scale).astype(self.dtype)
 
     def tables(self, params: PyTree) -> PyTree | None:
         """What need be computed only once of each version of these parameters; None where nothing is."""
@@ -55,11 +46,11 @@ class RgbCropEncoder(nn.Module):
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """-> [N, hidden_size + 128 + D + 128]."""
         image = self.image_stack(self._images(observations))
-        image = self.activation(Dense(self.hidden_size, self.image_stack.initialization, name="image")(image))
+        image = self.activation(Dense(self.network.hidden_size, self.image_stack.initialization, name="image")(image))
         statistics = observations["vector_obs"].astype(self.dtype)
-        vector = self._dense(self._dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
+        vector = self.dense(self.dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
         message = (observations["message"].astype(jnp.float32) / 255).astype(self.dtype)
-        message = self._dense(self._dense(message, HEAD_SIZE, "message_0"), HEAD_SIZE, "message_1")
+        message = self.dense(self.dense(message, HEAD_SIZE, "message_0"), HEAD_SIZE, "message_1")
         return jnp.concatenate([image, vector, statistics, message], axis=-1)
 
 
@@ -68,8 +59,7 @@ def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncode
 
     An environment that shows `obs`, as the recorded ones do, is not drawn.
     """
-    activation, dtype = ACTIVATIONS[network.nonlinearity], PRECISIONS[network.precision].dtype
-    initialization = POLICY_INITIALIZATIONS[network.policy_initialization]
+    activation = ACTIVATIONS[network.nonlinearity]
     is_conv = network.encoder_subtype in CONV_LAYERS
     if is_conv != (network.encoder_type == "conv"):
         raise UserError(
@@ -77,19 +67,12 @@ def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncode
             f"use --encoder_type={'conv' if is_conv else 'resnet'}."
         )
     # --policy_initialization is of all but the convolutional image encoder, as published.
-    stack = (
-        ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
-        if is_conv
-        else ResNet(activation, initialization)
-    )
+    if is_conv:
+        stack = ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
+    else:
+        stack = ResNet(activation, POLICY_INITIALIZATIONS[network.policy_initialization])
+    if "obs" in spec.observations:
+        return RgbCropEncoder(network, stack, None)
+    dtype = PRECISIONS[network.precision].dtype
     window = make_window(glyph_table(), network.obs_subtract_mean, network.obs_scale, dtype)
-    return RgbCropEncoder(
-        image_stack=stack,
-        window=None if "obs" in spec.observations else window,
-        hidden_size=network.hidden_size,
-        activation=activation,
-        initialization=initialization,
-        obs_subtract_mean=network.obs_subtract_mean,
-        obs_scale=network.obs_scale,
-        dtype=dtype,
-    )
+    return RgbCropEncoder(network, stack, window)

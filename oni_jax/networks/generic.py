@@ -1,17 +1,15 @@
 """Encoders for any environment: of all that it shows, as it is, or taken for what its shape and type say."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig
-from oni_jax.networks.activations import ACTIVATIONS
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
-from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.messages import MessageNetwork
-from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
+from oni_jax.networks.precision import add_bias
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
@@ -29,42 +27,34 @@ def kind_of(array: ArraySpec) -> str:
     return "vector"
 
 
-class ObservationsEncoder(nn.Module):
-    """What the encoders share: their observations, and dense layers of one size."""
+class MlpEncoder(Encoder):
+    """Every observation, flattened, through one dense layer: for tiny environments."""
 
     observations: Mapping[str, ArraySpec]
-    hidden_size: int
-    activation: Callable[[Array], Array]
-    initialization: Initialization
-    dtype: np.dtype
-
-    def _dense(self, x: Array, name: str) -> Array:
-        return self.activation(Dense(self.hidden_size, self.initialization, name=name)(x))
-
-
-class MlpEncoder(ObservationsEncoder):
-    """Every observation, flattened, through one dense layer: for tiny environments."""
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations {name: [N, ...]} -> [N, hidden_size]."""
         flat = [observations[name].astype(self.dtype) for name in sorted(self.observations)]
-        return self._dense(jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1), "dense")
+        x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
+        return self.dense(x, self.network.hidden_size, "dense")
 
 
-class GenericEncoder(ObservationsEncoder):
+class GenericEncoder(Encoder):
     """Images through small convolutions, texts through the small message network, ids embedded, all else as it is;
     of each the features through a dense layer, and all together through another.
     """
 
+    observations: Mapping[str, ArraySpec]
+
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations {name: [N, ...]} -> [N, hidden_size]."""
-        parts = []
+        parts, size = [], self.network.hidden_size
         for name, array in self.observations.items():
             features = getattr(self, f"_{kind_of(array)}")(name, observations[name])
-            parts.append(self._dense(features.reshape(features.shape[0], -1), f"{name}_dense"))
-        return self._dense(jnp.concatenate(parts, axis=-1), "dense")
+            parts.append(self.dense(features.reshape(features.shape[0], -1), size, f"{name}_dense"))
+        return self.dense(jnp.concatenate(parts, axis=-1), size, "dense")
 
     def _vector(self, name: str, x: Array) -> Array:
         del name
@@ -100,20 +90,9 @@ class GenericEncoder(ObservationsEncoder):
 
 def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:
     """For all observations of an environment."""
-    return GenericEncoder(*_settings(network, spec))
+    return GenericEncoder(network, dict(spec.observations))
 
 
 def make_mlp_encoder(network: NetworkConfig, spec: EnvSpec) -> MlpEncoder:
     """For all observations of a tiny environment."""
-    return MlpEncoder(*_settings(network, spec))
-
-
-def _settings(network: NetworkConfig, spec: EnvSpec) -> tuple:
-    """The fields of an ObservationsEncoder."""
-    return (
-        dict(spec.observations),
-        network.hidden_size,
-        ACTIVATIONS[network.nonlinearity],
-        POLICY_INITIALIZATIONS[network.policy_initialization],
-        PRECISIONS[network.precision].dtype,
-    )
+    return MlpEncoder(network, dict(spec.observations))

@@ -1,5 +1,6 @@
 """The encoder of glyphs, statistics and message, with which the ranking reward models see the game."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import chex
@@ -10,7 +11,8 @@ from flax import linen as nn
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
-from oni_jax.networks.initializers import ORTHOGONAL, POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.encoder import Encoder
+from oni_jax.networks.initializers import ORTHOGONAL, Initialization
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
 from oni_jax.networks.registry import torchbeast_observations
@@ -61,57 +63,46 @@ class GlyphConvs(nn.Module):
         return convolve(network, glyphs)
 
 
-class TorchbeastEncoder(nn.Module):
+class TorchbeastEncoder(Encoder):
     """Statistics, glyphs around the hero, the whole map, message: each optional, concatenated in this order.
 
     Reads `vector_obs` [N, D], `hero_xy` [N, 2], `glyphs` [N, 21, 79], `message` [N, M] as far as its parts need them.
     """
 
-    embedding_dim: int = 128
-    hidden_dim: int = 512
-    crop_dim: int = 16
-    num_layers: int = 2
-    msg_model: str = "lt_cnn"
-    use_blstats: bool = False
-    use_crop: bool = False
-    use_glyphs: bool = False
-    initialization: Initialization = ORTHOGONAL
-    dtype: np.dtype = np.dtype(np.float32)
-
     def _dense(self, features: int, name: str) -> Dense:
         return Dense(features, self.initialization, name=name)
 
     def _convs(self, stride: int, name: str) -> GlyphConvs:
-        return GlyphConvs(self.num_layers, stride, self.initialization, self.dtype, name=name)
+        return GlyphConvs(self.network.encoder_num_layers, stride, self.initialization, self.dtype, name=name)
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations [N, ...] -> [N, hidden_dim]."""
-        parts = []
-        if self.use_blstats:
-            x = nn.relu(self._dense(self.embedding_dim, "blstats_0")(observations["vector_obs"].astype(self.dtype)))
-            parts.append(nn.relu(self._dense(self.embedding_dim, "blstats_1")(x)))
-        if self.use_crop or self.use_glyphs:
-            shape = (NUM_GLYPHS, self.embedding_dim)
+        network, parts = self.network, []
+        width = network.encoder_embedding_dim
+        if network.use_blstats:
+            x = nn.relu(self._dense(width, "blstats_0")(observations["vector_obs"].astype(self.dtype)))
+            parts.append(nn.relu(self._dense(width, "blstats_1")(x)))
+        if network.use_crop or network.use_glyphs:
+            shape = (NUM_GLYPHS, width)
             embedding = self.param("glyph_embedding", nn.initializers.normal(1.0), shape)
             glyphs = observations["glyphs"].astype(jnp.int32)
-            if self.use_crop:
-                crop = crop_glyphs(glyphs, observations["hero_xy"], self.crop_dim)
+            if network.use_crop:
+                crop = crop_glyphs(glyphs, observations["hero_xy"], network.encoder_crop_dim)
                 parts.append(self._convs(1, "crop")(crop, embedding))
-            if self.use_glyphs:
+            if network.use_glyphs:
                 parts.append(self._convs(2, "glyphs")(glyphs, embedding))
-        if self.msg_model != "none":
-            network = MessageNetwork(self.msg_model, self.initialization, self.dtype, name="message")
-            parts.append(network(observations["message"]))
-        x = nn.relu(self._dense(self.hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
-        return self._dense(self.hidden_dim, "dense_1")(x)
+        if network.encoder_msg_model != "none":
+            read = MessageNetwork(network.encoder_msg_model, self.initialization, self.dtype, name="message")
+            parts.append(read(observations["message"]))
+        x = nn.relu(self._dense(network.encoder_hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
+        return self._dense(network.encoder_hidden_dim, "dense_1")(x)
 
 
 class RankingNetwork(nn.Module):
     """A scalar reward: an encoder, ReLU, one dense unit. In true float32, also where JAX would round."""
 
     encoder: TorchbeastEncoder
-    initialization: Initialization = ORTHOGONAL
     reads: tuple[str, ...] = ("message",)  # names of the observations
 
     @nn.compact
@@ -119,34 +110,20 @@ class RankingNetwork(nn.Module):
         """Observations [N, ...] -> [N]. Messages may be cut short where nothing else is read."""
         with jax.default_matmul_precision(PRECISIONS["float32"].float32_products):
             x = nn.relu(self.encoder(observations))
-            return Dense(1, self.initialization, name="reward")(x)[:, 0]
-
-
-def make_glyph_encoder(network: NetworkConfig, spec: EnvSpec) -> TorchbeastEncoder:
-    """A policy's. Raises UserError where it would see nothing."""
-    del spec
-    return _make(network, POLICY_INITIALIZATIONS[network.policy_initialization], network.precision)
+            return Dense(1, ORTHOGONAL, name="reward")(x)[:, 0]
 
 
 def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
     """The ranking reward model that the settings ask for. Raises UserError where it would see nothing."""
-    return RankingNetwork(_make(network, ORTHOGONAL, "float32"), reads=tuple(torchbeast_observations(network)))
+    network = dataclasses.replace(network, policy_initialization="orthogonal", precision="float32")
+    return RankingNetwork(make_glyph_encoder(network), reads=tuple(torchbeast_observations(network)))
 
 
-def _make(network: NetworkConfig, initialization: Initialization, precision: str) -> TorchbeastEncoder:
+def make_glyph_encoder(network: NetworkConfig, spec: EnvSpec | None = None) -> TorchbeastEncoder:
+    """Raises UserError where it would see nothing."""
+    del spec
     if network.use_crop and not network.use_blstats:
         raise UserError("--use_crop needs --use_blstats: turn it on too.")
     if not torchbeast_observations(network):
         raise UserError("nle_torchbeast_encoder sees nothing: use --use_blstats, --use_glyphs or a message model.")
-    return TorchbeastEncoder(
-        embedding_dim=network.encoder_embedding_dim,
-        hidden_dim=network.encoder_hidden_dim,
-        crop_dim=network.encoder_crop_dim,
-        num_layers=network.encoder_num_layers,
-        msg_model=network.encoder_msg_model,
-        use_blstats=network.use_blstats,
-        use_crop=network.use_crop,
-        use_glyphs=network.use_glyphs,
-        initialization=initialization,
-        dtype=PRECISIONS[precision].dtype,
-    )
+    return TorchbeastEncoder(network)

@@ -23,7 +23,9 @@ def policy_settings(params: PyTree) -> dict[str, Any]:
     found["use_rnn"] = bool(layers)
     if layers:
         size, width = layers["layer_0"]["hidden_kernel"].shape
-        found |= {"hidden_size": size, "rnn_num_layers": len(layers), "rnn_type": _cell_name(width, size)}
+        names = (name for name, cell in CELLS.items() if width == cell.num_gates * size)
+        rnn_type = next(names, None) or _unknown(f"a recurrent core of {size} units with {width} gates")
+        found |= {"hidden_size": size, "rnn_num_layers": len(layers), "rnn_type": rnn_type}
     return found
 
 
@@ -67,11 +69,6 @@ def _rgbcrop_settings(encoder: Mapping[str, Any]) -> dict[str, Any]:
             width = encoder["image"]["kernel"].shape[1]
             return {"encoder_type": "conv", "encoder_subtype": subtype, "hidden_size": width}
     return _unknown(f"an image encoder of convolutions (features, side) {layers}")
-
-
-def _cell_name(width: int, size: int) -> str:
-    names = (name for name, cell in CELLS.items() if width == cell.num_gates * size)
-    return next(names, None) or _unknown(f"a recurrent core of {size} units with {width} gates")
 
 
 def _unknown(what: str) -> Any:

@@ -22,7 +22,7 @@ from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.parallel import local
 from oni_jax.runtime import Worker
 from oni_jax.types import Array, EnvSpec, PyTree
-from oni_jax.worlds.base import Collected, WorldReport
+from oni_jax.worlds.base import Collected, World, WorldReport
 from oni_jax.worlds.batches import PAYLOAD_SPLIT, BatchAssembler, make_unpack_fn
 
 
@@ -36,17 +36,8 @@ class Acting(NamedTuple):
     devices: Sequence[Any]  # that act; None among them is wherever the parameters are
 
 
-class Parts(NamedTuple):
-    """What an actor world consists of."""
-
-    pool: ActorPool
-    exchange: TrajectoryExchange
-    server: InferenceServer
-    assembler: BatchAssembler
-
-
-class ActorWorld:
-    """See `World`. The actors' processes start at once; a thread answers them from `start` on.
+class ActorWorld(World):
+    """The actors' processes start at once; a thread answers them from `start` on.
 
     Args:
         config: of the whole run; the batch size is this process's own.
@@ -62,18 +53,29 @@ class ActorWorld:
         self.spec, self._num_workers = spec, num_workers(config.actors)
         self._tabulate = jax.jit(functools.partial(with_tables, acting.policy))
         self._parameters = ParameterStore(acting.version, self._tabulate(local(acting.params)), acting.devices)
-        self._parts = _build_parts(config, spec, make_env, acting, self._parameters)
-        ring = self._parts.exchange.ring
-        self.unpack = make_unpack_fn(spec, ring.records.dtype, self._parts.exchange.policy_records.dtype)
-        shape = ring.shape
-        self.description = f"{shape.num_units * shape.num_envs_per_unit} games in {shape.num_units} groups"
-        self.thread = Worker("inference", self._parts.server.run)
+        ring = build_ring(config.actors, config.learner, spec)
+        if config.actors.actor_pool == "serial":
+            self._pool: ActorPool = SerialPool(make_env, ring)
+        else:
+            self._pool = ProcessPool(make_env, ring, self._num_workers, config.actors.max_actor_restarts)
+        self._exchange = TrajectoryExchange(ring, max_waiting(config.actors, config.learner), self._pool.wake)
+        self._pool.start()
+        try:
+            self._server = InferenceServer(acting.policy, self._exchange, self._pool, self._parameters, acting.key)
+        except BaseException:
+            self._pool.close()
+            raise
+        self._assembler = BatchAssembler(self._exchange, config.learner, self._server.initial_core_states)
+        self.unpack = make_unpack_fn(spec, ring.records.dtype, self._exchange.policy_records.dtype)
+        num_units = ring.shape.num_units
+        self.description = f"{num_units * ring.shape.num_envs_per_unit} games in {num_units} groups"
+        self.thread = Worker("inference", self._server.run)
         self._num_restarts = 0
         self._noted: set[str] = set()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
 
     def start(self) -> None:
-        self._parts.server.warm_up()
+        self._server.warm_up()
         self.thread.start()
 
     def publish(self, version: int, params: PyTree) -> None:
@@ -81,22 +83,22 @@ class ActorWorld:
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
         self.thread.check()
-        return self._parts.assembler.next(version, timeout_secs)
+        return self._assembler.next(version, timeout_secs)
 
     def begin_update(self) -> None:
-        self._parts.assembler.begin_update()
+        self._assembler.begin_update()
 
     def report(self) -> WorldReport:
-        exchange = self._parts.exchange
+        exchange = self._exchange
         notes = [note for note in exchange.ring.notes() if note not in self._noted]
         self._noted.update(notes)
-        before, self._num_restarts = self._num_restarts, exchange.num_game_restarts
+        before, self._num_restarts = self._num_restarts, int(np.sum(exchange.ring.game_restarts))
         episodes = [exchange.episodes.popleft() for _ in range(len(exchange.episodes))]
         failures = [exchange.failures.popleft() for _ in range(len(exchange.failures))]
         return WorldReport(episodes, failures, self._num_restarts - before, notes)
 
     def gauges(self) -> Mapping[str, float]:
-        exchange, server = self._parts.exchange, self._parts.server
+        exchange, server = self._exchange, self._server
         return {
             "acted_steps": server.num_acted_steps,
             "inference_calls": server.num_calls,
@@ -111,41 +113,19 @@ class ActorWorld:
 
     def _actors_wait_share(self) -> float:
         """1 - the fraction of the actor processes' time since the last call that they spent stepping."""
-        busy, now = float(np.sum(self._parts.exchange.ring.busy_secs)), time.perf_counter()
+        busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
         fraction = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * self._num_workers)
         self._busy_secs, self._busy_since = busy, now
         return max(0.0, 1.0 - fraction)
 
-    def save(self) -> Mapping[str, np.ndarray]:
-        return {}
-
-    def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
-        del saved
-        return False
-
     def stop(self) -> None:
-        self._parts.server.stop()
+        self._server.stop()
         if self.thread.is_alive():
             self.thread.join()
 
     def close(self) -> None:
         self.stop()
-        self._parts.pool.close()
-
-
-def _build_parts(config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting, parameters: ParameterStore) -> Parts:
-    """With the actors started."""
-    ring = build_ring(config.actors, config.learner, spec)
-    pool = build_pool(config.actors, make_env, ring)
-    exchange = TrajectoryExchange(ring, max_waiting(config.actors, config.learner), pool.wake)
-    pool.start()
-    try:
-        server = InferenceServer(acting.policy, exchange, pool, parameters, acting.key)
-    except BaseException:
-        pool.close()
-        raise
-    assembler = BatchAssembler(exchange, config.learner, server.initial_core_states)
-    return Parts(pool, exchange, server, assembler)
+        self._pool.close()
 
 
 def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:
@@ -159,15 +139,7 @@ def _group_size(actors: ActorConfig) -> int:
 
 def build_ring(actors: ActorConfig, learner: LearnerConfig, spec: EnvSpec) -> TrajectoryRing:
     """A ring in which every unit has a slot to fill while fewer trajectories wait than may."""
-    num_units = num_workers(actors) * actors.worker_num_splits
-    num_envs = _group_size(actors)
-    num_slots = (
-        num_units + math.ceil(max_waiting(actors, learner) / num_envs) + 1
-    )  # one of which the learner is reading
+    num_units, num_envs = num_workers(actors) * actors.worker_num_splits, _group_size(actors)
+    num_waiting = math.ceil(max_waiting(actors, learner) / num_envs)
+    num_slots = num_units + num_waiting + 1  # which the learner is reading
     return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
-
-
-def build_pool(actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing) -> ActorPool:
-    if actors.actor_pool == "serial":
-        return SerialPool(make_env, ring)
-    return ProcessPool(make_env, ring, num_workers(actors), actors.max_actor_restarts)

@@ -62,11 +62,11 @@ class World(Protocol):
 
     def save(self) -> Mapping[str, np.ndarray]:
         """Between updates: copies of all that playing goes on from; nothing where it can't be saved."""
-        ...
+        return {}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
         """The inverse of `save`, before `start`. False: there is nothing to go on from, and new episodes begin."""
-        ...
+        return False
 
     def stop(self) -> None:
         """Plays no further; reports and saves still work."""

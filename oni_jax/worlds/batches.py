@@ -39,12 +39,7 @@ class BatchAssembler:
         read_core_states: where the policy's memory before each trajectory comes from.
     """
 
-    def __init__(
-        self,
-        exchange: TrajectoryExchange,
-        learner: LearnerConfig,
-        read_core_states: ReadCoreStates,
-    ):
+    def __init__(self, exchange: TrajectoryExchange, learner: LearnerConfig, read_core_states: ReadCoreStates):
         self._exchange, self._ring, self._read_core_states = exchange, exchange.ring, read_core_states
         self._num_envs = exchange.ring.shape.num_envs_per_unit
         self._num_trajectories = learner.batch_size // exchange.ring.shape.rollout

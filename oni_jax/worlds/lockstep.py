@@ -33,23 +33,23 @@ class Part(Protocol):
 
 
 class LockstepWorld(ActorWorld):
-    """See `World`; the pool is a serial one."""
+    """The pool is a serial one."""
 
     runs_ahead = False
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
         super().__init__(config, spec, make_env, acting)
-        shape = self._parts.exchange.ring.shape
+        shape = self._exchange.ring.shape
         # Without the same of these, saved games are of no use.
         self._games = f"{config.env} {shape} {len(acting.devices)} {TEXT_DTYPE.names}"
 
     def start(self) -> None:
-        self._parts.server.warm_up()
+        self._server.warm_up()
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
         del timeout_secs
-        while (batch := self._parts.assembler.next(version, 0.0)) is None:
-            self._parts.server.advance()
+        while (batch := self._assembler.next(version, 0.0)) is None:
+            self._server.advance()
         return batch
 
     def save(self) -> dict[str, np.ndarray]:
@@ -68,7 +68,5 @@ class LockstepWorld(ActorWorld):
         return True
 
     def _savable(self) -> dict[str, Part]:
-        pool, exchange, server, assembler = self._parts
-        groups = cast(SerialPool, pool).groups
-        own: dict[str, Part] = {"exchange": exchange, "server": server, "assembler": assembler}
-        return own | {f"unit_{unit}": group for unit, group in groups.items()}
+        groups = {f"unit_{unit}": group for unit, group in cast(SerialPool, self._pool).groups.items()}
+        return {"exchange": self._exchange, "server": self._server, "assembler": self._assembler, **groups}

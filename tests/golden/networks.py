@@ -159,22 +159,22 @@ def torchbeast_outputs(npz: Npz) -> dict[str, np.ndarray]:
     embedding = weights.get("encoder.embed.weight")
     characters = weights.get("encoder.char_lt.weight")
     use_crop = "out/crop" in npz
-    encoder = TorchbeastEncoder(
-        embedding_dim=0 if embedding is None else embedding.shape[1],
-        hidden_dim=len(weights["encoder.fc.2.bias"]),
-        crop_dim=npz["out/crop"].shape[-1] if use_crop else 0,
-        num_layers=sum(name.startswith("encoder.extract_representation.") for name in weights) // 2,
-        msg_model="none" if characters is None else "lt_cnn" if characters.shape[1] == 32 else "lt_cnn_small",
+    network = NetworkConfig(
+        encoder_embedding_dim=0 if embedding is None else embedding.shape[1],
+        encoder_hidden_dim=len(weights["encoder.fc.2.bias"]),
+        encoder_crop_dim=npz["out/crop"].shape[-1] if use_crop else 0,
+        encoder_num_layers=sum(name.startswith("encoder.extract_representation.") for name in weights) // 2,
+        encoder_msg_model="none" if characters is None else "lt_cnn" if characters.shape[1] == 32 else "lt_cnn_small",
         use_blstats="encoder.embed_blstats.0.weight" in weights,
         use_crop=use_crop,
         use_glyphs="encoder.extract_representation.0.weight" in weights,
     )
     observations = {name: jnp.asarray(npz[f"in/{name}"]) for name in ("vector_obs", "message", "glyphs")}
     observations["hero_xy"] = observations["vector_obs"][:, :2]
-    reward, captured = RankingNetwork(encoder).apply(
+    reward, captured = RankingNetwork(TorchbeastEncoder(network)).apply(
         import_params(weights), observations, capture_intermediates=True, mutable=["intermediates"]
     )
     outputs = {"out/reward": reward, "out/encoder": captured["intermediates"]["encoder"]["__call__"][0]}
     if use_crop:
-        outputs["out/crop"] = crop_glyphs(observations["glyphs"], observations["hero_xy"], encoder.crop_dim)
+        outputs["out/crop"] = crop_glyphs(observations["glyphs"], observations["hero_xy"], network.encoder_crop_dim)
     return {name: np.asarray(x) for name, x in outputs.items()}

@@ -5,19 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.inference.policy_step import Calls, CoreStates, jit_policy_step
+from oni_jax.envs.base import record_dtype
+from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
+from oni_jax.networks.policy import PolicyOutput
+from oni_jax.types import EnvSpec
 
 
 @pytest.mark.filterwarnings("error")  # of buffers that could not be reused
 def test_the_current_states_are_overwritten_and_the_initial_ones_are_not():
-    def policy_step(params, key, call, states, packed, calls):
-        del key, call, packed
-        current = states.current.at[calls.units].add(params)
-        return jnp.sum(current), CoreStates(current, states.initial.at[calls.starting_slots].set(1.0, mode="drop"))
+    def policy_apply(params, observations, state, is_first):
+        del observations, is_first
+        return PolicyOutput(jnp.zeros((1, 1, 2)), jnp.zeros((1, 1))), state + params
 
+    spec = EnvSpec({}, num_actions=2, has_captions=False, episode_stats=())
+    record = record_dtype(spec)
+    packed = np.zeros((1, record.itemsize), np.uint8)
     states = CoreStates(jnp.zeros((4, 3)), jnp.zeros((6, 3)))
     calls = Calls(np.array([1], np.int32), np.array([6], np.int32))
-    step = jit_policy_step(policy_step)
-    _, after = step(jnp.float32(2), jax.random.key(0), np.uint32(0), states, np.zeros(1, np.uint8), calls)
+    step = make_policy_step_fn(policy_apply, spec, record, 1)
+    _, after = step(*states, jnp.float32(2), jax.random.key(0), np.uint32(0), packed, calls)
     assert states.current.is_deleted() and not states.initial.is_deleted()
     assert after.current[1, 0] == 2 and not np.any(after.initial)

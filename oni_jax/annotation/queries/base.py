@@ -41,7 +41,7 @@ class QueryKind(Protocol):
 
     def render(self, escaped: str) -> str:
         """A text of an item as it stands in a prompt, of the escaped one."""
-        ...
+        return escaped
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         """What is kept of a server's answer: its text, and the log-probabilities beside it. None: it can't be read."""

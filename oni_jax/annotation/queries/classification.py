@@ -30,9 +30,6 @@ class Classification(ChoiceAnswers):
     openings = ("<message>\n",)
     columns = ("label",)
 
-    def render(self, escaped: str) -> str:
-        return escaped
-
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         label = read_label(text)
         if label is None:

@@ -5,14 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import (
-    DENIAL_CHARS,
-    ChoiceAnswers,
-    bare,
-    decode_label,
-    encode_label,
-    is_denied,
-)
+from oni_jax.annotation.queries.choices import DENIAL_CHARS, ChoiceAnswers, bare, decode_label, encode_label, is_denied
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 
 _PREFERENCES = {"1": FIRST, "2": SECOND, "NONE": TIE, "NULL": TIE}
@@ -50,8 +43,7 @@ class Ranking(ChoiceAnswers):
             label = decode_label(answer).label
             for index, message in enumerate(item, FIRST):
                 better, worse, tie = counts.get(message, (0, 0, 0))
-                is_tie, is_better = label == TIE, label == index
-                counts[message] = (better + is_better, worse + (not is_tie and not is_better), tie + is_tie)
+                counts[message] = (better + (label == index), worse + (label not in (index, TIE)), tie + (label == TIE))
         return counts
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:

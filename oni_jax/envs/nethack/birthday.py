@@ -7,15 +7,9 @@ of that below the first level, which is made before the time can be changed.
 
 import ctypes
 
-BIRTHDAY = b"ubirthday"  # the engine's global variable, a time_t
-RTLD_LAZY, RTLD_NOLOAD = 1, 4
+from oni_jax.envs.nethack.shared_code import LIBC, loaded
 
-_libc = ctypes.CDLL(None)
-if hasattr(_libc, "dlopen"):
-    _libc.dlopen.restype = _libc.dlsym.restype = ctypes.c_void_p
-    _libc.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
-    _libc.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    _libc.dlclose.argtypes = [ctypes.c_void_p]
+BIRTHDAY = b"ubirthday"  # the engine's global variable, a time_t
 
 
 def birthday_of(path: str) -> ctypes.c_long | None:
@@ -23,11 +17,6 @@ def birthday_of(path: str) -> ctypes.c_long | None:
 
     It is gone when the engine is loaded anew, as at each episode's beginning.
     """
-    handle = _libc.dlopen(path.encode(), RTLD_LAZY | RTLD_NOLOAD) if hasattr(_libc, "dlopen") else None
-    if not handle:
-        return None
-    try:
-        address = _libc.dlsym(handle, BIRTHDAY)
+    with loaded(path) as handle:
+        address = handle and LIBC.dlsym(handle, BIRTHDAY)
         return ctypes.c_long.from_address(address) if address else None
-    finally:
-        _libc.dlclose(handle)  # else the engine would not be loaded anew

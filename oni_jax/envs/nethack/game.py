@@ -68,8 +68,7 @@ class GameArrays(NamedTuple):
     def of_game(self, i: int) -> dict[str, np.ndarray]:
         """Row i of each, by the engine's names."""
         arrays = {**self._asdict(), **self.screen}
-        del arrays["screen"]
-        return {name: array[i] for name, array in arrays.items()}
+        return {name: array[i] for name, array in arrays.items() if name != "screen"}
 
 
 class NetHackGame:

@@ -9,11 +9,13 @@ keep their own copies from then on, which are slower and otherwise the same. As 
 loaded, the installed file must not be overwritten in place while games run (pip replaces it, which is safe).
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
 import struct
 import sys
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from oni_jax.envs.nethack.tasks import nethack
@@ -26,14 +28,14 @@ ELF64_LITTLE_ENDIAN = b"\x7fELF\x02\x01"
 FILE_HEADER_SIZE = 64
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")  # type, flags, offset, address, -, size in file, size in memory, -
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-_libc.dlopen.restype = ctypes.c_void_p
-_libc.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
-_libc.dlclose.argtypes = [ctypes.c_void_p]
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = LIBC.dlopen.restype = LIBC.dlsym.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+LIBC.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
+LIBC.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+LIBC.dlclose.argtypes = [ctypes.c_void_p]
 
 
 class CannotShareError(Exception):
@@ -65,7 +67,7 @@ class SharedCode:
         self.failure: str | None = None
         self._file = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
         self._num_bytes = os.fstat(self._file).st_size
-        self._installed = _libc.mmap(None, self._num_bytes, mmap.PROT_READ, mmap.MAP_PRIVATE, self._file, 0)
+        self._installed = LIBC.mmap(None, self._num_bytes, mmap.PROT_READ, mmap.MAP_PRIVATE, self._file, 0)
         self._segments: list[Segment] = []
         try:
             if not sys.platform.startswith("linux") or self._installed == MAP_FAILED:
@@ -76,7 +78,7 @@ class SharedCode:
 
     def close(self) -> None:
         if self._installed != MAP_FAILED:
-            _libc.munmap(self._installed, self._num_bytes)
+            LIBC.munmap(self._installed, self._num_bytes)
         os.close(self._file)
 
     def share(self, path: str, compare: bool) -> None:
@@ -94,11 +96,11 @@ class SharedCode:
 
     def _share(self, base: int, compare: bool) -> None:
         for segment in self._segments if compare else ():
-            if _libc.memcmp(base + segment.offset, self._installed + segment.offset, segment.num_bytes) != 0:
+            if LIBC.memcmp(base + segment.offset, self._installed + segment.offset, segment.num_bytes) != 0:
                 raise CannotShareError("a game's library is not the installed one")
         for segment in self._segments:
             address, flags = base + segment.offset, mmap.MAP_PRIVATE | MAP_FIXED
-            mapped = _libc.mmap(address, segment.num_bytes, segment.protection, flags, self._file, segment.offset)
+            mapped = LIBC.mmap(address, segment.num_bytes, segment.protection, flags, self._file, segment.offset)
             if mapped != address:
                 raise CannotShareError(f"mmap failed: {os.strerror(ctypes.get_errno())}")
 
@@ -134,13 +136,21 @@ def read_only_segments(header: bytes) -> list[Segment]:
 
 def _loaded_at(path: str) -> int:
     """Where the loader put the library that was opened as `path`."""
-    handle = _libc.dlopen(path.encode(), os.RTLD_LAZY | RTLD_NOLOAD)
-    if not handle:
-        raise CannotShareError(f"{path} is not loaded")
-    try:
+    with loaded(path) as handle:
+        if not handle:
+            raise CannotShareError(f"{path} is not loaded")
         record = _LinkMap.from_address(handle)
         if record.name != path.encode() or not record.base or record.base % mmap.PAGESIZE:
             raise CannotShareError("the loader's records are not glibc's")
         return record.base
+
+
+@contextlib.contextmanager
+def loaded(path: str) -> Iterator[int | None]:
+    """The loader's handle of the library that was opened as `path`, for the while; None: it is not loaded."""
+    handle = LIBC.dlopen(path.encode(), os.RTLD_LAZY | RTLD_NOLOAD)
+    try:
+        yield handle
     finally:
-        _libc.dlclose(handle)
+        if handle:
+            LIBC.dlclose(handle)  # else the engine would not be loaded anew

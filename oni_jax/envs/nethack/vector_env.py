@@ -131,7 +131,7 @@ class NetHackVectorEnv:
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
         self._paid = np.zeros(num_envs, bool)  # continual tasks pay once
-        self._known_squares: list[dict[tuple[int, int], int]] = [{} for _ in range(num_envs)]  # of levels left
+        self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # of levels left
 
     def reset(self, out: StepOutput) -> None:
         for i in range(self.num_envs):
@@ -297,11 +297,8 @@ class NetHackVectorEnv:
         for i in left.nonzero()[0].tolist():
             self._known_squares[i][self._level(i)] = self._num_known_squares(i)
 
-    def _level(self, i: int) -> tuple[int, int]:
-        return (
-            int(self.previous_blstats[i, nethack.NLE_BL_DNUM]),
-            int(self.previous_blstats[i, nethack.NLE_BL_DLEVEL]),
-        )
+    def _level(self, i: int) -> tuple[int, ...]:
+        return tuple(self.previous_blstats[i, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]].tolist())
 
     def _num_known_squares(self, i: int) -> int:
         return int(np.count_nonzero(self._previous_glyphs[i] != nethack.GLYPH_CMAP_OFF))

@@ -80,9 +80,9 @@ def test_a_library_that_is_not_found_in_memory_is_left_alone(apart, monkeypatch)
 
 
 def test_a_refused_mapping_leaves_the_game_its_code(apart, monkeypatch):
-    mmap = shared_code._libc.mmap
+    mmap = shared_code.LIBC.mmap
     refuse = lambda address, *rest: mmap(address, *rest) if address is None else shared_code.MAP_FAILED  # noqa: E731
-    monkeypatch.setattr(shared_code._libc, "mmap", refuse)
+    monkeypatch.setattr(shared_code.LIBC, "mmap", refuse)
     assert fallen_back(apart).startswith("mmap failed")
 
 

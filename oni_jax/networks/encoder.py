@@ -1,0 +1,35 @@
+"""What a policy's encoders have in common."""
+
+from collections.abc import Callable
+
+import numpy as np
+from flax import linen as nn
+
+from oni_jax.config import NetworkConfig
+from oni_jax.networks.activations import ACTIVATIONS
+from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.precision import PRECISIONS, Dense
+from oni_jax.types import Array
+
+
+class Encoder(nn.Module):
+    """Observations {name: [N, ...]} -> [N, D], of a kind and in sizes that the settings say."""
+
+    network: NetworkConfig
+
+    @property
+    def activation(self) -> Callable[[Array], Array]:
+        return ACTIVATIONS[self.network.nonlinearity]
+
+    @property
+    def initialization(self) -> Initialization:
+        return POLICY_INITIALIZATIONS[self.network.policy_initialization]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """In which it computes."""
+        return PRECISIONS[self.network.precision].dtype
+
+    def dense(self, x: Array, size: int, name: str) -> Array:
+        """A layer of this name, and the activation."""
+        return self.activation(Dense(size, self.initialization, name=name)(x))
