@@ -83,7 +83,7 @@ class Checkpoints:
         state = saved.state if jax.process_count() == 1 else jax.device_get(saved.state)
         items: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
         if saved.reward:
-            items["reward"] = ocp.args.StandardSave(dict(saved.reward))
+            items["reward"] = ocp.args.StandardSave({"npz": to_npz(saved.reward)})
         if saved.acting:
             items["acting"] = ocp.args.StandardSave({"npz": to_npz(saved.acting)})
         items["progress"] = ocp.args.JsonSave({**saved.progress, PARTS: sorted(items)})
@@ -131,8 +131,8 @@ class Checkpoints:
         missing = set(progress.pop(PARTS, ())) - set(items)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
-        acting = from_npz(restored["acting"]["npz"]) if "acting" in items else {}
-        return Saved(restored["state"], restored.get("reward") or {}, progress, acting)
+        reward, acting = (_arrays(restored.get(name) or {}) for name in ARRAYS[1:])
+        return Saved(restored["state"], reward, progress, acting)
 
     def _set_aside(self, step: int, text: str) -> None:
         aside = f"{self.path(step)}.unreadable"
@@ -192,6 +192,11 @@ def _report_unraisable(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
+def _arrays(restored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Of an archive, as `Checkpoints` writes it, or one by one, as it did once."""
+    return from_npz(restored["npz"]) if restored.keys() == {"npz"} else jax.tree.map(np.asarray, dict(restored))
+
+
 def checkpoint_steps(directory: str) -> list[int]:
     """Of the folders that have a checkpoint's name, the oldest first."""
     names = os.listdir(directory) if os.path.isdir(directory) else []
@@ -235,7 +240,7 @@ def restore_reward(
         state = _restore_part(path, "reward_state", like) if jax.tree.leaves(like) else like
         host = os.path.join(path, "reward")
         arrays = ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(host) if os.path.isdir(host) else {}
-        return state, jax.tree.map(np.asarray, arrays)
+        return state, _arrays(arrays)
 
     return _newest(directory, restore, env_steps)
 

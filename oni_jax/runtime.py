@@ -25,7 +25,7 @@ LEFT_AT_ONCE = "interrupted twice: left at once"
 
 
 class ChildError(RuntimeError):
-    """A child process failed; the text holds its traceback or exit code."""
+    """A child process failed; the text holds its traceback, what the user can mend, or the exit code."""
 
 
 def ending(error: BaseException) -> tuple[int, str]:
@@ -86,8 +86,8 @@ def _child_main(name: str, body: Callable[..., None], connection: Connection, ar
         body(connection, *args)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has closed its side
-    except BaseException:
-        text = f"{name} failed:\n{traceback.format_exc()}"
+    except BaseException as error:
+        text = f"{name}: {error}" if isinstance(error, UserError) else f"{name} failed:\n{traceback.format_exc()}"
         try:
             connection.send_bytes(text.encode())
         except OSError:

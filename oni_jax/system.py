@@ -116,6 +116,7 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     progress = find_progress(saved, peers.first(annotator.labels_of), folder)
     if saved:
         rewards.restore(saved.reward)
+    rewards.save()  # what no checkpoint holds is told at once
     # Of a batch, each process plays its part.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)

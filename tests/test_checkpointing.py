@@ -56,6 +56,17 @@ def damage(folder: pathlib.Path) -> None:
             path.write_bytes(b"damaged")
 
 
+def test_a_reward_may_have_seen_nothing_yet(tmp_path):
+    arrays = {"seen": np.zeros((0, 3), np.float32), "captions": np.array([b"a door", b""]), "count": np.int64(2)}
+    checkpoints = Checkpoints(str(tmp_path))
+    checkpoints.save(1, saved(1)._replace(reward=arrays))
+    checkpoints.close()
+    restored = restore(tmp_path)
+    assert restored and restored.reward.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(restored.reward[name], array, strict=True)
+
+
 def test_the_newest_comes_back(three):
     newest = restore(three)
     assert newest is not None

@@ -89,10 +89,11 @@ class Labeller:
             self._hand_out(held[start : start + HANDED_OUT_AT_ONCE])
 
     def submit(self, items: Sequence[Item]) -> None:
-        """Takes in items, the newest last; passes over those already waiting or in flight, puts too long ones aside."""
+        """Takes in items, the newest last; passes over those already waiting or in flight, puts aside those too long,
+        and those with a zero byte, which no store keeps."""
         askable = []
         for item in items:
-            if sum(map(len, item)) <= MAX_ITEM_BYTES:
+            if sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in message for message in item):
                 askable.append(item)
             else:
                 self._put_aside(item)

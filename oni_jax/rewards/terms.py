@@ -1,5 +1,6 @@
 """The intrinsic rewards of a run, which add up."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -34,11 +35,7 @@ class RewardSum:
         self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
         self._captions_read = {end for reward in self.rewards for end in reward.captions_read}
-        names = [term.name for term in terms]
-        # What tells the metrics and the saved arrays of several apart.
-        self.labels = tuple(
-            f"{name}_{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)
-        )
+        self.labels = _labels([term.name for term in terms])
         self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))
 
     def read(self, captions: StepCaptions) -> StepCaptions:
@@ -105,7 +102,13 @@ class RewardSum:
         return self._named([part.metrics() for part in self._learning])
 
     def save(self) -> Mapping[str, np.ndarray]:
-        return self._named([part.save() for part in self._learning])
+        """Raises UserError: a reward gives what no checkpoint holds."""
+        saved = [part.save() for part in self._learning]
+        for label, own in zip(self.labels, saved):
+            for name, x in own.items():
+                if np.asarray(x).dtype.hasobject:
+                    raise UserError(f"--llm_reward_type {label}: save() gives {name} as Python objects; use arrays")
+        return self._named(saved)
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         for label, part in zip(self.labels, self._learning):
@@ -124,3 +127,12 @@ class RewardSum:
 
     def _joined(self, states: Sequence[PyTree]) -> PyTree:
         return states[0] if len(states) == 1 else tuple(states)
+
+
+def _labels(names: Sequence[str]) -> tuple[str, ...]:
+    """What tells the metrics and the saved arrays of several rewards apart: their names, numbered from the second."""
+    labels: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        labels.append(next(label for label in itertools.chain([name], numbered) if label not in labels))
+    return tuple(labels)

@@ -9,7 +9,7 @@ from oni_jax.annotation import labeller as labeller_module
 from oni_jax.annotation import pacing
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import Labeller
+from oni_jax.annotation.labeller import MAX_ITEM_BYTES, Labeller
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.types import Annotation, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
@@ -138,6 +138,13 @@ def test_backlog_drops_the_oldest(store):
     outcome = run(labels, store, config=config, until=lambda stats: stats["labels_held"] == 10)
     assert sorted(item[0] for item in outcome.forgotten) == sorted(b"message %d" % i for i in range(10))
     assert outcome.stats["dropped"] == 10 and outcome.messages == sorted(b"message %d" % i for i in range(10, 20))
+
+
+def test_what_no_prompt_or_store_takes_is_put_aside_unasked(store):
+    too_long, with_zero = b"x" * (MAX_ITEM_BYTES + 1), b"message\x00 7"
+    outcome = run(labels, store, 3, submissions=[[(too_long,), (b"message 1",), (with_zero,)]])
+    assert outcome.messages == [b"message 1"] and flat(outcome.asked) == [b"message 1"]
+    assert sorted(outcome.unknown) == sorted([too_long, with_zero]) and outcome.stats["put_aside"] == 2
 
 
 def test_halving_finds_the_one_bad_prompt(store):

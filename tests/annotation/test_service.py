@@ -360,7 +360,7 @@ def test_a_row_of_the_store_that_is_no_answer_ends_it(judge, store, start_all):
     fine.submit(queries(KILLS[:1]))
     collect(fine, 1)  # what others asked is not looked at
     service = start_all((config,), (config, "ranking"))
-    with pytest.raises(ChildError, match="label store: a row is no ranking"):
+    with pytest.raises(ChildError, match="^annotation: label store: a row is no ranking.*$"):
         wait_for(service, lambda stats: False)
 
 

@@ -1,0 +1,41 @@
+"""Several rewards in one: what tells them apart, and what they may save."""
+
+import numpy as np
+import pytest
+
+from oni_jax.config import UserError
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
+
+
+class Saving(Reward):
+    """Saves what it is made with."""
+
+    def __init__(self, saved):
+        self._saved = saved
+
+    def save(self):
+        return self._saved
+
+
+def rewards_that_save(**saved) -> RewardSum:
+    return RewardSum([Term("own", Saving(saved), 1.0)])
+
+
+@pytest.mark.parametrize(
+    "names, labels",
+    [
+        (["a", "b"], ("a", "b")),
+        (["a", "a", "a"], ("a", "a_2", "a_3")),
+        (["a", "a", "a_2"], ("a", "a_2", "a_2_2")),
+        (["a_2", "a", "a"], ("a_2", "a", "a_3")),
+    ],
+)
+def test_each_has_a_label_of_its_own(names, labels):
+    assert RewardSum([Term(name, Reward(), 1.0) for name in names]).labels == labels
+
+
+def test_what_no_checkpoint_holds_is_refused_by_its_name():
+    assert rewards_that_save(seen=np.zeros((0, 3))).save()["seen"].shape == (0, 3)
+    with pytest.raises(UserError, match=r"--llm_reward_type own: save\(\) gives seen as Python objects"):
+        rewards_that_save(seen=np.array([{}, {}])).save()
