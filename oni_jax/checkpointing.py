@@ -150,6 +150,7 @@ class Checkpoints:
         """Waits for the save under way."""
         self._finish()
         self._manager.close()
+        self._remove_unfinished()
 
     def _finish(self) -> None:
         """Waits for the save under way, and tells when it failed."""
