@@ -121,7 +121,7 @@ def test_a_run_outlives_a_full_disk(tmp_path):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, most))
     run.wait_for(lambda: run.output().count("checkpoints can't be written") >= 2, 300)
     before = max(checkpoint_steps(str(folder / "checkpoints")))
-    for pid in processes:
+    for pid in (run.process.pid, *(process.pid for process in run.descendants())):  # an actor may have been replaced
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
     run.wait_for(lambda: max(checkpoint_steps(str(folder / "checkpoints"))) > before, 300)
     run.process.send_signal(signal.SIGTERM)
