@@ -1,5 +1,6 @@
 """What the programs have in common: command line, help, requests to stop, exit codes."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -44,7 +45,10 @@ def run_program(
             return run(config, stop)
     except (UserError, ChildError, KeyboardInterrupt) as error:
         code, line = ending(error)
-        print(line, file=sys.stderr)
+        print(line, file=sys.stderr, flush=True)
+        if argv is None and isinstance(error, KeyboardInterrupt):
+            sys.stdout.flush()
+            os._exit(code)  # a thread that compiles would crash while Python ends
         return code
     finally:
         if argv is None:  # the interpreter takes a while to end, with nothing left that could be stopped
