@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from launch import flags
 from launch.program import run_program
-from oni_jax.config import Config, UserError, check_shares, check_values, setting
+from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
 from oni_jax.runtime import StopRequest
 
@@ -105,7 +105,7 @@ def _check(own: Sequence[str], training: Sequence[str], program: Submission) -> 
         raise UserError(f"--sbatch: {wrong[0]!r} is no option; write --name=value")
     # --device cpu has set the variable.
     of_each = 1 if os.environ.get("JAX_PLATFORMS") == "cpu" else max(1, job.gpus_per_node)
-    check_shares(config.learner, job.nodes * (config.devices.learner_devices or of_each))
+    check_batch_size(config.learner, job.nodes * (config.devices.learner_devices or of_each))
 
 
 def _secs(time: str) -> int:
@@ -159,16 +159,16 @@ def _options(program: Submission, name: str) -> list[list[str]]:
     whole += [f"--array={job.seeds}"] if job.seeds else []
     cpus, gpus = job.cpus_per_node, job.gpus_per_node
     if server.server == "node":
-        parts = [_share(1, server.server_cpus, server.server_gpus), _share(job.nodes, cpus, gpus)]
+        parts = [_resources(1, server.server_cpus, server.server_gpus), _resources(job.nodes, cpus, gpus)]
     elif server.server == "beside":
-        parts = [_share(1, cpus + server.server_cpus, gpus + server.server_gpus)]
+        parts = [_resources(1, cpus + server.server_cpus, gpus + server.server_gpus)]
     else:
-        parts = [_share(job.nodes, cpus, gpus)]
+        parts = [_resources(job.nodes, cpus, gpus)]
     parts[0] = whole + parts[0]
     return [[*part, f"--time={job.time}", *shlex.split(job.sbatch)] for part in parts]
 
 
-def _share(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
+def _resources(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
     gpus = f"gpu:{num_gpus}" if num_gpus else "none"
     return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
 

@@ -22,7 +22,7 @@ PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
 MAX_FAILURES = 10  # of one save
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of what orbax writes before it is whole
 # Of several processes the first one alone saves and restores: what it has, all have.
-FIRST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+PRIMARY_ONLY = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
 
 class Saved(NamedTuple):
@@ -61,12 +61,12 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self._keep,
                 keep_time_interval=timedelta(seconds=self._milestone_secs) if self._milestone_secs else None,
-                multiprocessing_options=FIRST,
+                multiprocessing_options=PRIMARY_ONLY,
                 create=False,
             ),
             item_handlers={
-                **{name: ocp.StandardCheckpointHandler(multiprocessing_options=FIRST) for name in ARRAYS},
-                "progress": ocp.JsonCheckpointHandler(multiprocessing_options=FIRST),
+                **{name: ocp.StandardCheckpointHandler(multiprocessing_options=PRIMARY_ONLY) for name in ARRAYS},
+                "progress": ocp.JsonCheckpointHandler(multiprocessing_options=PRIMARY_ONLY),
             },
         )
 

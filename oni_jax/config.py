@@ -551,7 +551,7 @@ def of_all_processes(config: Config) -> Config:
     return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
 
 
-def check_shares(learner: LearnerConfig, num_devices: int) -> None:
+def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
     """Raises UserError: the trajectories of a batch can't be shared by the devices that learn, of all processes."""
     num_trajectories = learner.batch_size // learner.rollout
     if num_trajectories % num_devices:

@@ -16,7 +16,7 @@ from oni_jax.config import (
     of_all_processes,
 )
 from oni_jax.envs.registry import env_spec
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 
 
 def experiment_folder(config: Config) -> str:
@@ -48,7 +48,7 @@ def open_experiment(config: Config) -> Iterator[str]:
 def write_settings(config: Config, folder: str) -> None:
     """Writes config.json, whole or not at all. Raises UserError when it can't be written."""
     try:
-        write_whole(_settings_path(folder), config_to_json(of_all_processes(config)).encode())
+        write_atomically(_settings_path(folder), config_to_json(of_all_processes(config)).encode())
     except OSError as error:
         path = _settings_path(folder)
         raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None

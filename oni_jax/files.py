@@ -16,7 +16,7 @@ import weakref
 from oni_jax.config import UserError
 
 
-def write_whole(path: str | os.PathLike, data: bytes | memoryview) -> None:
+def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:
     """Puts `data` in the place of the file at `path`, or leaves that as it is. Raises OSError."""
     partial = f"{os.fspath(path)}.partial"
     try:
@@ -31,7 +31,7 @@ def write_whole(path: str | os.PathLike, data: bytes | memoryview) -> None:
         raise
 
 
-def append_whole(file: io.FileIO, data: bytes) -> None:
+def append_atomically(file: io.FileIO, data: bytes) -> None:
     """Writes behind the end of an unbuffered file, or leaves it as it was. Raises OSError with the file's name."""
     end = file.seek(0, os.SEEK_END)
     try:
@@ -70,9 +70,9 @@ def check_output(flag: str, path: str) -> None:
 
 
 def write_output(flag: str, path: str, data: bytes) -> None:
-    """As `write_whole`. Raises UserError, naming the flag."""
+    """As `write_atomically`. Raises UserError, naming the flag."""
     try:
-        write_whole(path, data)
+        write_atomically(path, data)
     except OSError as error:
         raise UserError(f"--{flag} {path}: can't be written ({error.strerror}); name another file") from None
 

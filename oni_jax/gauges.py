@@ -49,7 +49,7 @@ class Gauges:
         answers, distributions = self._annotator.answers(), jax.device_get(dict(self._learner.distributions))
         return {
             **self._rates.update(totals, time.monotonic()),
-            "learner_waits_share": self._learner.trajectory_wait.share(),
+            "learner_waits_fraction": self._learner.trajectory_wait.fraction(),
             **gauges,
             **device_memory(jax.local_devices()[0].memory_stats()),
             **{name: values for name, x in distributions.items() if (values := histogram(x)) is not None},

@@ -147,7 +147,7 @@ def score_messages(
     @jax.jit
     def score(state: PyTree, index: Array, features: Mapping[str, Array]) -> tuple[Array, Array]:
         raw = scorer.raw_values(state, Seen(index, zeros), features)
-        return raw, scorer.from_raw(state, raw)
+        return raw, scorer.normalise(state, raw)
 
     chunks = [messages[start : start + size] for start in range(0, len(messages), size)]
     # The last chunk is filled up with its last message.

@@ -18,7 +18,7 @@ from oni_jax.types import Array, PyTree
 
 AXIS = "devices"  # the name that collectives know the devices by
 # How an array lies on the devices: the whole of it on each, or split along its first, its second, or its third axis.
-WHOLE, FIRST, SECOND, THIRD = PartitionSpec(), *(PartitionSpec(*[None] * axis, AXIS) for axis in range(3))
+REPLICATED, AXIS_0, AXIS_1, AXIS_2 = PartitionSpec(), *(PartitionSpec(*[None] * axis, AXIS) for axis in range(3))
 
 
 class Replicas:
@@ -43,17 +43,17 @@ class Replicas:
     def _mesh(self) -> Mesh:
         return Mesh(np.array(self._devices), (AXIS,))
 
-    def share_size(self, batch_size: int, flag: str) -> int:
+    def shard_size(self, batch_size: int, flag: str) -> int:
         """Rows of a batch that each device takes. Raises UserError, naming the flag, when they don't come out even."""
         if batch_size % len(self):
             raise UserError(f"--{flag} {batch_size}: must be a multiple of the {len(self)} devices")
         return batch_size // len(self)
 
-    def sharding(self, split: PartitionSpec = WHOLE) -> NamedSharding:
+    def sharding(self, split: PartitionSpec = REPLICATED) -> NamedSharding:
         """Where an array lies that is split so."""
         return NamedSharding(self._mesh, split)
 
-    def place(self, tree: PyTree, split: PyTree = WHOLE) -> PyTree:
+    def put(self, tree: PyTree, split: PyTree = REPLICATED) -> PyTree:
         """Puts arrays on the devices. Of what is split, each process gives its own part; of the rest, all the same.
 
         Args:
@@ -73,18 +73,22 @@ class Replicas:
         """Zeros on every device."""
         return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=self.sharding())()
 
-    def split(self, fn: Callable[..., PyTree], in_split: Sequence[PyTree], out_split: PyTree) -> Callable[..., PyTree]:
+    def shard_map(
+        self, fn: Callable[..., PyTree], in_specs: Sequence[PyTree], out_specs: PyTree
+    ) -> Callable[..., PyTree]:
         """fn(whole, *shares) for an fn that treats a batch's rows apart: each device computes its own share.
 
         For use inside a jitted function. A gradient with respect to `whole` is the sum of the shares'.
 
         Args:
             fn: also takes a share for a batch.
-            in_split, out_split: how its other arguments, and its results, are split; prefixes of them.
+            in_specs, out_specs: how its other arguments, and its results, are split; prefixes of them.
         """
         if len(self) == 1:
             return fn
-        return jax.shard_map(fn, mesh=self._mesh, in_specs=(WHOLE, *in_split), out_specs=out_split, check_vma=False)
+        return jax.shard_map(
+            fn, mesh=self._mesh, in_specs=(REPLICATED, *in_specs), out_specs=out_specs, check_vma=False
+        )
 
     def updater(self, update: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
         """run(tree, argument) -> tree: `update`, on every device alike, in place."""

@@ -210,7 +210,7 @@ class StopRequest:
                 os._exit(130)
 
 
-class Worker(threading.Thread):
+class BackgroundThread(threading.Thread):
     """A thread whose exception is kept, for `check` to raise where the run can end with it."""
 
     def __init__(self, name: str, body: Callable[[], None]):
@@ -231,7 +231,7 @@ class Worker(threading.Thread):
 
 
 class WaitClock:
-    """The share of time that a part spends waiting: read and started anew by `share`."""
+    """The share of time that a part spends waiting: read and reset by `fraction`."""
 
     def __init__(self) -> None:
         self._waited_secs = 0.0
@@ -245,7 +245,7 @@ class WaitClock:
         finally:
             self._waited_secs += time.perf_counter() - start
 
-    def share(self) -> float:
+    def fraction(self) -> float:
         """Waiting time divided by all time since the last call, in [0, 1]."""
         now = time.perf_counter()
         elapsed, waited = now - self._since, self._waited_secs

@@ -19,15 +19,15 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, UserError, check_shares
+from oni_jax.config import Config, UserError, check_batch_size
 from oni_jax.distributed.meeting import joined
-from oni_jax.distributed.peers import ALONE, Alone, Peers
+from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
-from oni_jax.learner.shares import pack_shares, split_policy, split_score
+from oni_jax.learner.shards import pack_shards, shard_policy, shard_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
@@ -61,12 +61,12 @@ def run(config: Config, stop: StopRequest) -> int:
     return 0
 
 
-def _train(config: Config, stop: StopRequest, peers: Alone | Peers) -> None:
+def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> None:
     with ExitStack() as stack:
-        folder = stack.enter_context(open_experiment(config)) if peers.leads else experiment_folder(config)
+        folder = stack.enter_context(open_experiment(config)) if peers.is_primary else experiment_folder(config)
         peers.check_settings(config)  # and wait for the folder
         training = build_training(config, folder, stack, peers)
-        if peers.leads:
+        if peers.is_primary:
             write_settings(config, folder)
         if not stop or peers.num > 1:
             training.train(stop)
@@ -98,22 +98,24 @@ class Task(NamedTuple):
     policy: ActorCritic
 
 
-def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone | Peers = ALONE) -> Training:
+def build_training(
+    config: Config, folder: str, stack: ExitStack, peers: SingleProcess | Peers = SINGLE_PROCESS
+) -> Training:
     """Builds every part; what has to be closed is left to `stack`, the last built first."""
     task = build_task(config)
     learning, acting = choose_devices(config)
     replicas = Replicas(learning)
     rewards = make_rewards(config, task.spec, replicas)
     task = task._replace(spec=task.spec._replace(final_observations=tuple(rewards.final_observations)))
-    asks = peers.leads and questions(config)
+    asks = peers.is_primary and questions(config)
     annotator = stack.enter_context(_annotation(config, folder, task.environment)) if asks else NoAnnotator()
     optimizer = make_optimizer(config.learner)
-    checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.leads else None
+    checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.is_primary else None
     state = fresh_state(config.run.seed, task, rewards, optimizer)
-    state, saved = peers.same(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
+    state, saved = peers.broadcast_state(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
     # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
-    state = replicas.place(state)
-    progress = find_progress(saved, peers.first(annotator.labels_of), folder)
+    state = replicas.put(state)
+    progress = find_progress(saved, peers.broadcast_text(annotator.labels_of), folder)
     if saved:
         rewards.restore(saved.reward)
     rewards.save()  # what no checkpoint holds is told at once
@@ -124,9 +126,9 @@ def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone |
     if saved and world.restore(saved.acting):
         print("the games go on where they were", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
-    loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, coeffs)
-    update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, world.unpack)
-    pack = functools.partial(pack_shares, payload_split=world.payload_split, rewards=rewards, replicas=replicas)
+    loss_fn = make_loss_fn(shard_policy(task.policy.apply, replicas), learner_config, coeffs)
+    update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, world.unpack)
+    pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
     learner = Learner(step, rewards, world, annotator, state, progress.updates, peers)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
@@ -196,7 +198,12 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
 
 
 def build_world(
-    config: Config, task: Task, state: TrainState, progress: Progress, devices: Sequence[Any], peers: Alone | Peers
+    config: Config,
+    task: Task,
+    state: TrainState,
+    progress: Progress,
+    devices: Sequence[Any],
+    peers: SingleProcess | Peers,
 ) -> World:
     """The world in which this process plays, on these devices; the batch size is its own."""
     key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
@@ -225,7 +232,7 @@ def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
             raise UserError(f"--{name} {number}: there are {num_local}")
     num_learning = config.devices.learner_devices or num_local
     num_acting = config.devices.inference_devices or num_local
-    check_shares(config.learner, num_learning * jax.process_count())
+    check_batch_size(config.learner, num_learning * jax.process_count())
     by_process = [sorted(jax.local_devices(i), key=lambda d: d.id) for i in range(jax.process_count())]
     learning = [device for devices in by_process for device in devices[:num_learning]]
     return learning, by_process[jax.process_index()][num_local - num_acting :]

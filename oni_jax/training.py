@@ -13,16 +13,16 @@ import numpy as np
 
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
-from oni_jax.distributed.peers import Wishes
+from oni_jax.distributed.peers import Decision
 from oni_jax.gauges import Gauges
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
-from oni_jax.learner.loop import Annotator, Learner, Metrics
+from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.update import TrainState
-from oni_jax.metrics.progress import NullProgress, build_progress
 from oni_jax.metrics.rows import Row
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
+from oni_jax.metrics.view import NullView, build_view
 from oni_jax.runtime import Every, StopRequest, return_memory
 from oni_jax.worlds.base import World, WorldReport
 
@@ -86,11 +86,11 @@ class Training:
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
         print(f"{where}; compiling takes a while at the first start", flush=True)
-        run, leads = self._config.run, self._peers.leads
+        run, is_primary = self._config.run, self._peers.is_primary
         # Before the clock: W&B takes long.
-        sinks = build_sinks(run, self._folder, self.progress.env_steps) if leads else MultiSink([])
+        sinks = build_sinks(run, self._folder, self.progress.env_steps) if is_primary else MultiSink([])
         at_rest = False  # what fails may leave acting in the middle of a step
-        view = build_progress(run) if leads else NullProgress()
+        view = build_view(run) if is_primary else NullView()
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
             self._started = time.monotonic()
@@ -107,14 +107,14 @@ class Training:
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
                     self._save(at_rest)
                     self._annotator.close()  # takes in the answers under way, which the summary counts
-                if leads:
+                if is_primary:
                     write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> None:
         run, progress = self._config.run, self.progress
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
-        metrics: Metrics | None = None
+        metrics: Scalars | None = None
         ended = self._steps_done() or (bool(stop) and self._peers.num == 1)
         if ended and not stop:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
@@ -127,8 +127,8 @@ class Training:
                 self._bad_updates.check(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             save_asked, stop.save_due = stop.save_due, False
-            wishes = Wishes(bool(stop) or self._time_is_up(), save_asked or (self._peers.leads and save_due()))
-            agreed = self._peers.agree(wishes)
+            decision = Decision(bool(stop) or self._time_is_up(), save_asked or (self._peers.is_primary and save_due()))
+            agreed = self._peers.agree(decision)
             ended = agreed.end or self._steps_done()
             if metrics and (log_due() or ended):
                 while self._notes:
@@ -145,7 +145,7 @@ class Training:
     def _count_reports(self) -> None:
         """Takes in what the worlds of all processes have reported."""
         while self.learner.reports:
-            self._count(self.learner.reports.popleft(), self._peers.leads)
+            self._count(self.learner.reports.popleft(), self._peers.is_primary)
 
     def _count(self, report: WorldReport, tells: bool) -> None:
         for failure in report.failures if tells else ():
@@ -162,7 +162,7 @@ class Training:
     def _time_is_up(self) -> bool:
         return self.progress.train_secs - self._secs_before >= self._config.run.train_for_seconds
 
-    def _count_update(self, metrics: Metrics) -> None:
+    def _count_update(self, metrics: Scalars) -> None:
         progress = self.progress
         progress.env_steps += self._config.learner.batch_size
         progress.updates = self.learner.version
@@ -182,7 +182,7 @@ class Training:
         self._checkpoints.save(self.progress.env_steps, saved)
         self.learner.message_counts.save(self._folder)
 
-    def _row(self, metrics: Metrics) -> Row:
+    def _row(self, metrics: Scalars) -> Row:
         progress, secs = self.progress, time.monotonic() - self._started
         row = {
             "env_steps": progress.env_steps,

@@ -13,21 +13,21 @@ def num_workers(actors: ActorConfig) -> int:
 
 
 class Answers(NamedTuple):
-    """What came back from the units since the last look."""
+    """What came back from the groups since the last look."""
 
-    done: Sequence[int] = ()  # units that have finished their step
+    done: Sequence[int] = ()  # groups that have finished their step
     texts: Sequence[tuple[int, bytes]] = ()  # that they met for the first time, with their numbers
-    lost: Sequence[int] = ()  # units whose games are gone; their next step, which starts new ones, writes a row 0
+    lost: Sequence[int] = ()  # groups whose games are gone; their next step, which starts new ones, writes a row 0
     failures: Sequence[str] = ()  # why they are lost, one line each
 
 
 class ActorPool(Protocol):
-    """Steps units on command. `dispatch` and `wait` are called by one thread, `wake` by any."""
+    """Steps groups on command. `dispatch` and `wait` are called by one thread, `wake` by any."""
 
     def start(self) -> None: ...
 
-    def dispatch(self, unit: int, slot: int, t: int) -> None:
-        """The unit's actions lie in the ring: step it and write row `t` of `slot`. The first starts its games."""
+    def dispatch(self, group: int, slot: int, t: int) -> None:
+        """The group's actions lie in the ring: step it and write row `t` of `slot`. The first starts its games."""
         ...
 
     def wait(self, timeout_secs: float) -> Answers:

@@ -34,7 +34,7 @@ class Actor:
     """A process and what it plays."""
 
     name: str
-    units: Sequence[int]
+    groups: Sequence[int]
     scratch: str  # folder of its games' files
     process: BaseProcess
     connection: Connection
@@ -43,13 +43,13 @@ class Actor:
 
 
 class ProcessPool:
-    """`num_workers` processes, each with an equal share of the ring's units.
+    """`num_workers` processes, each with an equal share of the ring's groups.
 
     A process that fails, dies or does not answer for HANG_SECS (START_SECS at first) is replaced by one with new games.
 
     Args:
-      make_env: makes a unit's environments.
-      ring: that of the units.
+      make_env: makes a group's environments.
+      ring: that of the groups.
       num_workers: processes.
       max_restarts: replacements within RESTARTS_WINDOW_SECS; what would be one more raises ChildError, and so does a
         process that has never answered, since the next would do no better.
@@ -57,8 +57,8 @@ class ProcessPool:
 
     def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, num_workers: int, max_restarts: int = 0):
         self._make_env, self._ring, self._max_restarts = make_env, ring, max_restarts
-        per_worker = ring.shape.num_units // num_workers
-        self._units = [range(i * per_worker, (i + 1) * per_worker) for i in range(num_workers)]
+        per_worker = ring.shape.num_groups // num_workers
+        self._groups = [range(i * per_worker, (i + 1) * per_worker) for i in range(num_workers)]
         self._actors: list[Actor] = []
         self._actor_of: dict[int, Actor] = {}
         self._dispatched_at: dict[int, float] = {}
@@ -72,26 +72,26 @@ class ProcessPool:
 
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in range(len(self._units))]
+        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in range(len(self._groups))]
         for scratch in scratches:  # all of them first: the last actor to leave removes the folder around them
             os.mkdir(scratch)
-        for index, (units, scratch) in enumerate(zip(self._units, scratches, strict=True)):
+        for index, (groups, scratch) in enumerate(zip(self._groups, scratches, strict=True)):
             name = f"actor-{index}"
-            actor = Actor(name, units, scratch, *self._start_process(name, units, scratch, restarts=0))
+            actor = Actor(name, groups, scratch, *self._start_process(name, groups, scratch, restarts=0))
             self._actors.append(actor)
-            self._actor_of.update(dict.fromkeys(units, actor))
+            self._actor_of.update(dict.fromkeys(groups, actor))
             self._selector.register(actor.connection, selectors.EVENT_READ, actor)
 
     def _start_process(
-        self, name: str, units: Sequence[int], scratch: str, restarts: int
+        self, name: str, groups: Sequence[int], scratch: str, restarts: int
     ) -> tuple[BaseProcess, Connection]:
-        body = (run_worker, self._make_env, self._ring, units, scratch, restarts)
+        body = (run_worker, self._make_env, self._ring, groups, scratch, restarts)
         return start_child(name, *body, single_threaded=True, cleans_up=True)
 
-    def dispatch(self, unit: int, slot: int, t: int) -> None:
-        self._dispatched_at[unit] = time.monotonic()
+    def dispatch(self, group: int, slot: int, t: int) -> None:
+        self._dispatched_at[group] = time.monotonic()
         try:
-            self._actor_of[unit].connection.send_bytes(COMMAND.pack(unit, slot, t))
+            self._actor_of[group].connection.send_bytes(COMMAND.pack(group, slot, t))
         except OSError:
             pass  # it has died: `wait` finds out
 
@@ -104,13 +104,13 @@ class ProcessPool:
                 os.read(self._wake_read, 4096)
                 continue
             try:
-                unit, new = self._receive(key.data)
-                done.append(unit)
+                group, new = self._receive(key.data)
+                done.append(group)
                 texts += new
             except ActorLost as reason:
                 lost[key.data] = str(reason)
-        for unit in done:
-            del self._dispatched_at[unit]
+        for group in done:
+            del self._dispatched_at[group]
         now = time.monotonic()
         if now - self._checked_at > CHECK_SECS:
             lost.update(self._hanging(now))
@@ -118,7 +118,7 @@ class ProcessPool:
         if not lost:
             return Answers(done, texts)
         failures = [self._replace(actor, reason) for actor, reason in lost.items()]
-        return Answers(done, texts, [unit for actor in lost for unit in actor.units], failures)
+        return Answers(done, texts, [group for actor in lost for group in actor.groups], failures)
 
     def _receive(self, actor: Actor) -> tuple[int, NewTexts]:
         try:
@@ -137,7 +137,7 @@ class ProcessPool:
         if now - self._checked_at > 10 * CHECK_SECS:  # this process stood still itself, and perhaps the actors with it
             self._dispatched_at = dict.fromkeys(self._dispatched_at, now)
         limits = {actor: HANG_SECS if actor.has_answered else START_SECS for actor in self._actor_of.values()}
-        waiting = [(self._actor_of[unit], now - since) for unit, since in self._dispatched_at.items()]
+        waiting = [(self._actor_of[group], now - since) for group, since in self._dispatched_at.items()]
         silent = [actor for actor, secs in waiting if secs > limits[actor]]
         return {actor: f"has not answered for {limits[actor]:.0f} s" for actor in silent}
 
@@ -163,13 +163,13 @@ class ProcessPool:
         actor.restarts += 1
         try:
             os.mkdir(actor.scratch)
-            started = self._start_process(actor.name, actor.units, actor.scratch, actor.restarts)
+            started = self._start_process(actor.name, actor.groups, actor.scratch, actor.restarts)
         except OSError as error:
             raise ChildError(f"{text}\nno other can take its place: {error}") from None
         actor.process, actor.connection = started
         self._selector.register(actor.connection, selectors.EVENT_READ, actor)
-        for unit in actor.units:
-            self._dispatched_at.pop(unit, None)
+        for group in actor.groups:
+            self._dispatched_at.pop(group, None)
         of_allowed = f"restart {len(self._restarted_at)} of {self._max_restarts} in {window}"
         return f"{text.strip().splitlines()[-1]}: new games in its place ({of_allowed})"
 

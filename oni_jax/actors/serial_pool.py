@@ -17,19 +17,20 @@ class SerialPool:
         self._commands: deque[tuple[int, int, int]] = deque()
 
     def start(self) -> None:
-        self.groups = {unit: Group(self._make_env, self._ring, unit) for unit in range(self._ring.shape.num_units)}
+        indices = range(self._ring.shape.num_groups)
+        self.groups = {index: Group(self._make_env, self._ring, index) for index in indices}
 
-    def dispatch(self, unit: int, slot: int, t: int) -> None:
-        self._commands.append((unit, slot, t))
+    def dispatch(self, group: int, slot: int, t: int) -> None:
+        self._commands.append((group, slot, t))
 
     def wait(self, timeout_secs: float) -> Answers:
         if not self._commands:
             time.sleep(min(timeout_secs, 1e-3))
         done, texts = [], []
         while self._commands:
-            unit, slot, t = self._commands.popleft()
-            texts += self.groups[unit].advance(slot, t)
-            done.append(unit)
+            group, slot, t = self._commands.popleft()
+            texts += self.groups[group].advance(slot, t)
+            done.append(group)
         return Answers(done, texts)
 
     def wake(self) -> None:

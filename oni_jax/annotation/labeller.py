@@ -310,6 +310,6 @@ class Labeller:
 def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:
     """What a label store holds for prompts of a kind. Raises UserError: something in it is no answer to one."""
     for item, answer, _ in held:
-        if len(item) != len(kind.places) or answer is None or not kind.is_answer(answer):
+        if len(item) != len(kind.placeholders) or answer is None or not kind.is_answer(answer):
             raise UserError(f"label store: a row is no {kind.name} ({item!r:.60}); move the file away or name another")
     return held

@@ -1,8 +1,8 @@
 """Prompt files: the wording of a question, an environment's or a user's own.
 
-A prompt file holds `kind`, `system`, `user` with the kind's places ({message}; or {first} and {second}), and, where
-`user` has the places {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style. `again` may hold
-what is said when an answer could not be read. Ranking: `answer_key` is the name under which the answer declares its
+A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
+where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.
+`again` may hold what is said when an answer could not be read. Ranking: `answer_key` is the name under which the answer declares its
 choice. A text is a string or a list of lines. The messages come last, so that a server's prefix cache serves everything
 before them.
 """
@@ -33,12 +33,12 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         raise UserError(f"prompt file {path} must hold a JSON object with `kind`, `system` and `user`")
     if (kind := data.get("kind")) not in tuple(QUERIES):
         raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(QUERIES)}")
-    places = QUERIES[kind].places
+    placeholders = QUERIES[kind].placeholders
     texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
     texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
-    for place in places:
+    for place in placeholders:
         if place not in texts["user"]:
-            noun = "the message" if len(places) == 1 else f"the {place[1:-1]} message"
+            noun = "the message" if len(placeholders) == 1 else f"the {place[1:-1]} message"
             raise UserError(f"prompt file {path}: `user` has no place for {noun}: write {place} at its end")
     answer_key = data.get("answer_key", DEFAULT_ANSWER_KEY)
     if not isinstance(answer_key, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", answer_key, re.ASCII):
@@ -49,7 +49,7 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         if not isinstance(members, dict):
             raise UserError(f"prompt file {path}: `{group}` must be an object of texts")
         choices[group] = {key: _text(text, path, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
-        if misplaced := [place for place in places if any(place in text for text in choices[group].values())]:
+        if misplaced := [place for place in placeholders if any(place in text for text in choices[group].values())]:
             raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
     return {"kind": kind, **texts, "answer_key": answer_key, **choices}
 

@@ -42,7 +42,7 @@ class Prompt:
 
     kind: QueryKind
     system: str
-    pieces: tuple[str, ...]  # of the user's turn: texts, and between them the places
+    pieces: tuple[str, ...]  # of the user's turn: texts, and between them the placeholders
     again: str  # the user's next turn after an answer that can't be read
     answer_key: str
     digest: str
@@ -53,7 +53,9 @@ class Prompt:
         Raises:
             ValueError: an item of another size than the kind's.
         """
-        texts = {place: self.kind.render(escape(text)) for place, text in zip(self.kind.places, item, strict=True)}
+        texts = {
+            place: self.kind.render(escape(text)) for place, text in zip(self.kind.placeholders, item, strict=True)
+        }
         # Not replaced in the whole text: the goal, a message's neighbour, may have a place's name in it.
         return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))
 
@@ -102,8 +104,8 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
 
         return re.sub(r"\{(goal|answer)\}", choice, text)
 
-    places = "|".join(map(re.escape, QUERIES[kind].places))
-    pieces = tuple(fill(piece) for piece in re.split(f"({places})", data["user"]))
+    placeholders = "|".join(map(re.escape, QUERIES[kind].placeholders))
+    pieces = tuple(fill(piece) for piece in re.split(f"({placeholders})", data["user"]))
     # What is said the second time is left out: a better wording of it makes no label worth asking for anew.
     goal_key = "" if config.goal else config.goal_key
     parts = [kind, data["system"], "".join(pieces), goal_key, config.llm_answer]
@@ -169,7 +171,7 @@ def load_chat_template(name: str) -> str:
     except (OSError, ValueError) as error:
         raise UserError(f"chat template {name}: neither llama3, none nor a readable file: {error}") from None
     if "{system}" not in template or "{user}" not in template:
-        raise UserError(f"chat template {name} needs the places {{system}} and {{user}}")
+        raise UserError(f"chat template {name} needs the placeholders {{system}} and {{user}}")
     return template
 
 

@@ -27,7 +27,7 @@ def policy_record_dtype(num_actions: int) -> np.dtype:
 class TrajectoryExchange:
     """The ring's slots and what the policy adds to them. One thread acts, one learns.
 
-    A slot is free, or being filled by a unit, or full; the learner releases it once it has copied what it needs.
+    A slot is free, or being filled by a group, or full; the learner releases it once it has copied what it needs.
 
     Args:
         ring: of the slots.
@@ -40,7 +40,7 @@ class TrajectoryExchange:
         shape = ring.shape
         self.ring = ring
         self.policy_records = np.zeros(  # [S, T, N]
-            (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
+            (shape.num_slots, shape.rollout, shape.group_size), policy_record_dtype(ring.spec.num_actions)
         )
         self.finals = {  # [S, T, N, ...] each; where an episode ended, of its final observation
             name: np.zeros((*self.policy_records.shape, *ring.spec.observations[name].shape), ring.finals[name].dtype)
@@ -83,7 +83,7 @@ class TrajectoryExchange:
         return self._free.popleft() if self._free else None
 
     def put_full(self, slot: int) -> None:
-        self._num_completed += self.ring.shape.num_envs_per_unit
+        self._num_completed += self.ring.shape.group_size
         self._full.put(slot)
 
     def consume(self, num_trajectories: int) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 import jax
 
 from oni_jax.config import DevicesConfig, UserError
-from oni_jax.distributed.peers import ALONE, Alone, PeerLost, Peers, lost, one_line
-from oni_jax.runtime import StopRequest, Worker, ending
+from oni_jax.distributed.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
+from oni_jax.runtime import BackgroundThread, StopRequest, ending
 
 MEETING_SECS = 300  # that processes wait for each other at the start
 HEARTBEAT_SECS = 30  # of silence, after which a process counts as dead, and the others are ended
 
 
 @contextlib.contextmanager
-def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["Alone | Peers"]:
+def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["SingleProcess | Peers"]:
     """Finds the other processes, if there are any, and yields them; ends this process with the body.
 
     With others, it ends here after an error, or a request to stop before they were found: JAX would wait for them, and
@@ -33,7 +33,7 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["Alone | Peers
     if not in_slurm and devices.num_processes <= 1:
         if devices.coordinator_address:
             raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     try:
         _meet(devices, in_slurm, stop)
@@ -53,7 +53,7 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     # In a thread, which knows no signals; and JAX's own end of waiting is an abort.
     own["initialization_timeout"] = 2 * MEETING_SECS
     initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **own)
-    meeting, start, told = Worker("meeting", initialize), time.monotonic(), False
+    meeting, start, told = BackgroundThread("meeting", initialize), time.monotonic(), False
     meeting.start()
     where = f" at {devices.coordinator_address}" if devices.coordinator_address else ""
     while meeting.is_alive():

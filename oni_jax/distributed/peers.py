@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.checkpointing import Saved
 from oni_jax.config import Config, UserError, changed, config_from_json, config_to_json, of_all_processes
-from oni_jax.distributed.told import Told, merge_told, pack_told
+from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.npz import from_npz, to_npz
 from oni_jax.types import Array, PyTree
 
@@ -26,36 +26,36 @@ class PeerLost(Exception):
     """Another process of this run can't be reached."""
 
 
-class Wishes(NamedTuple):
+class Decision(NamedTuple):
     """What a process would do after an update."""
 
     end: bool = False
     save: bool = False
 
 
-class Alone:
+class SingleProcess:
     """The only process of a run; see `Peers`."""
 
-    leads = True
+    is_primary = True
     num, index = 1, 0
 
-    def agree(self, wishes: Wishes) -> Wishes:
-        return wishes
+    def agree(self, decision: Decision) -> Decision:
+        return decision
 
-    def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
+    def broadcast_state(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
         return (saved.state if saved else state), saved
 
     def check_settings(self, config: Config) -> None:
         pass
 
-    def first(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         return text
 
-    def share(self, told: Told) -> Told:
+    def all_gather(self, told: Contribution) -> Contribution:
         return told
 
 
-ALONE = Alone()
+SINGLE_PROCESS = SingleProcess()
 
 
 class Peers:
@@ -64,8 +64,8 @@ class Peers:
     def __init__(self) -> None:
         _start_backends()
         self.num, self.index = jax.process_count(), jax.process_index()
-        self.leads = self.index == 0
-        self._wishes = self._agreed = Wishes()
+        self.is_primary = self.index == 0
+        self._decision = self._agreed = Decision()
         try:
             firsts = {device.process_index: device for device in reversed(jax.devices("cpu"))}
         except RuntimeError:
@@ -75,14 +75,14 @@ class Peers:
         self._spread = jax.jit(lambda x: x, out_shardings=whole)
         self._sum = jax.jit(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), out_shardings=whole)
         try:
-            self.gather({})  # while all are here: gloo waits 30 s for whom it has not met, and no longer
+            self.all_gather_arrays({})  # while all are here: gloo waits 30 s for whom it has not met, and no longer
         except PeerLost as error:
             raise UserError(
                 "the processes of this run met, but one has ended since, or can't be reached: each host's own name has "
                 f"to stand for its network's address ({one_line(error.__context__ or error)})"
             ) from None
 
-    def gather(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    def all_gather_arrays(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """What each process gives, which may be of any shape, in their order. All processes call it.
 
         Raises:
@@ -102,13 +102,13 @@ class Peers:
         except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter where it failed before it was waited for
             raise lost(error) from None
 
-    def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
+    def broadcast_state(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
         """What process 0 begins with: the state, which is its checkpoint's if it has one, and that checkpoint.
 
         All processes call it.
         """
         own: dict[str, np.ndarray] = {}
-        if self.leads:
+        if self.is_primary:
             leaves = jax.tree.leaves(saved.state if saved else state)
             own |= {f"state {i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         if saved:
@@ -124,7 +124,7 @@ class Peers:
 
     def _broadcast(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Process 0's arrays; the others give none."""
-        content = to_npz(arrays) if self.leads else np.zeros(0, np.uint8)
+        content = to_npz(arrays) if self.is_primary else np.zeros(0, np.uint8)
         blocks, rest = self._compute(self._sum, np.array(divmod(content.size, BLOCK_BYTES), np.int32)).tolist()
         size = blocks * BLOCK_BYTES + rest
         return from_npz(self._compute(self._sum, np.pad(content, (0, size - content.size))))
@@ -132,28 +132,28 @@ class Peers:
     def check_settings(self, config: Config) -> None:
         """Raises UserError in each process when not all have the same settings. All processes call it."""
         own = np.array(config_to_json(of_all_processes(config)))
-        texts = [str(found["config"]) for found in self.gather({"config": own})]
+        texts = [str(found["config"]) for found in self.all_gather_arrays({"config": own})]
         for index, text in enumerate(texts):
             if text != texts[0]:
                 differences = "; ".join(changed(config_from_json(texts[0]), config_from_json(text)))
                 raise UserError(f"process {index} was started with other settings than process 0: {differences}")
 
-    def agree(self, wishes: Wishes) -> Wishes:
-        """After an update: what any process wished when it was shared; these wishes are told at the next."""
-        self._wishes = Wishes(*map(max, self._wishes, wishes))
-        agreed, self._agreed = self._agreed, Wishes()
+    def agree(self, decision: Decision) -> Decision:
+        """After an update: what any process wished when it was shared; these decision are told at the next."""
+        self._decision = Decision(*map(max, self._decision, decision))
+        agreed, self._agreed = self._agreed, Decision()
         return agreed
 
-    def first(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         """Process 0's. All processes call it."""
-        return str(self.gather({"text": np.array(text)})[0]["text"])
+        return str(self.all_gather_arrays({"text": np.array(text)})[0]["text"])
 
-    def share(self, told: Told) -> Told:
+    def all_gather(self, told: Contribution) -> Contribution:
         """What all processes tell, and what they wish with it. All processes call it, once a batch."""
-        found = self.gather({**pack_told(told), "wishes": np.array(self._wishes)})
-        self._wishes = Wishes()
-        self._agreed = Wishes(*np.any([own.pop("wishes") for own in found], axis=0).tolist())
-        return merge_told(found)
+        found = self.all_gather_arrays({**pack_contribution(told), "decision": np.array(self._decision)})
+        self._decision = Decision()
+        self._agreed = Decision(*np.any([own.pop("decision") for own in found], axis=0).tolist())
+        return merge_contributions(found)
 
 
 def _start_backends() -> None:

@@ -14,17 +14,17 @@ from oni_jax.networks.policy import ActorCritic, init_params, make_policy, with_
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.types import Array, EnvSpec, PyTree
 
-UNIT_SIZE = 16  # games that are answered together, N below
+GROUP_SIZE = 16  # games that are answered together, N below
 
 
 class Agent(Protocol):
     """Chooses actions. What it does in an episode depends on that episode's number and observations alone."""
 
-    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """The next actions of unit `unit`, which is handed every step of its games in order.
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The next actions of group `group`, which is handed every step of its games in order.
 
         Args:
-          unit: its number.
+          group: its number.
           records: [N], what is observed.
           episodes: [N] int32, the number of the episode that each is of.
           steps: [N] int32, the steps that were taken in it.
@@ -40,15 +40,15 @@ class RandomAgent:
 
     def __init__(self, num_actions: int, seed: int):
         self._num_actions, self._seed = num_actions, seed
-        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # of (unit, row), for the running episode
+        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # of (group, row), for the running episode
 
-    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         del records
         for i in np.flatnonzero(steps == 0).tolist():
             # A key of its own: the games' seeds are made from other sequences.
             sequence = np.random.SeedSequence([self._seed, int(episodes[i])], spawn_key=(0,))
-            self._generators[unit, i] = np.random.default_rng(sequence)
-        draws = [self._generators[unit, i].integers(self._num_actions) for i in range(len(steps))]
+            self._generators[group, i] = np.random.default_rng(sequence)
+        draws = [self._generators[group, i].integers(self._num_actions) for i in range(len(steps))]
         return np.array(draws, np.int32)
 
 
@@ -60,15 +60,15 @@ class PolicyAgent:
         self._params = jax.jit(functools.partial(with_tables, policy))(params)
         self._key = jax.random.key(seed)
         self._act = jax.jit(make_act_fn(policy.apply, spec, record_dtype(spec), greedy))
-        self._core_states: dict[int, PyTree] = {}  # of units
+        self._core_states: dict[int, PyTree] = {}  # of groups
 
-    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        before = self._core_states.get(unit)
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        before = self._core_states.get(group)
         if before is None:
             before = self._policy.initial_state(len(steps))
         # Copies: the device may read them after the games have gone on.
         packed = jnp.asarray(as_bytes(records.copy()))
-        actions, self._core_states[unit] = self._act(
+        actions, self._core_states[group] = self._act(
             self._params, self._key, before, packed, episodes.copy(), steps.copy()
         )
         return np.asarray(actions)

@@ -25,11 +25,11 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
     for name, x in of.summaries().items():
         numbers = [*x.quantiles[:2], x.median, *x.quantiles[2:]]
         rows.append([name, number(x.mean), interval(x.interval), *map(number, numbers)])
-    ends = ", ".join(f"{end} {100 * x.share:.1f} %" for end, x in of.ends().items())
+    ends = ", ".join(f"{end} {100 * x.fraction:.1f} %" for end, x in of.ends().items())
     text = [f"ends: {ends}"]
     if (success := of.success()) is not None:
         bounds = ", ".join(f"{100 * bound:.1f}" for bound in success.interval)
-        text.append(f"success: {100 * success.share:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
+        text.append(f"success: {100 * success.fraction:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
     return [*_wrapped([heading], width), *_table(HEADER, rows, width), *_wrapped(text, width)]
 
 

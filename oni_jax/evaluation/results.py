@@ -7,7 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.evaluation.episodes import Episode, has_goal, succeeded
-from oni_jax.evaluation.statistics import Difference, Share, Summary, difference, share, share_difference, summarise
+from oni_jax.evaluation.statistics import (
+    Difference,
+    Fraction,
+    Summary,
+    difference,
+    fraction,
+    fraction_difference,
+    summarise,
+)
 
 # Statistic of an environment -> its name here. Others keep theirs; `end_status` is told in words.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
@@ -39,16 +47,16 @@ class Evaluation(NamedTuple):
     def summaries(self) -> dict[str, Summary]:
         return {name: summarise(values) for name, values in self.measures().items()}
 
-    def ends(self) -> dict[str, Share]:
+    def ends(self) -> dict[str, Fraction]:
         """Why episodes ended, the most frequent first."""
         counts = collections.Counter(sorted(episode.end for episode in self.episodes))
-        return {end: share(count, len(self.episodes)) for end, count in counts.most_common()}
+        return {end: fraction(count, len(self.episodes)) for end, count in counts.most_common()}
 
-    def success(self) -> Share | None:
+    def success(self) -> Fraction | None:
         """Of a task with a goal: how many episodes have reached it."""
         if not has_goal(self.root_env):
             return None
-        return share(sum(map(succeeded, self.episodes)), len(self.episodes))
+        return fraction(sum(map(succeeded, self.episodes)), len(self.episodes))
 
 
 def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, Difference]]:
@@ -64,5 +72,5 @@ def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, D
     found = {name: difference(values[0][name], values[1][name]) for name in values[0]}
     if has_goal(first.root_env):
         successes = [np.array([succeeded(episode) for episode in side.episodes]) for side in pair]
-        found["success"] = share_difference(*successes)
+        found["success"] = fraction_difference(*successes)
     return len(common), found

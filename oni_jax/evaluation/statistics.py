@@ -28,11 +28,11 @@ class Summary(NamedTuple):
     quantiles: tuple[float, ...]  # QUANTILES
 
 
-class Share(NamedTuple):
+class Fraction(NamedTuple):
     """How many of E episodes."""
 
     count: int
-    share: float
+    fraction: float
     interval: Interval
 
 
@@ -56,13 +56,13 @@ def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np
     return Difference(float(differences.mean()), bootstrap_interval(differences))
 
 
-def share_difference(first: np.ndarray, second: np.ndarray) -> Difference:
+def fraction_difference(first: np.ndarray, second: np.ndarray) -> Difference:
     """As `difference`, of whether episodes have something: first [E] and second [E] bool.
 
     The bootstrap would say [0, 0] where no pair differs, however few there are. Source: Newcombe, Improved confidence
     intervals for the difference between binomial proportions based on paired data (1998), method 10.
     """
-    num, sides = len(first), [share(int(side.sum()), len(side)) for side in (first, second)]
+    num, sides = len(first), [fraction(int(side.sum()), len(side)) for side in (first, second)]
     (_, p1, (low1, high1)), (_, p2, (low2, high2)) = sides
     agreement = (first & second).sum() * (~first & ~second).sum() - (first & ~second).sum() * (~first & second).sum()
     if agreement > 0:
@@ -92,11 +92,11 @@ def bootstrap_interval(values: np.ndarray) -> Interval | None:
     return Interval(*map(float, found.confidence_interval))
 
 
-def share(count: int, total: int) -> Share:
+def fraction(count: int, total: int) -> Fraction:
     """`count` of `total` >= 1 episodes, with Wilson's 95 % interval.
 
     The bootstrap would say [0, 0] where nothing was seen, however few the episodes. Source: Wilson, Probable
     inference, the law of succession, and statistical inference (1927).
     """
     low, high = stats.binomtest(count, total).proportion_ci(method="wilson")
-    return Share(count, count / total, Interval(float(low), float(high)))
+    return Fraction(count, count / total, Interval(float(low), float(high)))

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.distributed.peers import ALONE, Alone, Peers
-from oni_jax.distributed.told import Told
+from oni_jax.distributed.contributions import Contribution
+from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local
@@ -20,7 +20,7 @@ from oni_jax.worlds.base import Collected, World, WorldReport
 
 BATCH_WAIT_SECS = 0.2
 
-Metrics = Mapping[str, float]
+Scalars = Mapping[str, float]
 
 
 class Annotator(Protocol):
@@ -78,7 +78,7 @@ class Learner:
         annotator: Annotator,
         state: TrainState,
         version: int = 0,
-        peers: Alone | Peers = ALONE,
+        peers: SingleProcess | Peers = SINGLE_PROCESS,
     ):
         self._compiled, self.reward, self._world, self._annotator = step, reward, world, annotator
         self.peers = peers
@@ -93,7 +93,7 @@ class Learner:
         self.trajectory_wait = WaitClock()
         self._next: Batch | None = None
 
-    def step(self) -> Metrics | None:
+    def step(self) -> Scalars | None:
         """Updates once, and publishes unless the update was bad. None when no batch was complete in BATCH_WAIT_SECS."""
         if self._next is None:
             self._next = self._wait_for_batch()
@@ -132,8 +132,8 @@ class Learner:
         collected = self._world.next(self.version, timeout_secs)
         if collected is None:
             return None
-        told = Told(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
-        captions, annotations, report = self.peers.share(told)
+        told = Contribution(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
+        captions, annotations, report = self.peers.all_gather(told)
         self.reports.append(report)
         self.message_counts.add(captions.own)
         self.reward.ingest(annotations)

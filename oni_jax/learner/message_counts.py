@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 from oni_jax.npz import join_texts, split_texts, to_npz
 from oni_jax.types import CaptionBatch
 
@@ -43,7 +43,9 @@ class MessageCounts:
         often = often[: int(np.searchsorted(ends, MAX_FILE_BYTES // 2))]  # in a file that is read again
         counts = np.array([count for _, count in often], np.int64)
         try:
-            write_whole(path, to_npz({"messages": join_texts(message for message, _ in often), "counts": counts}).data)
+            write_atomically(
+                path, to_npz({"messages": join_texts(message for message, _ in often), "counts": counts}).data
+            )
         except OSError as error:
             print(f"warning: {path} can't be written ({error.strerror})", flush=True)
 

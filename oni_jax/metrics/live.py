@@ -14,16 +14,16 @@ from rich.segment import Segment, SegmentLines
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics import panels
-from oni_jax.metrics.progress import Progress
 from oni_jax.metrics.rows import Row
+from oni_jax.metrics.view import PlainView
 
-MAX_SHARE = 0.01  # of a run's time; drawings that come too soon for it are left out
+MAX_FRACTION = 0.01  # of a run's time; drawings that come too soon for it are left out
 MIN_ANSWER_LINES = 4  # where there are answers
 MAX_PROBLEM_LINES = 3
 LEAST_FIRST = ("memory", "labels", "episodes", "queues")
 
 
-class LiveProgress(Progress):
+class LiveView(PlainView):
     """A view that stays in place; what else is printed scrolls above it.
 
     Drawn when a row comes, on the caller's thread, and not before 99 times the time has passed that the last drawing
@@ -61,7 +61,7 @@ class LiveProgress(Progress):
         self._live.update(SegmentLines(self._lines(width, max(1, height - 1)), new_lines=True), refresh=True)
         self._row = {}
         end = time.perf_counter()
-        self._due = end + (end - start) * (1 / MAX_SHARE - 1)
+        self._due = end + (end - start) * (1 / MAX_FRACTION - 1)
 
     def _lines(self, width: int, height: int) -> list[list[Segment]]:
         """At most `height`: where they don't fit, without what matters least. The newest answers take what is left."""

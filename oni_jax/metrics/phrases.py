@@ -11,10 +11,10 @@ from oni_jax.metrics.rows import Row, numbers, printable
 
 GIB = 1 << 30
 WAITS = {
-    "learner_waits_share": "learner for games",
-    "inference_waits_share": "inference for games",
-    "actors_wait_share": "games for actions",
-    "games_paused_share": "games for learner",
+    "learner_waits_fraction": "learner for games",
+    "inference_waits_fraction": "inference for games",
+    "actors_wait_fraction": "games for actions",
+    "games_paused_fraction": "games for learner",
 }
 Known = Mapping[str, float]  # finite
 Phrase = tuple[str, str]  # a text, and the style that it is shown in

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from oni_jax.config import RunConfig, UserError
-from oni_jax.files import append_whole, write_whole
+from oni_jax.files import append_atomically, write_atomically
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
@@ -65,7 +65,7 @@ class JsonlSink:
         self._file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def write(self, step: int, row: Row) -> None:
-        append_whole(self._file, (json.dumps({"step": step, **plain_row(row)}) + "\n").encode())
+        append_atomically(self._file, (json.dumps({"step": step, **plain_row(row)}) + "\n").encode())
 
     def close(self) -> None:
         self._file.close()
@@ -96,7 +96,7 @@ def write_json(path: str | os.PathLike, values: Row) -> None:
     """Writes an object (summary.json) whole or not at all. What fails is told in one line, and ends no run."""
     text = json.dumps(plain_row(values), indent=2) + "\n"
     try:
-        write_whole(path, text.encode())
+        write_atomically(path, text.encode())
     except OSError as error:
         _warn(f"{os.fspath(path)} can't be written ({error.strerror})")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from oni_jax.files import append_whole
+from oni_jax.files import append_atomically
 from oni_jax.metrics.rows import Histogram, Row, histograms, numbers, printable
 from oni_jax.types import NO_MESSAGE, Answer
 
@@ -59,7 +59,7 @@ class TensorBoardSink:
         data = self._proto.Event(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(data))
         checksums = [struct.pack("<I", self._checksum(part)) for part in (length, data)]
-        append_whole(self._file, length + checksums[0] + data + checksums[1])
+        append_atomically(self._file, length + checksums[0] + data + checksums[1])
 
 
 class NewAnswers:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oni_jax.config import RunConfig
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 from oni_jax.metrics.rows import Row, histograms, numbers, printable
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 
@@ -112,7 +112,7 @@ def _kept_id(path: pathlib.Path) -> str:
     kept = path.read_text().strip() if path.exists() else ""
     if not kept:
         kept = uuid.uuid4().hex[:8]
-        write_whole(path, kept.encode())
+        write_atomically(path, kept.encode())
     return kept
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from oni_jax.types import Array
 
 
-def count_discount(rewards: Array, counts: Array, exponent: float) -> Array:
+def episodic_count_bonus(rewards: Array, counts: Array, exponent: float) -> Array:
     """Rewards of captions seen `counts` times in their episode, this time included. Equal shapes."""
     chex.assert_equal_shape([rewards, counts])
     return rewards * jnp.maximum(1.0, counts) ** -exponent

@@ -48,7 +48,7 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         if preference.ignore_existing:
             file.forget()
-        progress = _Progress(file, len(rows))
+        progress = _AnnotationLog(file, len(rows))
         if preference.annotator == "llm":
             asyncio.run(_ask_llm(preference, annotation, prompt, dataset, file, progress, stop))
         else:
@@ -58,7 +58,7 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     return 0
 
 
-class _Progress:
+class _AnnotationLog:
     """A line now and then: pairs done, rate, trouble."""
 
     def __init__(self, file: PreferenceFile, num_rows: int):
@@ -101,7 +101,7 @@ class _PairLabels:
 
     commit_delay_secs = 0.0  # a killed process loses no answer
 
-    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: _Progress):
+    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: _AnnotationLog):
         self._file, self._flushing_freq, self._progress = file, flushing_freq, progress
         self._labels: dict[int, int] = {}  # by the items' hashes: at 1e6 items, two collide once in 4e7 runs
         self._num_written = 0
@@ -155,7 +155,7 @@ async def _ask_llm(
     prompt: Prompt,
     dataset: PairDataset,
     file: PreferenceFile,
-    progress: _Progress,
+    progress: _AnnotationLog,
     stop: StopRequest,
 ) -> None:
     labels = _PairLabels(file, preference.flushing_freq, progress)

@@ -30,8 +30,8 @@ GOLD_GLYPH = nethack.GLYPH_OBJ_OFF + next(
     i for i in range(nethack.NUM_OBJECTS) if nethack.OBJ_NAME(nethack.objclass(i)) == "gold piece"
 )
 BLOCKED = (b"You can't move", b"This door", b"You try to move", b"It's")
-TURN_SHARE, SEARCH_SHARE = 0.1, 0.05  # of the scripted steps without an aim
-WANDER_SHARE = 0.3  # of the scripted steps with an aim: something may be in the way
+TURN_FRACTION, SEARCH_FRACTION = 0.1, 0.05  # of the scripted steps without an aim
+WANDER_FRACTION = 0.3  # of the scripted steps with an aim: something may be in the way
 PEACEFUL_STEPS = 10  # for which nothing is hit after the game asked whether to
 
 
@@ -75,9 +75,9 @@ class ScriptedPlayer:
             return DOWN
         ways = [way for way, glyph in beside.items() if glyph not in WALLS and way not in enemies]
         aim = self._aim(i, glyphs, depth, x, y)
-        if aim in ways and self._rng.random() >= WANDER_SHARE:
+        if aim in ways and self._rng.random() >= WANDER_FRACTION:
             return STEPS[aim]
-        return self._wander(i, beside, ways, turn=message.startswith(BLOCKED) or self._rng.random() < TURN_SHARE)
+        return self._wander(i, beside, ways, turn=message.startswith(BLOCKED) or self._rng.random() < TURN_FRACTION)
 
     def _look_for_stairs(self, i: int, glyphs: np.ndarray, depth: int) -> None:
         stairs = np.argwhere(np.isin(glyphs, WAYS_DOWN))
@@ -97,7 +97,7 @@ class ScriptedPlayer:
 
     def _wander(self, i: int, beside: dict[tuple[int, int], int], ways: list[tuple[int, int]], turn: bool) -> int:
         """On in the same direction until that leads nowhere."""
-        if not ways or self._rng.random() < SEARCH_SHARE:
+        if not ways or self._rng.random() < SEARCH_FRACTION:
             return SEARCH
         if turn or self._heading[i] not in ways:
             self._heading[i] = ways[self._rng.integers(len(ways))]

@@ -23,7 +23,7 @@ from oni_jax.preferences.reward_model import QUANTILES, RewardModel, holds_rewar
 from oni_jax.runtime import Every, StopRequest
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
-TRAINING_SHARE = 0.8
+TRAINING_FRACTION = 0.8
 ADAM_EPS = 1e-8
 PROGRESS_SECS = 5.0
 
@@ -101,7 +101,7 @@ def _open(directory: str, keys: list[str]) -> PairDataset:
 def split_rows(num_pairs: int, seed: int) -> Split:
     """Four fifths of all pairs to learn from, the others to validate with."""
     order = np.random.default_rng(seed).permutation(num_pairs)
-    return Split(*np.split(order, [round(TRAINING_SHARE * num_pairs)]))
+    return Split(*np.split(order, [round(TRAINING_FRACTION * num_pairs)]))
 
 
 def accuracy(rewards: np.ndarray, labels: np.ndarray) -> float:
@@ -149,7 +149,7 @@ class Fit:
         self._config, self._pairs, self._labels, self._rows = config, pairs, labels, rows
         training = config.training
         self._replicas = parallel.Replicas()
-        self._replicas.share_size(training.batch_size, "batch_size")
+        self._replicas.shard_size(training.batch_size, "batch_size")
         optimizer = optax.adam(training.reward_lr, eps=ADAM_EPS)
         batch = {name: x[0, 0, :1] for name, x in pairs.batch(np.arange(1)).items() if name != "index"}
         params = jax.jit(network.init)(jax.random.key(training.seed), batch)

@@ -75,11 +75,12 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
 
 
 def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:
-    """A row's numbers of these names, of which it must have the first two. [K] float64."""
+    """A row's numbers of these names, of which it must have the first two. [K] float64. Fractions were once shares."""
     try:
         row = json.loads(line)
+        row |= {name.replace("_share", "_fraction"): x for name, x in row.items() if name.endswith("_share")}  # once
         numbers = [float(x) if type(x := row.get(name)) in (int, float) else np.nan for name in names]
-    except (ValueError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         numbers = [np.nan] * 2
     if not np.isfinite(numbers[:2]).all():
         raise UserError(f"{path}: line {number} is no row of metrics; remove it")

@@ -59,9 +59,12 @@ def _player(of: Mapping[str, Any]) -> Part:
         )
     levels = [f"{100 * level:g} %" for level in sorted([*QUANTILES, 0.5])]
     ends = {f"end: {end}": x for end, x in of["ends"].items()} | ({"success": of["success"]} if of["success"] else {})
-    shares = [[name, x["count"], f"{x['share']:.1%}", _interval(x["interval"], True)] for name, x in ends.items()]
+    rates = [
+        [name, x["count"], f"{x['count'] / num_finished:.1%}", _interval(x["interval"], True)]
+        for name, x in ends.items()
+    ]
     measures = (["", "mean", "95 % interval", *levels], rows)
-    return Part(of["player"], f"{about}.", [measures, (["", "episodes", "share", "95 % interval"], shares)])
+    return Part(of["player"], f"{about}.", [measures, (["", "episodes", "fraction", "95 % interval"], rates)])
 
 
 def _interval(bounds: Any, percent: bool = False) -> str:

@@ -41,7 +41,7 @@ class Scale(enum.Enum):
     """The vertical axis."""
 
     NUMBER = enum.auto()
-    SHARE = enum.auto()  # of 1, in per cent
+    FRACTION = enum.auto()  # of 1, in per cent
     WHOLE = enum.auto()  # the same, from 0 to 100 % whatever there is
 
 
@@ -59,7 +59,7 @@ def _on_both(metric: str, title: str, scale: Scale = Scale.NUMBER) -> tuple[Pane
 # Name of the file -> what it shows.
 FIGURES: Mapping[str, Sequence[Panel]] = {
     "return": _on_both("mean_return", "Return, mean of the last {episodes}"),
-    "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.SHARE),
+    "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.FRACTION),
     "depth": _on_both("episode/dlvl", "Depth at the end, mean of the last {episodes}"),
     "labels": (
         Panel("labels_held", "Labels held", "hours"),
@@ -68,15 +68,15 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
         Panel("requests_failed", "Requests that failed", "hours"),
     ),
     "reward_model": (
-        *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.SHARE),
+        *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.FRACTION),
         Panel("reward/loss", "Its loss", "hours"),
-        Panel("reward/helpful_share", "Labels of its batches that say helpful", "hours", Scale.SHARE),
+        Panel("reward/helpful_fraction", "Labels of its batches that say helpful", "hours", Scale.FRACTION),
     ),
     "speed": (
         Panel("env_steps_per_sec", "Environment steps a second", "hours"),
-        Panel("learner_waits_share", "The learner waits for games", "hours", Scale.WHOLE),
-        Panel("actors_wait_share", "Games wait for actions", "hours", Scale.WHOLE),
-        Panel("games_paused_share", "Games wait for the learner", "hours", Scale.WHOLE),
+        Panel("learner_waits_fraction", "The learner waits for games", "hours", Scale.WHOLE),
+        Panel("actors_wait_fraction", "Games wait for actions", "hours", Scale.WHOLE),
+        Panel("games_paused_fraction", "Games wait for the learner", "hours", Scale.WHOLE),
     ),
 }
 
@@ -183,7 +183,7 @@ def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
         axis.set_ylim(-0.05, 1.05)
         axis.set_yticks([0, 1])
         return
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.SHARE else 0.5)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.FRACTION else 0.5)
     axis.set_ylim(low - margin, high + margin)
     if scale is not Scale.NUMBER:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))

@@ -86,7 +86,7 @@ class Scorer(Learning):
         del raw
         return state
 
-    def from_raw(self, state: PyTree, raw: Array) -> Array:
+    def normalise(self, state: PyTree, raw: Array) -> Array:
         """Values of raw ones, of any shape: normalised, thresholded."""
         del state
         return raw

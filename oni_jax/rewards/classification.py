@@ -54,7 +54,7 @@ class ClassificationScorer(Scorer):
         probabilities = map_messages(judge, features["messages"], features["used"] & not_empty)
         return probabilities[seen.index]
 
-    def from_raw(self, state: ModelState, raw: Array) -> Array:
+    def normalise(self, state: ModelState, raw: Array) -> Array:
         return raw if self._soft else jnp.heaviside(raw - self._threshold, 0.0)  # NaN stays NaN, for the update to see
 
     def observe_captions(self, captions: CaptionBatch) -> None:
@@ -96,7 +96,7 @@ class ClassificationScorer(Scorer):
         logits = cast(Array, self.network.apply(params, x, dropout, method="classify"))
         loss = losses.classification_loss(logits, rows["label"])
         accuracy = jnp.mean((logits[:, 1] > logits[:, 0]) == rows["label"])
-        return loss, {"loss": loss, "accuracy": accuracy, "helpful_share": jnp.mean(rows["label"])}
+        return loss, {"loss": loss, "accuracy": accuracy, "helpful_fraction": jnp.mean(rows["label"])}
 
 
 def make(context: RewardContext) -> Paid:

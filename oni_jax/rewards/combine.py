@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.ops.captions import both_ends
-from oni_jax.ops.shaping import count_discount
+from oni_jax.ops.shaping import episodic_count_bonus
 from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
@@ -47,7 +47,7 @@ class _Scored(Reward):
         """Values and the new state."""
         raw = self._scorer.raw_values(state, Seen(features["caption_index"], observations), features)
         state = state if self._frozen else self._scorer.track(state, raw)
-        return self._scorer.from_raw(state, raw), state
+        return self._scorer.normalise(state, raw), state
 
 
 class Paid(_Scored):
@@ -69,7 +69,9 @@ class Paid(_Scored):
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         observations = {name: trajectory.observations[name][self._steps] for name in self.other_observations}
         values, state = self._values(state, observations, features)
-        return RewardOutput(count_discount(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state)
+        return RewardOutput(
+            episodic_count_bonus(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state
+        )
 
 
 class Potential(_Scored):

@@ -58,7 +58,7 @@ class CosineScorer(LookUp):
     def look_up(self, caption: bytes) -> float:
         return self._similarity(caption)
 
-    def from_raw(self, state: PyTree, raw: Array) -> Array:
+    def normalise(self, state: PyTree, raw: Array) -> Array:
         return jnp.where(raw > self._threshold, raw, 0.0)
 
 

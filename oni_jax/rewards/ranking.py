@@ -115,10 +115,10 @@ class RankingScorer(ObservationScorer):
             rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)
         loss = losses.ranking_loss(rewards, rows["label"])
-        told_share = jnp.mean(rows["label"] != TIE)  # of what this device has of the batch
-        weight = told_share / jnp.maximum(1e-9, parallel.mean(told_share))
+        told_fraction = jnp.mean(rows["label"] != TIE)  # of what this device has of the batch
+        weight = told_fraction / jnp.maximum(1e-9, parallel.mean(told_fraction))
         accuracy = weight * losses.ranking_accuracy(rewards, rows["label"])
-        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": 1 - told_share}
+        return loss, {"loss": loss, "accuracy": accuracy, "tie_fraction": 1 - told_fraction}
 
 
 def make(context: RewardContext) -> Paid:

@@ -62,7 +62,7 @@ class ObservationScorer(Scorer):
     def _score_messages(self, params: PyTree) -> Callable[[Array], Array]:
         return lambda messages: self._network.apply(params, {"message": messages})
 
-    def from_raw(self, state: PyTree, raw: Array) -> Array:
+    def normalise(self, state: PyTree, raw: Array) -> Array:
         if not self._normalised:
             return raw
         # ONI: as published the normalised reward is computed, and then the raw one used.

@@ -69,15 +69,13 @@ class RewardTrainer:
         clip = optax.clip_by_global_norm(max_grad_norm) if max_grad_norm else optax.identity()
         self._optimizer = optax.chain(clip, optax.adam(config.reward_model_lr, eps=ADAM_EPS))
         self._schedule = Schedule(config.reward_model_gradient_steps_per_update, config.reward_model_few_labels)
-        share = replicas.share_size(config.reward_model_batch_size, "reward_model_batch_size")
+        share = replicas.shard_size(config.reward_model_batch_size, "reward_model_batch_size")
         self._dataset = DataSet(columns, config.reward_dataset_size, replicas)
         self._seed = seed
         self._num_steps = 0
         self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
         # On the devices from the start: what comes from elsewhere would compile anew.
-        self._metrics: Mapping[str, Array] = replicas.place(
-            dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0))
-        )
+        self._metrics: Mapping[str, Array] = replicas.put(dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0)))
 
         def step(
             before: tuple[ModelState, Mapping[str, Array]], columns: PyTree, position: Array, device: Array
@@ -107,7 +105,7 @@ class RewardTrainer:
         self._replicas, self._step = replicas, replicas.stepper(step)
 
     def init(self, params: PyTree) -> ModelState:
-        return self._replicas.place(ModelState(params, self._optimizer.init(params)))
+        return self._replicas.put(ModelState(params, self._optimizer.init(params)))
 
     def append(self, rows: Rows) -> None:
         """Labelled rows that came; gradient steps fall due."""

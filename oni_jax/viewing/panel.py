@@ -9,7 +9,7 @@ COLUMNS = 36
 GAP = 3  # columns between a screen and what is beside it
 
 
-class Progress(NamedTuple):
+class EpisodeStatus(NamedTuple):
     """Where an episode is after some of its steps."""
 
     step: int
@@ -25,7 +25,7 @@ def heading(title: str, lines: Sequence[str]) -> list[Text]:
     return [Text(title, WHITE), *map(Text, lines), Text("")]
 
 
-def progress_lines(of: Progress) -> list[Text]:
+def status_lines(of: EpisodeStatus) -> list[Text]:
     return [
         *([Text(f"end       {of.end}", YELLOW)] if of.end else []),  # first: what is last may find no room
         Text(f"step      {of.step:,} of {of.num_steps:,}"),

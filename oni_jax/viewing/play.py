@@ -135,24 +135,24 @@ def set_up(config: PlayConfig) -> Table:
 def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
     """The player's name, and what it does."""
     # What follows brings JAX, which takes seconds: a person needs none of it.
-    from oni_jax.evaluation.agents import UNIT_SIZE
+    from oni_jax.evaluation.agents import GROUP_SIZE
     from oni_jax.evaluation.players import chosen_players
 
     evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
     experiment = None if config.policy == RANDOM else config.experiment
     (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
     dtype = record_dtype(player.spec)
-    episodes = np.full(UNIT_SIZE, config.episode, np.int32)
-    # Compiled now, in a unit that is not played: while it compiles, nothing could put the terminal right.
-    player.agent.act(1, np.zeros(UNIT_SIZE, dtype), episodes, np.zeros(UNIT_SIZE, np.int32))
+    episodes = np.full(GROUP_SIZE, config.episode, np.int32)
+    # Compiled now, in a group that is not played: while it compiles, nothing could put the terminal right.
+    player.agent.act(1, np.zeros(GROUP_SIZE, dtype), episodes, np.zeros(GROUP_SIZE, np.int32))
 
     def choose(session: Session) -> int:
         # A batch as large as an evaluation's, all of it this game, so that the policy does what it does there.
-        records = np.zeros(UNIT_SIZE, dtype)
+        records = np.zeros(GROUP_SIZE, dtype)
         for name in session.record.dtype.names or ():
             records[name] = session.record[name]
-        steps = np.full(UNIT_SIZE, session.step_count, np.int32)
-        return int(player.agent.act(0, records, episodes, steps)[config.episode % UNIT_SIZE])
+        steps = np.full(GROUP_SIZE, session.step_count, np.int32)
+        return int(player.agent.act(0, records, episodes, steps)[config.episode % GROUP_SIZE])
 
     return f"{player.name}, {GREEDY}" if player.policy == GREEDY else player.name, choose
 
@@ -225,10 +225,10 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
 def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
     """The rows of a terminal of this size: the game's screen, and beside or below it what there is to say."""
     of = session
-    told = panel.Progress(
+    told = panel.EpisodeStatus(
         of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
     )
-    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.progress_lines(told)]
+    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.status_lines(told)]
     message = message_lines(session)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
     screen = engine_screen(*session.game.terminal())

@@ -19,7 +19,7 @@ from oni_jax.inspection import NoRewardError, load_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
-from oni_jax.viewing.panel import Progress, beside, heading, intrinsic_lines, progress_lines
+from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
 from oni_jax.viewing.picture import picture
 from oni_jax.viewing.screen import COLUMNS, DARK_GRAY, ROWS, WHITE, Screen, Text, engine_screen, text_screen
 from oni_jax.viewing.video import check_format, write_video
@@ -152,7 +152,7 @@ def _screens(
         if step > num_steps:  # the replay ended early
             return
         acted = episode.actions[step - 1] if step else None
-        progress = Progress(
+        progress = EpisodeStatus(
             step=step,
             num_steps=len(episode.actions),
             turn=found.turns[step] if found.turns else None,
@@ -165,7 +165,7 @@ def _screens(
         if given is not None:
             intrinsic = intrinsic_lines(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
         said = [Text(note, DARK_GRAY) for note in notes]
-        texts = [*title, *progress_lines(progress), *intrinsic, Text(""), *said]
+        texts = [*title, *status_lines(progress), *intrinsic, Text(""), *said]
         shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.messages[step])
         yield beside(shown, texts)
         before = step

@@ -99,5 +99,5 @@ def running_counts(messages: Sequence[bytes]) -> list[int]:
 
 
 def discount(rewards: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
-    """What `ops.shaping.count_discount` gives, without JAX. Equal shapes."""
+    """What `ops.shaping.episodic_count_bonus` gives, without JAX. Equal shapes."""
     return rewards * np.maximum(1.0, counts) ** -exponent

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from oni_jax.config import UserError
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 from oni_jax.viewing.picture import palette
 
 LAST_SECS = 3.0  # for which the last picture stays
@@ -51,7 +51,7 @@ def write_video(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: flo
     file = io.BytesIO()
     next(images).save(file, "GIF", save_all=True, append_images=images, loop=0)
     if path.endswith(".gif"):
-        write_whole(path, file.getvalue())
+        write_atomically(path, file.getvalue())
     else:
         _write_mp4(path, file.getvalue(), f"100/{hundredths}")
 

@@ -20,10 +20,10 @@ from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.parallel import local
-from oni_jax.runtime import Worker
+from oni_jax.runtime import BackgroundThread
 from oni_jax.types import Array, EnvSpec, PyTree
 from oni_jax.worlds.base import Collected, World, WorldReport
-from oni_jax.worlds.batches import PAYLOAD_SPLIT, BatchAssembler, make_unpack_fn
+from oni_jax.worlds.batches import PAYLOAD_SHARDING, BatchAssembler, make_unpack_fn
 
 
 class Acting(NamedTuple):
@@ -46,7 +46,7 @@ class ActorWorld(World):
         acting: what plays.
     """
 
-    payload_split = PAYLOAD_SPLIT
+    payload_sharding = PAYLOAD_SHARDING
     runs_ahead = True
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
@@ -67,9 +67,9 @@ class ActorWorld(World):
             raise
         self._assembler = BatchAssembler(self._exchange, config.learner, self._server.initial_core_states)
         self.unpack = make_unpack_fn(spec, ring.records.dtype, self._exchange.policy_records.dtype)
-        num_units = ring.shape.num_units
-        self.description = f"{num_units * ring.shape.num_envs_per_unit} games in {num_units} groups"
-        self.thread = Worker("inference", self._server.run)
+        num_groups = ring.shape.num_groups
+        self.description = f"{num_groups * ring.shape.group_size} games in {num_groups} groups"
+        self.thread = BackgroundThread("inference", self._server.run)
         self._num_restarts = 0
         self._noted: set[str] = set()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
@@ -102,16 +102,16 @@ class ActorWorld(World):
         return {
             "acted_steps": server.num_acted_steps,
             "inference_calls": server.num_calls,
-            "inference_waits_share": server.actor_wait.share(),
-            "games_paused_share": server.learner_wait.share(),
-            "actors_wait_share": self._actors_wait_share(),
+            "inference_waits_fraction": server.actor_wait.fraction(),
+            "games_paused_fraction": server.learner_wait.fraction(),
+            "actors_wait_fraction": self._actors_wait_fraction(),
             "captions_seen": len(exchange.captions),
             "ring_slots_full": exchange.num_full,
             "ring_slots_free": exchange.num_free,
             "groups_paused": server.num_paused,
         }
 
-    def _actors_wait_share(self) -> float:
+    def _actors_wait_fraction(self) -> float:
         """1 - the fraction of the actor processes' time since the last call that they spent stepping."""
         busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
         fraction = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * self._num_workers)
@@ -138,8 +138,8 @@ def _group_size(actors: ActorConfig) -> int:
 
 
 def build_ring(actors: ActorConfig, learner: LearnerConfig, spec: EnvSpec) -> TrajectoryRing:
-    """A ring in which every unit has a slot to fill while fewer trajectories wait than may."""
-    num_units, num_envs = num_workers(actors) * actors.worker_num_splits, _group_size(actors)
+    """A ring in which every group has a slot to fill while fewer trajectories wait than may."""
+    num_groups, num_envs = num_workers(actors) * actors.worker_num_splits, _group_size(actors)
     num_waiting = math.ceil(max_waiting(actors, learner) / num_envs)
-    num_slots = num_units + num_waiting + 1  # which the learner is reading
-    return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
+    num_slots = num_groups + num_waiting + 1  # which the learner is reading
+    return TrajectoryRing(spec, RingShape(num_groups, num_envs, num_slots, learner.rollout))

@@ -30,7 +30,7 @@ class World(Protocol):
 
     spec: EnvSpec
     unpack: Callable[[PyTree, Array], Trajectory]  # (payload, version of the update); pure, jitted with the update
-    payload_split: PyTree  # how a payload lies on the devices that learn; see `parallel`
+    payload_sharding: PyTree  # how a payload lies on the devices that learn; see `parallel`
     runs_ahead: bool  # whether it collects while nobody asks; else only as far as `next` needs
     description: str  # for the log
 

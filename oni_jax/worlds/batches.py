@@ -10,7 +10,7 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import LearnerConfig
 from oni_jax.ops.captions import number_in_order
 from oni_jax.ops.records import as_bytes, unpack_records
-from oni_jax.parallel import FIRST, SECOND
+from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 
@@ -24,7 +24,7 @@ class ActorPayload(NamedTuple):
     initial_core_state: PyTree  # leaves [B, ...], on the device that acted, or on the host where several did
 
 
-PAYLOAD_SPLIT = ActorPayload(SECOND, SECOND, SECOND, FIRST)  # type: ignore
+PAYLOAD_SHARDING = ActorPayload(AXIS_1, AXIS_1, AXIS_1, AXIS_0)  # type: ignore
 
 # (rows of the tables of initial core states [B], devices that they are on [B]) -> leaves [B, ...]
 ReadCoreStates = Callable[[np.ndarray, np.ndarray], PyTree]
@@ -41,7 +41,7 @@ class BatchAssembler:
 
     def __init__(self, exchange: TrajectoryExchange, learner: LearnerConfig, read_core_states: ReadCoreStates):
         self._exchange, self._ring, self._read_core_states = exchange, exchange.ring, read_core_states
-        self._num_envs = exchange.ring.shape.num_envs_per_unit
+        self._num_envs = exchange.ring.shape.group_size
         self._num_trajectories = learner.batch_size // exchange.ring.shape.rollout
         self._max_policy_lag = learner.max_policy_lag
         self._slot, self._column = -1, self._num_envs  # where the next trajectory lies; none left

@@ -68,5 +68,5 @@ class LockstepWorld(ActorWorld):
         return True
 
     def _savable(self) -> dict[str, Part]:
-        groups = {f"unit_{unit}": group for unit, group in cast(SerialPool, self._pool).groups.items()}
+        groups = {f"unit_{index}": group for index, group in cast(SerialPool, self._pool).groups.items()}
         return {"exchange": self._exchange, "server": self._server, "assembler": self._assembler, **groups}

@@ -235,9 +235,9 @@ def test_any_prompt_file(path, raw):
         except UserError as error:
             assert str(path) in str(error) and str(error).isprintable()
         else:
-            user = prompt.user(ITEM[: len(query.places)])
-            assert all(message.decode() in user for message in ITEM[: len(query.places)])
-            json.dumps(prompt.turns(ITEM[: len(query.places)], "Hm.")).encode()
+            user = prompt.user(ITEM[: len(query.placeholders)])
+            assert all(message.decode() in user for message in ITEM[: len(query.placeholders)])
+            json.dumps(prompt.turns(ITEM[: len(query.placeholders)], "Hm.")).encode()
 
 
 @given(

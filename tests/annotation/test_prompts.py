@@ -71,7 +71,7 @@ def test_digests_stay():
 def test_goal_in_ones_own_words(kind, version):
     config = AnnotationConfig(prompt_version=version, goal="Pet every cat, {message} {first} {answer} \\1 é.")
     prompt = load_prompt(config, kind)
-    item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].places)]
+    item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].placeholders)]
     text = prompt.user(item)
     assert text.count("\n\nPet every cat, {message} {first} {answer} \\1 é.\n\n") == 1  # word for word
     with_key = load_prompt(dataclasses.replace(config, goal=""), kind)
@@ -168,7 +168,7 @@ def test_neither_messages_nor_answers_add_a_token_to_a_conversation(kind, templa
     prompt = load_prompt(AnnotationConfig(), kind)
 
     def marks(texts, answer):
-        item = tuple(text.encode("latin-1", "replace") for text in texts[: len(QUERIES[kind].places)])
+        item = tuple(text.encode("latin-1", "replace") for text in texts[: len(QUERIES[kind].placeholders)])
         text = render_chat(template, prompt.turns(item, answer))
         asked_for = r"</?(?:knowledge|analysis|label)>"  # an answer has them
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)

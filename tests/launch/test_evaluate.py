@@ -102,7 +102,7 @@ def test_checkpoints_may_go_while_their_policies_play(tmp_path, capfd, monkeypat
 
 
 def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capfd, monkeypatch):
-    act, num_calls = playing.Unit.act, 0
+    act, num_calls = playing.GroupLog.act, 0
 
     def deadly(unit, agent):
         nonlocal num_calls
@@ -113,7 +113,7 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
             os.kill(pid, signal.SIGKILL)
         act(unit, agent)
 
-    monkeypatch.setattr(playing.Unit, "act", deadly)
+    monkeypatch.setattr(playing.GroupLog, "act", deadly)
     path = tmp_path / "a.json"
     words = ["--experiment", "first", "--policy", "random", "--episodes", "4000", "--num_workers", "2"]
     assert run(*words, "--json", str(path)) == 1

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics import live
-from oni_jax.metrics.live import MAX_PROBLEM_LINES, LiveProgress
+from oni_jax.metrics.live import MAX_PROBLEM_LINES, LiveView
 from oni_jax.metrics.panels import sparkline
 from tests.metrics.rows import ANSWERS, PAIRS, ROW
 
@@ -22,10 +22,10 @@ class Encoded(io.StringIO):
     encoding = "ascii"
 
 
-def view_of(width: int, height: int = 40, stream: io.StringIO | None = None) -> tuple[LiveProgress, io.StringIO]:
+def view_of(width: int, height: int = 40, stream: io.StringIO | None = None) -> tuple[LiveView, io.StringIO]:
     stream = stream or io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, height=height, color_system=None)
-    return LiveProgress(RUN, console), stream
+    return LiveView(RUN, console), stream
 
 
 def shown(row, width: int, height: int = 40, returns=(1.0, 2.0, 3.0), stream=None, run: RunConfig = RUN) -> str:

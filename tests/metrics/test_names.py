@@ -12,7 +12,7 @@ from oni_jax.annotation.service import _STARTING
 from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
 from oni_jax.metrics.names import METRICS, markdown_table, undocumented
-from oni_jax.metrics.progress import Progress
+from oni_jax.metrics.view import PlainView
 from oni_jax.runtime import StopRequest
 from oni_jax.worlds import actor_world
 from tests.metrics.rows import ROW
@@ -53,7 +53,7 @@ def rows(tmp_path_factory) -> list[dict]:
             ready.append(time.monotonic())
             return sinks
 
-        patch.setattr(Progress, "update", update)
+        patch.setattr(PlainView, "update", update)
         patch.setattr(training, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
         system.run(config, StopRequest())

@@ -22,7 +22,7 @@ def rewards_of(reward: CosineScorer, *messages: bytes) -> list[float]:
     captions = CaptionBatch(messages, np.arange(len(messages), dtype=np.int32)[None])
     features = reward.prepare(captions)
     state = reward.init(jax.random.key(0))
-    values = reward.from_raw(state, reward.raw_values(state, Seen(captions.index, {}), features))
+    values = reward.normalise(state, reward.raw_values(state, Seen(captions.index, {}), features))
     assert values.dtype == np.float32 and values.shape == (1, len(messages)) and state == ()
     return values[0].tolist()
 

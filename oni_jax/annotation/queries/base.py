@@ -34,7 +34,7 @@ class QueryKind(Protocol):
     """A kind of query, which has no state. Its answers are kept as bytes that it alone understands."""
 
     name: str
-    places: Sequence[str]  # in a prompt file's `user`, such as {message}: one for each text of an item
+    placeholders: Sequence[str]  # in a prompt file's `user`, such as {message}: one for each text of an item
     choices: Sequence[str]  # words that an answer may be restricted to (--llm_answer label); empty: it is free
     openings: Sequence[str]  # what stands right before each text in this project's prompts; the judge finds it by them
     columns: Sequence[str]  # numbers that answers tell of a caption

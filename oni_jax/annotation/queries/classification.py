@@ -24,7 +24,7 @@ class Classification(ChoiceAnswers):
     """Label 1 is helpful, 0 is not. See `QueryKind`."""
 
     name = "classification"
-    places = ("{message}",)
+    placeholders = ("{message}",)
     choices = (UNHELPFUL, HELPFUL)
     names = ("not helpful", "helpful")
     openings = ("<message>\n",)

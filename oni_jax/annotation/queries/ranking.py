@@ -18,7 +18,7 @@ class Ranking(ChoiceAnswers):
     """Labels FIRST, SECOND and TIE. See `QueryKind`."""
 
     name = "ranking"
-    places = ("{first}", "{second}")
+    placeholders = ("{first}", "{second}")
     choices = ("1", "2", "None")
     names = ("first", "second", "tie")
     openings = ("<first>\n", "<second>\n")

@@ -11,7 +11,7 @@ from oni_jax.metrics.phrases import phrases
 from oni_jax.metrics.rows import Row
 
 
-class Progress:
+class PlainView:
     """Plain lines, one a row."""
 
     def __init__(self, run: RunConfig, stream: IO[str]):
@@ -27,7 +27,7 @@ class Progress:
         pass
 
 
-class NullProgress(Progress):
+class NullView(PlainView):
     """Shows nothing."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class NullProgress(Progress):
         pass
 
 
-def build_progress(run: RunConfig, stream: IO[str] | None = None) -> Progress:
+def build_view(run: RunConfig, stream: IO[str] | None = None) -> PlainView:
     """The live view where `stream` (stdout when None) is a terminal that can draw one, else plain lines."""
     out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
-        from oni_jax.metrics.live import LiveProgress
+        from oni_jax.metrics.live import LiveView
 
-        return LiveProgress(run, console)
-    return Progress(run, out)
+        return LiveView(run, console)
+    return PlainView(run, out)

@@ -5,15 +5,15 @@ import io
 import pytest
 
 from oni_jax.config import RunConfig
-from oni_jax.metrics.live import LiveProgress
+from oni_jax.metrics.live import LiveView
 from oni_jax.metrics.phrases import clock, phrases, secs_left
-from oni_jax.metrics.progress import build_progress
+from oni_jax.metrics.view import build_view
 from tests.metrics.rows import ROW
 
 
 def test_plain_lines_say_it_all():
     stream = io.StringIO()
-    view = build_progress(RunConfig(train_for_env_steps=1_000_000), stream)
+    view = build_view(RunConfig(train_for_env_steps=1_000_000), stream)
     view.update(ROW)
     view.close()
     assert stream.getvalue().count("\n") == 1
@@ -58,6 +58,6 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("term, live", [("xterm", True), ("dumb", False), ("unknown", False), ("", False)])
 def test_a_terminal_that_can_draw_gets_the_live_view(monkeypatch, term, live):
     monkeypatch.setenv("TERM", term)
-    view = build_progress(RunConfig(), Terminal())
-    assert isinstance(view, LiveProgress) == live
+    view = build_view(RunConfig(), Terminal())
+    assert isinstance(view, LiveView) == live
     view.close()

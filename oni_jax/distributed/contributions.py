@@ -12,7 +12,7 @@ from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 
 
-class Told(NamedTuple):
+class Contribution(NamedTuple):
     """By one process, or put together of what all have told."""
 
     captions: StepCaptions  # those that are read, with the observations that the reward learns from
@@ -20,8 +20,8 @@ class Told(NamedTuple):
     report: WorldReport = WorldReport()
 
 
-def pack_told(told: Told) -> dict[str, np.ndarray]:
-    """The inverse, for one process, of `merge_told`."""
+def pack_contribution(told: Contribution) -> dict[str, np.ndarray]:
+    """The inverse, for one process, of `merge_contributions`."""
     captions, annotations, report = told
     return {
         "failures": np.array(report.failures, np.str_),
@@ -37,7 +37,7 @@ def pack_told(told: Told) -> dict[str, np.ndarray]:
     }
 
 
-def merge_told(told: Sequence[Mapping[str, np.ndarray]]) -> Told:
+def merge_contributions(told: Sequence[Mapping[str, np.ndarray]]) -> Contribution:
     """Of what all processes told, in their order."""
     report = WorldReport(
         episodes=[stats for found in told for stats in found.get("episodes", ())],
@@ -46,7 +46,7 @@ def merge_told(told: Sequence[Mapping[str, np.ndarray]]) -> Told:
         notes=list(dict.fromkeys(text for found in told for text in found["notes"].tolist())),
     )
     captions = (merge_captions([_unpack(end, found) for found in told]) for end in StepCaptions._fields)
-    return Told(StepCaptions(*captions), _annotations(told[0]), report)
+    return Contribution(StepCaptions(*captions), _annotations(told[0]), report)
 
 
 def _annotations(found: Mapping[str, np.ndarray]) -> list[Annotation]:
