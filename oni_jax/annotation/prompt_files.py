@@ -2,9 +2,9 @@
 
 A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
 where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.
-`again` may hold what is said when an answer could not be read. Ranking: `answer_key` is the name under which the answer declares its
-choice. A text is a string or a list of lines. The messages come last, so that a server's prefix cache serves everything
-before them.
+`again` may hold what is said when an answer could not be read. Ranking: `answer_key` is the name under which the
+answer declares its choice. A text is a string or a list of lines. The messages come last, so that a server's prefix
+cache serves everything before them.
 """
 
 import json
