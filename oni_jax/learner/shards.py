@@ -1,8 +1,8 @@
-"""What each device computes of its own shard of a batch: the policy, and the rewards.
+"""Data parallelism within an update: each device computes the policy and the rewards on its shard of the batch.
 
-Everything else of an update is written for the whole batch, and stays so: XLA sums over the devices what is a mean or
-a deviation of all steps. The networks are not left to it, since they merge the steps of all games, [T, B, ...] to
-[T * B, ...]: no sharding of the result is one of B, and every device would compute everything.
+The rest of an update is written for the whole batch: XLA inserts the all-reduces of means and deviations of all steps.
+The networks are sharded by hand, since they merge the axes [T, B, ...] to [T * B, ...]: no sharding of the result is
+one along B, and XLA would compute everything on every device.
 """
 
 from collections.abc import Callable
@@ -21,19 +21,19 @@ _TRAJECTORY = Trajectory(**{**dict.fromkeys(Trajectory._fields, AXIS_1), "initia
 
 
 def shard_policy(apply: Callable, replicas: Replicas) -> Callable:
-    """`ActorCritic.apply`, of which each device computes its share."""
+    """Returns `ActorCritic.apply`, computed by each device on its shard."""
     return replicas.shard_map(apply, (AXIS_1, AXIS_0, AXIS_1), (AXIS_1, AXIS_0))
 
 
 def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
-    """`rewards.score`, all of which runs on each device, with its own shard of the batch.
+    """Returns `rewards.score`, computed by each device on its shard of the batch.
 
-    The features have an axis more in front, [L, ...]: one entry a shard, as `pack_shards` makes them. What a reward
-    computes of the whole batch it asks `parallel.gathered` for: its new state has to be the same on every device.
+    The features have one more leading axis, [L, ...]: one entry a shard, as `pack_shards` makes them. For statistics
+    of the whole batch a reward calls `parallel.gathered`: its new state must be replicated.
     """
     if len(replicas) == 1:
         return rewards.score
-    changed: list[int] = []  # leaves of the state
+    changed: list[int] = []  # indices of the state's leaves that scoring replaces
 
     def score_shard(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         output = rewards.score(state, trajectory, jax.tree.map(lambda x: x[0], features), key)
@@ -51,9 +51,9 @@ def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
 
 
 def pack_shards(collected: Collected, payload_sharding: PyTree, rewards: RewardSum, replicas: Replicas) -> Batch:
-    """Looks up what the rewards need of this process's part of a batch, and puts that on the devices."""
+    """Looks up what the rewards need for this process's part of a batch, and puts both on the devices."""
     if len(replicas) == 1:
         return replicas.put(Batch(collected.payload, rewards.prepare(collected.captions)))
-    shares = split_captions(collected.captions, replicas.num_local)
-    features = jax.tree.map(lambda *x: np.stack(x), *map(rewards.prepare, shares))
+    shards = split_captions(collected.captions, replicas.num_local)
+    features = jax.tree.map(lambda *x: np.stack(x), *map(rewards.prepare, shards))
     return replicas.put(Batch(collected.payload, features), Batch(payload_sharding, AXIS_0))  # type: ignore
