@@ -145,7 +145,7 @@ class Broken(gymnasium.Wrapper):
         ("NoFunction", corridor_plugin.Corridor(), None, "not callable"),
         ("Raises", corridor_plugin.Corridor, lambda env, observation: observation["nothing"], "gave no text .KeyError"),
         ("Wordless", corridor_plugin.Corridor, lambda env, observation: None, "gave no text"),
-        ("Continuous", lambda: gymnasium.make("Pendulum-v1"), None, "its actions are Box"),
+        ("Continuous", lambda: gymnasium.make("Pendulum-v1"), None, "the action space Box"),
     ],
 )
 def test_environments_that_cannot_be(name, make, caption, told):
@@ -213,9 +213,9 @@ def test_what_gymnasium_allows():
 @pytest.mark.parametrize(
     "space, num_actions, message",
     [
-        (spaces.Dict({"reward": spaces.Box(0, 1)}), 2, "names an observation reward"),
+        (spaces.Dict({"reward": spaces.Box(0, 1)}), 2, "its observation reward has the name"),
         (spaces.Box(0, 1), 300, "has 300 actions; 256 at most"),
-        (spaces.Discrete(4, start=5), 2, "shows Discrete"),
+        (spaces.Discrete(4, start=5), 2, "the observation space Discrete"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused(monkeypatch, space, num_actions, message):
