@@ -101,11 +101,11 @@ def test_bad_goal(kind, goal, words):
     assert str(error.value).isprintable() and len(str(error.value)) < 200
 
 
-def test_goal_needs_a_place(tmp_path):
+def test_goal_needs_a_placeholder(tmp_path):
     path = tmp_path / "prompt.json"
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": "Is it good?\n{message}"}))
     config = AnnotationConfig(prompt_file=str(path), goal="Pet cats.")
-    with pytest.raises(UserError, match="no place for it"):
+    with pytest.raises(UserError, match="no placeholder for it"):
         load_prompt(config)
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": "{goal}\n{message}"}))
     assert load_prompt(config).user((b"Meow!",)) == "Pet cats.\nMeow!"
@@ -210,10 +210,10 @@ def test_escape_is_reversible(message):
         (json.dumps({"system": "a", "user": "{message}"}), "`kind`"),
         (json.dumps({"kind": "riddle", "system": "a", "user": "{message}"}), "`kind`"),
         (json.dumps({"kind": ["ranking"], "system": "a", "user": "{message}"}), "`kind`"),
-        (json.dumps({"kind": "ranking", "system": "a", "user": "{message}"}), "the first message"),
-        (json.dumps({"kind": "ranking", "system": "a", "user": "{first}"}), "the second message"),
+        (json.dumps({"kind": "ranking", "system": "a", "user": "{message}"}), "no placeholder {first}"),
+        (json.dumps({"kind": "ranking", "system": "a", "user": "{first}"}), "no placeholder {second}"),
         (json.dumps({"kind": "ranking", "system": "a", "user": "{first}{second}"}), "a prompt for classification"),
-        (json.dumps({"kind": "classification", "system": "a", "user": "no place"}), "no place for the message"),
+        (json.dumps({"kind": "classification", "system": "a", "user": "none"}), "no placeholder {message}"),
         (json.dumps({"kind": "classification", "user": "{message}"}), "`system`"),
         (json.dumps({"kind": "classification", "system": "a\ud800", "user": "{message}"}), "surrogate"),
         (json.dumps({"kind": "classification", "system": "a", "user": "{goal}{message}"}), "`goals`"),
