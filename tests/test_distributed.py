@@ -193,7 +193,7 @@ def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, r
     monkeypatch.setenv("SLURM_SRUN_COMM_HOST", there)
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
     for devices in (DevicesConfig(coordinator_address=f"{there}:1", num_processes=2, process_id=1), DevicesConfig()):
-        with pytest.raises(UserError, match="own name, me, stands for 127.0.1.1") if refused else nullcontext():
+        with pytest.raises(UserError, match="own name, me, resolves to 127.0.1.1") if refused else nullcontext():
             meeting._meet(devices, False, StopRequest())
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     meeting._meet(DevicesConfig(), True, StopRequest())

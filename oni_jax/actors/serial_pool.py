@@ -1,15 +1,15 @@
-"""The games stepped by this process itself."""
+"""Environments stepped by this process itself."""
 
 import time
 from collections import deque
 
 from oni_jax.actors.group import Group, MakeEnv
-from oni_jax.actors.pool import Answers
+from oni_jax.actors.pool import Replies
 from oni_jax.buffers.ring import TrajectoryRing
 
 
 class SerialPool:
-    """Steps games inside `wait`, in the order of the commands. For tests and debugging."""
+    """Steps groups inside `wait`, in the order of dispatch. For lockstep, tests and debugging."""
 
     def __init__(self, make_env: MakeEnv, ring: TrajectoryRing):
         self._make_env, self._ring = make_env, ring
@@ -23,7 +23,7 @@ class SerialPool:
     def dispatch(self, group: int, slot: int, t: int) -> None:
         self._commands.append((group, slot, t))
 
-    def wait(self, timeout_secs: float) -> Answers:
+    def wait(self, timeout_secs: float) -> Replies:
         if not self._commands:
             time.sleep(min(timeout_secs, 1e-3))
         done, texts = [], []
@@ -31,7 +31,7 @@ class SerialPool:
             group, slot, t = self._commands.popleft()
             texts += self.groups[group].advance(slot, t)
             done.append(group)
-        return Answers(done, texts)
+        return Replies(done, texts)
 
     def wake(self) -> None:
         pass

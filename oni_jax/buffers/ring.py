@@ -1,7 +1,7 @@
-"""The memory through which trajectories travel from the actors to the learner.
+"""Shared memory in which the actors write trajectories for the learner.
 
-A group of games, all in one actor process, fills one slot at a time, row after row.
-Row T of a slot is the observation after its last action, and again row 0 of the group's next slot.
+A group of environments, all in one actor process, fills one slot at a time, row after row.
+Row T of a slot is the observation after its last action, and is repeated as row 0 of the group's next slot.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ NOTE_BYTES = 200
 
 
 class RingShape(NamedTuple):
-    """How large the ring is. U groups of N games, S slots of T steps."""
+    """Size of the ring: G groups of N environments, S slots of T steps."""
 
     num_groups: int
     group_size: int
@@ -25,10 +25,10 @@ class RingShape(NamedTuple):
 
 
 class TrajectoryRing:
-    """Shared arrays, written by actors and read by the inference server and the learner, or the other way round.
+    """Shared arrays, written by actors and read by the inference server and the learner, or vice versa.
 
-    Who may touch what is decided by the integers that travel beside it: a group's rows belong to its actor
-    between a command and its answer, and to the learner's process otherwise.
+    There is no lock: a group's rows belong to its actor between a command and its reply, and to the learner's process
+    otherwise.
     """
 
     def __init__(self, spec: EnvSpec, shape: RingShape):
@@ -42,7 +42,7 @@ class TrajectoryRing:
             "finals": SharedArray((groups, envs), record),
             "episode_stats": SharedArray((groups, envs, len(spec.episode_stats)), np.float32),
             "busy_secs": SharedArray((groups,), np.float64),  # time spent stepping so far
-            "game_restarts": SharedArray((groups,), np.int64),  # games that failed and were started anew
+            "env_restarts": SharedArray((groups,), np.int64),  # environments that failed and were replaced
             "notes": SharedArray((groups,), f"S{NOTE_BYTES}"),  # how the environments run, UTF-8
         }
         self._view()
@@ -52,17 +52,17 @@ class TrajectoryRing:
         self.texts = self._arrays["texts"].array  # [S, T+1, N] TEXT_DTYPE
         self.actions = self._arrays["actions"].array  # [G, N] int32
         self.finals = self._arrays["finals"].array  # [G, N]
-        self.episode_stats = self._arrays["episode_stats"].array  # [U, N, K] float32
-        self.busy_secs = self._arrays["busy_secs"].array  # [U] float64
-        self.game_restarts = self._arrays["game_restarts"].array  # [U] int64
+        self.episode_stats = self._arrays["episode_stats"].array  # [G, N, K] float32
+        self.busy_secs = self._arrays["busy_secs"].array  # [G] float64
+        self.env_restarts = self._arrays["env_restarts"].array  # [G] int64
         self._notes = self._arrays["notes"].array
 
     def set_note(self, group: int, note: str) -> None:
-        """Leaves what an actor has to say to the log; see `VectorEnv.note`."""
+        """Stores an actor's note for the log; see `VectorEnv.note`."""
         self._notes[group] = note.encode()[:NOTE_BYTES]
 
     def notes(self) -> list[str]:
-        """What there is to say, each text once."""
+        """Returns the unique notes, sorted."""
         return sorted({note.decode(errors="replace") for note in self._notes.tolist() if note})
 
     def __getstate__(self) -> dict:
@@ -73,5 +73,5 @@ class TrajectoryRing:
         self._view()
 
     def step_output(self, group: int, slot: int, t: int, texts: Texts) -> StepOutput:
-        """Where `group` writes the observation of row `t` of `slot`; its texts are the actor's own."""
+        """Returns the buffers of `group` for row `t` of `slot`; its texts are the actor's own."""
         return StepOutput(self.records[slot, t], self.finals[group], self.episode_stats[group], texts)

@@ -1,4 +1,4 @@
-"""One batched step of the policy: pure functions."""
+"""Pure functions for one batched step of the policy."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,25 +13,25 @@ from oni_jax.types import Array, EnvSpec, PyTree
 
 
 class CoreStates(NamedTuple):
-    """The recurrent core's memory, which never leaves the device."""
+    """States of the recurrent core, which stay on the device."""
 
     current: PyTree  # leaves [G*N, ...]; one row an environment, rows of group g at g*N
     initial: PyTree  # leaves [S*N, ...]; the state before row 0 of each slot's trajectories
 
 
 class Calls(NamedTuple):
-    """Which groups a step serves. n groups; a padding row has group G and slot S, and is computed for nothing."""
+    """The n groups that a step serves. A padding row has group G and slot S; its result is dropped."""
 
     groups: Array  # [n] int32
-    starting_slots: Array  # [n] int32; the slot whose row 0 this is, else S
+    starting_slots: Array  # [n] int32; the slot where this is row 0, else S
 
 
 def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
-    """policy_step(*states, params, key, call, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
+    """Returns policy_step(*states, params, key, call, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
 
     The columns are the action's bits, the value, the logits. Actions are drawn from the policy, with `key` folded
-    with `call`, a number that is never used twice. It is compiled, and overwrites `states.current`; `states.initial`,
-    which another thread may be reading, is left as it is.
+    with `call`, a number that is never used twice. It is jitted and donates the buffers of `states.current`, but not
+    of `states.initial`, which another thread may be reading.
     """
     names = [*spec.observations, "is_first"]
 
@@ -56,9 +56,9 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
 
 
 def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
-    """value_step(params, states, packed [N, R] uint8, group) -> values [N] float32 of one group's final observations.
+    """Returns value_step(params, states, packed [N, R] uint8, group) -> values [N] float32, jitted.
 
-    It is compiled.
+    They are the values of one group's final observations.
     """
 
     @jax.jit
@@ -74,7 +74,7 @@ def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, 
 
 
 def bucket_sizes(num_groups: int) -> Sequence[int]:
-    """Numbers of groups for which the step is compiled: powers of two up to all of them."""
+    """Returns the bucket sizes, in groups, for which the step is compiled: powers of two, and all groups."""
     return [1 << power for power in range((num_groups - 1).bit_length())] + [num_groups]
 
 

@@ -1,4 +1,4 @@
-"""Environments in processes of their own, which a thread of this one answers: the usual world."""
+"""The usual world: environments in actor processes, served by an inference thread of this process."""
 
 import functools
 import math
@@ -27,23 +27,23 @@ from oni_jax.worlds.batches import PAYLOAD_SHARDING, BatchAssembler, make_unpack
 
 
 class Acting(NamedTuple):
-    """What a world plays with at its start."""
+    """Policy, parameters and devices that a world starts with."""
 
     policy: ActorCritic
     params: PyTree
-    version: int  # number of updates behind them
-    key: Array  # [2] uint32; from which actions are drawn
-    devices: Sequence[Any]  # that act; None among them is wherever the parameters are
+    version: int  # number of updates that made them
+    key: Array  # [2] uint32; actions are drawn with it
+    devices: Sequence[Any]  # that run inference; None stands for where the parameters are
 
 
 class ActorWorld(World):
-    """The actors' processes start at once; a thread answers them from `start` on.
+    """Starts the actor processes when it is made; from `start` on a thread serves them.
 
     Args:
-        config: of the whole run; the batch size is this process's own.
+        config: of the whole run, but with the batch size of this process.
         spec: of the environments.
         make_env: makes a group of them.
-        acting: what plays.
+        acting: the initial policy.
     """
 
     payload_sharding = PAYLOAD_SHARDING
@@ -68,7 +68,7 @@ class ActorWorld(World):
         self._assembler = BatchAssembler(self._exchange, config.learner, self._server.initial_core_states)
         self.unpack = make_unpack_fn(spec, ring.records.dtype, self._exchange.policy_records.dtype)
         num_groups = ring.shape.num_groups
-        self.description = f"{num_groups * ring.shape.group_size} games in {num_groups} groups"
+        self.description = f"{num_groups * ring.shape.group_size} environments in {num_groups} groups"
         self.thread = BackgroundThread("inference", self._server.run)
         self._num_restarts = 0
         self._noted: set[str] = set()
@@ -92,7 +92,7 @@ class ActorWorld(World):
         exchange = self._exchange
         notes = [note for note in exchange.ring.notes() if note not in self._noted]
         self._noted.update(notes)
-        before, self._num_restarts = self._num_restarts, int(np.sum(exchange.ring.game_restarts))
+        before, self._num_restarts = self._num_restarts, int(np.sum(exchange.ring.env_restarts))
         episodes = [exchange.episodes.popleft() for _ in range(len(exchange.episodes))]
         failures = [exchange.failures.popleft() for _ in range(len(exchange.failures))]
         return WorldReport(episodes, failures, self._num_restarts - before, notes)
@@ -112,7 +112,7 @@ class ActorWorld(World):
         }
 
     def _actors_wait_fraction(self) -> float:
-        """1 - the fraction of the actor processes' time since the last call that they spent stepping."""
+        """Returns the fraction of the actor processes' time since the last call that was not spent stepping."""
         busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
         fraction = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * self._num_workers)
         self._busy_secs, self._busy_since = busy, now
@@ -129,7 +129,7 @@ class ActorWorld(World):
 
 
 def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:
-    """Complete trajectories that may wait for the learner: with fewer than a group's it would wait for the games."""
+    """Returns how many complete trajectories may be pending: at least a group's, else the learner would wait more."""
     return max(_group_size(actors), learner.num_batches_to_accumulate * learner.batch_size // learner.rollout)
 
 
@@ -138,8 +138,8 @@ def _group_size(actors: ActorConfig) -> int:
 
 
 def build_ring(actors: ActorConfig, learner: LearnerConfig, spec: EnvSpec) -> TrajectoryRing:
-    """A ring in which every group has a slot to fill while fewer trajectories wait than may."""
+    """Builds a ring in which every group has a slot to fill until `max_waiting` trajectories are pending."""
     num_groups, num_envs = num_workers(actors) * actors.worker_num_splits, _group_size(actors)
     num_waiting = math.ceil(max_waiting(actors, learner) / num_envs)
-    num_slots = num_groups + num_waiting + 1  # which the learner is reading
+    num_slots = num_groups + num_waiting + 1  # the one that the learner is reading
     return TrajectoryRing(spec, RingShape(num_groups, num_envs, num_slots, learner.rollout))

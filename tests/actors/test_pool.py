@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oni_jax.actors import process_pool as process_pool_module
-from oni_jax.actors.pool import ActorPool, Answers
+from oni_jax.actors.pool import ActorPool, Replies
 from oni_jax.actors.process_pool import ProcessPool
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -95,7 +95,7 @@ def test_a_hanging_actor_is_told(process_pool, monkeypatch):
     monkeypatch.setattr(process_pool_module, "START_SECS", 1.0)
     os.kill(process_pool._actors[0].process.pid, signal.SIGSTOP)
     process_pool.dispatch(0, 0, 0)
-    assert "has not answered" in wait_for_error(process_pool)
+    assert "has not replied" in wait_for_error(process_pool)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def start_games(pool: ProcessPool, groups: Sequence[int]) -> None:
         waiting -= set(answers.done)
 
 
-def wait_for_loss(pool: ProcessPool) -> Answers:
+def wait_for_loss(pool: ProcessPool) -> Replies:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if (answers := pool.wait(0.2)).lost:
@@ -156,7 +156,7 @@ def test_a_hanging_actor_is_replaced(lasting_pool, monkeypatch):
     lasting_pool.dispatch(1, 1, 1)
     answers = wait_for_loss(lasting_pool)
     monkeypatch.undo()
-    assert list(answers.lost) == [0, 1] and "has not answered for 1 s" in answers.failures[0]
+    assert list(answers.lost) == [0, 1] and "has not replied for 1 s" in answers.failures[0]
     assert not hanging.is_alive()
     start_games(lasting_pool, answers.lost)
 
@@ -208,5 +208,5 @@ def test_replacements_long_ago_do_not_count(lasting_pool, monkeypatch):
 def test_wake_ends_a_wait(process_pool):
     process_pool.wake()
     start = time.monotonic()
-    assert process_pool.wait(30.0) == Answers([], [])
+    assert process_pool.wait(30.0) == Replies([], [])
     assert time.monotonic() - start < 10

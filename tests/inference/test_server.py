@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oni_jax.actors.group import Group
-from oni_jax.actors.pool import Answers
+from oni_jax.actors.pool import Replies
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -70,7 +70,7 @@ class LossyPool(SerialPool):
         self.num_lost = 0
         self._num_waits = 0
 
-    def wait(self, timeout_secs: float) -> Answers:
+    def wait(self, timeout_secs: float) -> Replies:
         answers = super().wait(timeout_secs)
         self._num_waits += 1
         if self._num_waits % 4:
