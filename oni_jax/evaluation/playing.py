@@ -1,8 +1,8 @@
-"""Plays the episodes of an evaluation: the same ones whoever plays, however many processes and episodes there are.
+"""Plays the episodes of an evaluation, the same for every player, number of processes and number of episodes.
 
-A slot is one of NUM_SLOTS games side by side, in groups of GROUP_SIZE. Slot s plays the episodes s, s + NUM_SLOTS, and
-so on; its observations always lie in the same row of an inference batch of the same size, so that nothing that an
-episode is made of depends on the others. Numbers then repeat to the last digit on the same kind of machine.
+A slot is one of NUM_SLOTS environments side by side, in groups of GROUP_SIZE. Slot s plays the episodes s,
+s + NUM_SLOTS, and so on; its observations always have the same row of an inference batch of the same size, so that no
+episode depends on the others. Results are then bit-identical on the same kind of machine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ PROGRESS_SECS = 10.0
 
 
 class ActorsLostError(ChildError):
-    """A process died, or an engine failed to start a game again and again. `episodes` were finished until then."""
+    """An actor process died, or its engine failed to start a game. `episodes` were finished before."""
 
     def __init__(self, reason: ChildError, episodes: Sequence[Episode]):
         super().__init__(str(reason))
@@ -42,21 +42,21 @@ def play_episodes(
     num_workers: int,
     stop: StopRequest | None = None,
 ) -> list[Episode]:
-    """The episodes 0, 1, ..., num_episodes - 1, in this order; of a request to stop, those finished until then.
+    """Returns the episodes 0, 1, ..., num_episodes - 1, in this order; after a stop request, those finished so far.
 
     Args:
-      make_env: of the seed that `episodes.evaluation_seed` gives.
-      spec: its environments'.
-      agent: plays from the beginning.
+      make_env: with the seed of `episodes.evaluation_seed`.
+      spec: of its environments.
+      agent: new, without any core states.
       num_episodes: at least 1.
-      max_episode_steps: make_env's.
-      num_workers: processes at most; 0: games are stepped by this process.
-      stop: looked at between steps.
+      max_episode_steps: that of make_env.
+      num_workers: maximum of actor processes; 0: environments are stepped by this process.
+      stop: checked between steps.
 
     Raises:
       ActorsLostError: see there.
     """
-    # A power of two, which any number of processes that is one divides.
+    # A power of two, divisible by the number of processes, a smaller one.
     num_groups = min(MAX_GROUPS, 1 << ((num_episodes - 1) // GROUP_SIZE).bit_length())
     ring = TrajectoryRing(spec, RingShape(num_groups, GROUP_SIZE, num_slots=num_groups, rollout=1))
     logs = [GroupLog(ring, group, num_episodes, max_episode_steps) for group in range(num_groups)]
@@ -66,7 +66,7 @@ def play_episodes(
         with closing(_build_pool(make_env, ring, num_workers)) as pool:
             pool.start()
             for group in range(num_groups):
-                pool.dispatch(group, group, 0)  # a ring's slot a group, always its row 0
+                pool.dispatch(group, group, 0)  # one slot of the ring per group, always row 0
             while any(log.playing for log in logs) and not stop:
                 for group in pool.wait(WAIT_SECS).done:
                     episodes += logs[group].receive()
@@ -83,7 +83,7 @@ def play_episodes(
 
 
 class GroupLog:
-    """A group's bookkeeping: which episode each of its games is in, and what was done there."""
+    """Running episodes of a group, and their actions so far."""
 
     def __init__(self, ring: TrajectoryRing, group: int, num_episodes: int, max_episode_steps: int):
         self._ring, self._group = ring, group
@@ -92,15 +92,15 @@ class GroupLog:
         self._episodes = group * GROUP_SIZE + np.arange(GROUP_SIZE, dtype=np.int32)
         self._steps = np.zeros(GROUP_SIZE, np.int32)
         self._actions = [bytearray() for _ in range(GROUP_SIZE)]
-        self.num_steps = 0  # of episodes that count
+        self.num_steps = 0  # of the requested episodes
 
     @property
     def playing(self) -> bool:
-        """Whether there are episodes left to finish."""
+        """True while there are episodes left to finish."""
         return bool((self._episodes < self._num_episodes).any())
 
     def receive(self) -> Iterator[Episode]:
-        """Takes in what the games' first observations or last step brought."""
+        """Reads the first observations or the last step from the ring. Yields the episodes that ended."""
         records, stats = self._records, self._ring.episode_stats[self._group]
         for i in np.flatnonzero(records["terminated"] | records["truncated"]).tolist():
             index = int(self._episodes[i])
@@ -113,7 +113,7 @@ class GroupLog:
             self._actions[i].clear()
 
     def act(self, agent: Agent) -> None:
-        """Leaves the next actions in the ring."""
+        """Writes the next actions to the ring."""
         actions = agent.act(self._group, self._records, self._episodes, self._steps)
         self._ring.actions[self._group] = actions
         for kept, action in zip(self._actions, actions.tolist()):
@@ -125,5 +125,5 @@ class GroupLog:
 def _build_pool(make_env: MakeEnv, ring: TrajectoryRing, num_workers: int) -> ActorPool:
     if not num_workers:
         return SerialPool(make_env, ring)
-    shared_by = min(num_workers, ring.shape.num_groups).bit_length() - 1
-    return ProcessPool(make_env, ring, 1 << shared_by)
+    power = min(num_workers, ring.shape.num_groups).bit_length() - 1
+    return ProcessPool(make_env, ring, 1 << power)
