@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: one live view on a terminal, plain lines elsewhere."""
+"""Views of a running training: a live one on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from oni_jax.metrics.rows import Row
 
 
 class PlainView:
-    """Plain lines, one a row."""
+    """A plain line per row."""
 
     def __init__(self, run: RunConfig, stream: IO[str]):
         self._run = run
@@ -20,8 +20,8 @@ class PlainView:
 
     def update(self, row: Row) -> None:
         """Shows a row; what it lacks is left out."""
-        told = ((label, ", ".join(text for text, _ in found)) for label, found in phrases(row, self._run).items())
-        print(" | ".join(f"{label} {text}" for label, text in told if text), file=self._stream, flush=True)
+        parts = ((label, ", ".join(text for text, _ in found)) for label, found in phrases(row, self._run).items())
+        print(" | ".join(f"{label} {text}" for label, text in parts if text), file=self._stream, flush=True)
 
     def close(self) -> None:
         pass
@@ -38,7 +38,7 @@ class NullView(PlainView):
 
 
 def build_view(run: RunConfig, stream: IO[str] | None = None) -> PlainView:
-    """The live view where `stream` (stdout when None) is a terminal that can draw one, else plain lines."""
+    """Builds the live view if `stream` (stdout when None) is a terminal that can draw it, else plain lines."""
     out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:

@@ -61,7 +61,14 @@ def test_it_says_it_all(width):
     told = words_of(text)
     says = ("my_run", "123,456 of 1 M steps", "0:02:05 gone", "left", "update 30", "lag 1.3 (max 4)", "33.21")
     says += ("learner 1,020 steps/s", "0.25 updates/s", "games 1,043 steps/s", "35 batches/s of 30")
-    says += ("3 slots full", "5 slots free", "2 groups paused", "37 to ask", "16 being asked", "8 gradient steps due")
+    says += (
+        "3 slots full",
+        "5 slots free",
+        "2 groups paused",
+        "37 queries pending",
+        "16 in flight",
+        "8 gradient steps due",
+    )
     says += ("server up", "12 labels/s", "1.2 s a request", "3,412 tokens/s written", "100 held", "2 unreadable")
     says += ("device 12.25 GiB", "limit 139.80 GiB", "peak 13.00 GiB", "77 steps rewarded", "model right in 99%")
     says += ("+ You kill the newt!", "- You see here a rock.", "- It is café time.", "? \\x1b]0;owned\\x07[red]Fido")

@@ -19,7 +19,14 @@ def test_plain_lines_say_it_all():
     assert stream.getvalue().count("\n") == 1
     shown = ("run default_experiment, 123,456 of 1 M steps, 0:02:05 gone, ", " left, update 30, lag 1.3 (max 4) | ")
     shown += ("return 33.21 | episodes 12 ended, ", "waits learner for games 31%, ", "LLM server up, 12 labels/s, ")
-    shown += ("learner 1,020 steps/s", "37 to ask", "100 held", "141 asked", "2 unreadable", "1 requests failed")
+    shown += (
+        "learner 1,020 steps/s",
+        "37 queries pending",
+        "100 held",
+        "141 asked",
+        "2 unreadable",
+        "1 requests failed",
+    )
     for text in shown:
         assert text in stream.getvalue(), text
 
