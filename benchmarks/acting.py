@@ -97,7 +97,7 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
                 "env_steps_per_sec": num_batches * config.learner.batch_size / elapsed,
                 "cpu_secs_per_step": used_by_all / num_steps,
                 "inference_thread_cpu_secs_per_step": used / num_steps,
-                **{name: gauges[name] for name in ("inference_waits_share", "games_paused_share")},
+                **{name: gauges[name] for name in ("inference_waits_fraction", "games_paused_fraction")},
             }
     finally:
         jax.clear_caches()

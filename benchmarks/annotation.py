@@ -4,7 +4,7 @@
 
 Service and judge are processes of their own that speak HTTP; every message is new, the label store is fresh. `at_pace`
 submits PACE new messages a second, a tenth of them at a time, as a run that meets them does. `with_answer_time` has
-each answer take `--answer_secs`: `share_of_ideal` is of what so many requests in flight could bring at best.
+each answer take `--answer_secs`: `fraction_of_ideal` is of what so many requests in flight could bring at best.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ def at_pace(config: AnnotationConfig, secs: float) -> dict[str, float]:
         elapsed = time.perf_counter() - start
         return {
             "labels_per_sec": round(10 * secs) * (PACE // 10) / elapsed,
-            "core_share": (asked.cpu_secs() - used) / elapsed,
+            "core_fraction": (asked.cpu_secs() - used) / elapsed,
         }
 
 
@@ -128,7 +128,7 @@ def with_answer_time(answer_secs: float) -> dict[str, float]:
     """`chat` with IN_FLIGHT requests open to a judge that takes its time."""
     config = dataclasses.replace(SETTINGS["chat"], llm_max_in_flight=IN_FLIGHT)
     measured = throughput(config, sized(5, 1) * IN_FLIGHT, answer_secs)
-    return {**measured, "share_of_ideal": measured["labels_per_sec"] * answer_secs / IN_FLIGHT}
+    return {**measured, "fraction_of_ideal": measured["labels_per_sec"] * answer_secs / IN_FLIGHT}
 
 
 def spreads(measured: Sequence[dict[str, float]]) -> dict[str, Any]:

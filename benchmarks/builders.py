@@ -18,7 +18,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, RewardCoeffs, loss_inputs, make_loss_fn
-from oni_jax.learner.shares import pack_shares, split_policy, split_score
+from oni_jax.learner.shards import pack_shards, shard_policy, shard_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
@@ -27,7 +27,7 @@ from oni_jax.ops.records import as_bytes
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.types import Array, PyTree, Trajectory
-from oni_jax.worlds.batches import PAYLOAD_SPLIT, make_unpack_fn
+from oni_jax.worlds.batches import PAYLOAD_SHARDING, make_unpack_fn
 
 IMAGE_SIDE = 72
 
@@ -55,13 +55,13 @@ class Update:
         rewards = make_rewards(config, spec, replicas)
         records = record_dtype(spec), policy_record_dtype(spec.num_actions)
         self.unpack = make_unpack_fn(spec, *records)
-        self.packed = pack_shares(batch, PAYLOAD_SPLIT, rewards, replicas)
+        self.packed = pack_shards(batch, PAYLOAD_SHARDING, rewards, replicas)
         optimizer, key = make_optimizer(config.learner), initial_key(0)
         params = init_params(policy, spec, key)
-        self.state = replicas.place(TrainState(params, optimizer.init(params), rewards.init(key), key))
+        self.state = replicas.put(TrainState(params, optimizer.init(params), rewards.init(key), key))
         self.coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
-        loss_fn = make_loss_fn(split_policy(policy.apply, replicas), config.learner, self.coeffs)
-        update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, self.unpack)
+        loss_fn = make_loss_fn(shard_policy(policy.apply, replicas), config.learner, self.coeffs)
+        update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, self.unpack)
         self._update = jit_update(update, replicas.sharding())
         self.policy, self.rewards, self.captions, self.config = policy, rewards, batch.captions, config
 

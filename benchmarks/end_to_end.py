@@ -35,28 +35,28 @@ def run_once(reward_type: str) -> dict[str, Any]:
     if len(measured) < 2:
         raise RuntimeError(f"fewer than two rows of metrics after {warm_up_secs} s: use a larger --secs")
     first, last = measured[0], measured[-1]
-    waits = [name for name in last if name.endswith(("_waits_share", "_wait_share", "_paused_share"))]
+    waits = [name for name in last if name.endswith(("_waits_fraction", "_wait_fraction", "_paused_fraction"))]
     return {
         "env_steps_per_sec": (last["env_steps"] - first["env_steps"]) / (last["secs"] - first["secs"]),
         "peak_memory_bytes": max(run.memory_bytes),
         "memory_growth": memory_growth(run.memory_bytes, warm_up_secs / last["secs"]),
-        "gpu_idle_share": gpu_idle_share(run, warm_up_secs),
+        "gpu_idle_fraction": gpu_idle_fraction(run, warm_up_secs),
         "waits": {name: statistics.mean(row[name] for row in measured) for name in waits},
         "policy_lag_mean": statistics.mean(row["policy_lag_mean"] for row in measured),
         "summary": run.summary,
     }
 
 
-def memory_growth(samples: Sequence[int], skipped_share: float) -> float:
+def memory_growth(samples: Sequence[int], skipped_fraction: float) -> float:
     """The last tenth of the samples over the first, by medians, once the first ones are skipped."""
-    settled = samples[round(skipped_share * len(samples)) :]
+    settled = samples[round(skipped_fraction * len(samples)) :]
     length = max(1, len(settled) // 10)
     return statistics.median(settled[-length:]) / statistics.median(settled[:length])
 
 
-def gpu_idle_share(run: Run, warm_up_secs: float) -> float | None:
+def gpu_idle_fraction(run: Run, warm_up_secs: float) -> float | None:
     """Share of time in which no kernel ran, by nvidia-smi; None without a GPU."""
-    busy = run.gpu_busy_shares[round(len(run.gpu_busy_shares) * warm_up_secs / run.rows[-1]["secs"]) :]
+    busy = run.gpu_busy_fractions[round(len(run.gpu_busy_fractions) * warm_up_secs / run.rows[-1]["secs"]) :]
     return 1 - statistics.mean(busy) if busy else None
 
 

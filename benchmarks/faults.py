@@ -26,7 +26,7 @@ from oni_jax.config import UserError
 SERVER_FAULTS = tuple(sorted(FAULTS))
 # Some answers get through.
 TELLING_FAULTS = ("extra_choices", "missing_choices", "same_index", "shuffled_choices")
-WINDOW_SHARE = 0.1  # of what is compared: its first and its last part
+WINDOW_FRACTION = 0.1  # of what is compared: its first and its last part
 
 
 def free_port() -> int:
@@ -162,7 +162,7 @@ def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:
     settled = [sample for sample in samples if sample.secs >= settle_secs]
     if not settled:
         return {}
-    length = max(1, round(len(settled) * WINDOW_SHARE))
+    length = max(1, round(len(settled) * WINDOW_FRACTION))
     figures = {}
     for name in Sample._fields[1:]:
         first, last = (

@@ -31,7 +31,7 @@ _LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "The last moment.")
 _SEED = flags.DEFINE_integer("seed", 0, "Draws the moments.")
 
 RUN_FLAGS = f"{SMALL_FLAGS} --save_every_steps=128 --log_every_sec=1 --keep_checkpoints=2"
-EARLY_SHARE = 0.2  # of the kills may come before the checkpoint is read
+EARLY_FRACTION = 0.2  # of the kills may come before the checkpoint is read
 RESUMED = re.compile(r"resumed at ([\d,]+) environment steps")
 
 
@@ -46,13 +46,13 @@ def resumed(run: Launched) -> re.Match | None:
 
 
 def kill_at_random(
-    run: Launched, audit: LabelAudit, generator: random.Random, early_share: float, is_ready: Callable[[], object]
+    run: Launched, audit: LabelAudit, generator: random.Random, early_fraction: float, is_ready: Callable[[], object]
 ) -> bool:
-    """Kills it at a moment drawn, counted from when it is ready or, as often as `early_share`, from its start.
+    """Kills it at a moment drawn, counted from when it is ready or, as often as `early_fraction`, from its start.
 
     False: it had ended by itself.
     """
-    wait_secs, counting = generator.uniform(0, _LONGEST_SECS.value), generator.random() < early_share
+    wait_secs, counting = generator.uniform(0, _LONGEST_SECS.value), generator.random() < early_fraction
     since = time.monotonic()
     while run.process.poll() is None and not (counting and time.monotonic() > since + wait_secs):
         if not counting and is_ready():
@@ -85,10 +85,10 @@ def main(argv: Sequence[str]) -> None:
             else:
                 counts["kills"] += 1
                 if expected:
-                    early_share, is_ready = EARLY_SHARE, functools.partial(resumed, run)
+                    early_fraction, is_ready = EARLY_FRACTION, functools.partial(resumed, run)
                 else:  # nothing to resume from yet
-                    early_share, is_ready = 0.0, functools.partial(newest_checkpoint, folder)
-                was_running = kill_at_random(run, audit, generator, early_share, is_ready)
+                    early_fraction, is_ready = 0.0, functools.partial(newest_checkpoint, folder)
+                was_running = kill_at_random(run, audit, generator, early_fraction, is_ready)
             output = run.output()
             found = resumed(run)
             if not was_running or (found and int(found[1].replace(",", "")) != expected) or "can't be read" in output:

@@ -48,7 +48,7 @@ _MODELS = flags.DEFINE_list("models", ["classification", "ranking"], "Which of t
 _SEED = flags.DEFINE_integer("seed", 1, "Of games, split, pairs and models.")
 
 GOAL = "defaultgoal"
-HELD_OUT_SHARE = 0.2
+HELD_OUT_FRACTION = 0.2
 NUM_GAMES = 32  # of each player
 NUM_POINTS = 20  # of the curve
 NUM_HELD_OUT_PAIRS = 20_000
@@ -104,7 +104,7 @@ def split_messages(messages: Sequence[bytes], seed: int) -> Split:
     """At random."""
     order = np.random.default_rng([seed, 1]).permutation(len(messages))
     shuffled = [messages[i] for i in order]
-    count = round(HELD_OUT_SHARE * len(messages))
+    count = round(HELD_OUT_FRACTION * len(messages))
     return Split(shuffled[count:], shuffled[:count])
 
 
@@ -213,7 +213,7 @@ def measure_classification(split: Split, values: Mapping[str, Any], max_secs: fl
     print_table("The judge's label", ["not helpful", "helpful"], ["model: not helpful", "model: helpful"], table)
     return {
         **curve[-1],
-        "helpful_share": float(labels["held_out"].mean()),
+        "helpful_fraction": float(labels["held_out"].mean()),
         "always_not_helpful": classified(np.zeros(len(split.held_out)), labels["held_out"]),
         "confusion": table.tolist(),
         "missed": _texts(split.held_out, (labels["held_out"] == 1) & (rewards == 0)),
@@ -249,7 +249,7 @@ def measure_ranking(
     return {
         **curve[-1],
         "num_train_pairs": int(model.reward.metrics()["dataset_rows"]),
-        "tie_share": float(np.mean(labels["held_out"] == TIE)),
+        "tie_fraction": float(np.mean(labels["held_out"] == TIE)),
         "accuracy_of": accuracy_by_values(rewards[pairs["held_out"]], labels["held_out"], kinds[pairs["held_out"]]),
         "confusion": table.tolist(),
         "curve": curve,

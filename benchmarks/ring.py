@@ -52,8 +52,8 @@ def main(argv: Sequence[str]) -> None:
         "fraction_of_one_copy": harness.ratio(rates["ring"], rates["copy"]),
         "copy_gigabytes_per_sec": harness.spread([rate * record_bytes / 1e9 for rate in rates["copy"]]),
         "record_bytes": record_bytes,
-        "inference_waits_share": harness.spread([run["inference_waits_share"] for run in measured["ring"]]),
-        "games_paused_share": harness.spread([run["games_paused_share"] for run in measured["ring"]]),
+        "inference_waits_fraction": harness.spread([run["inference_waits_fraction"] for run in measured["ring"]]),
+        "games_paused_fraction": harness.spread([run["games_paused_fraction"] for run in measured["ring"]]),
         "processes": config.actors.num_workers,
         "games": config.actors.num_envs_per_worker,
     }

@@ -93,7 +93,7 @@ def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]
     return {
         "env_steps_per_sec": rate,
         "limited_by": limit,
-        "waiting_for_gradients_share": 1 - own_batch / parts[limit] / update_secs,
+        "waiting_for_gradients_fraction": 1 - own_batch / parts[limit] / update_secs,
         "of_each_part_alone": {name: machines.hosts * value for name, value in parts.items()},
         "hours": NUM_STEPS / rate / 3600,
         "gpu_hours": NUM_STEPS / rate / 3600 * machines.hosts * machines.gpus,
@@ -107,7 +107,7 @@ def labels(env_steps_per_sec: float, new_messages: float, labels_per_sec: float)
     wanted = env_steps_per_sec * new_messages
     return {
         "labels_per_sec_wanted": wanted,
-        "share_labelled_soon": min(1.0, labels_per_sec / max(1e-12, wanted)),
+        "fraction_labelled_soon": min(1.0, labels_per_sec / max(1e-12, wanted)),
         "keeps_up_until_env_steps_per_sec": labels_per_sec / max(1e-12, new_messages),
         "servers_that_keep_up": max(1, math.ceil(wanted / labels_per_sec)),
     }

@@ -37,7 +37,7 @@ class Run(NamedTuple):
     summary: Mapping[str, Any]
     first_row_secs: float  # from the command to the first row of metrics, which comes after an update
     memory_bytes: Sequence[int]  # proportional memory of the program and all its children
-    gpu_busy_shares: Sequence[float]  # of the first GPU; empty without one
+    gpu_busy_fractions: Sequence[float]  # of the first GPU; empty without one
     output: str
 
     def env_steps_per_sec(self) -> float:
@@ -88,9 +88,9 @@ def train(
 
 
 def _watch(process: subprocess.Popen, metrics: pathlib.Path, start: float) -> tuple[float, list[int], list[float]]:
-    """Run's `first_row_secs, memory_bytes, gpu_busy_shares`, seen until the program ends."""
+    """Run's `first_row_secs, memory_bytes, gpu_busy_fractions`, seen until the program ends."""
     has_gpu = shutil.which(GPU_QUERY[0]) is not None
-    first_row_secs, memory_bytes, gpu_busy_shares, sample_due = math.nan, [], [], start
+    first_row_secs, memory_bytes, gpu_busy_fractions, sample_due = math.nan, [], [], start
     while process.poll() is None:
         if math.isnan(first_row_secs) and metrics.exists() and metrics.stat().st_size:
             first_row_secs = time.monotonic() - start
@@ -99,12 +99,12 @@ def _watch(process: subprocess.Popen, metrics: pathlib.Path, start: float) -> tu
             memory_bytes.append(memory_of(process.pid))
             if has_gpu:
                 answer = subprocess.run(GPU_QUERY, capture_output=True, text=True).stdout.split()
-                gpu_busy_shares += [float(percent) / 100 for percent in answer[:1] if percent.isdigit()]
+                gpu_busy_fractions += [float(percent) / 100 for percent in answer[:1] if percent.isdigit()]
         try:
             process.wait(FIRST_ROW_SECS if math.isnan(first_row_secs) else SAMPLE_SECS / 10)
         except subprocess.TimeoutExpired:
             continue
-    return first_row_secs, memory_bytes, gpu_busy_shares
+    return first_row_secs, memory_bytes, gpu_busy_fractions
 
 
 def memory_of(pid: int) -> int:

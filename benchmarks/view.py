@@ -23,7 +23,7 @@ from rich.console import Console
 
 from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
 from oni_jax.config import RunConfig
-from oni_jax.metrics.live import LiveProgress
+from oni_jax.metrics.live import LiveView
 from oni_jax.metrics.rows import Row, histogram
 from oni_jax.metrics.sinks import build_sinks
 from oni_jax.types import Answer
@@ -54,7 +54,7 @@ def sample_row(env_steps: int) -> dict[str, Any]:
     return {
         "env_steps": env_steps,
         "secs": env_steps / 1000,
-        **{f"{name}_share": 0.37 for name in waits},
+        **{f"{name}_fraction": 0.37 for name in waits},
         **{f"{name}_per_sec": 1234.5 for name in rates},
         **dict.fromkeys(names, 12.5 + env_steps % 7),
         "server_state": "ok",
@@ -94,7 +94,7 @@ def cpu_secs(act: Callable[[Row], None], num_rows: int) -> float:
 def drawing_secs(width: int, num_rows: int) -> float:
     with terminal() as stream:
         console = Console(file=stream, force_terminal=True, width=width, height=50, color_system="256")
-        with closing(LiveProgress(RunConfig(), console)) as view:
+        with closing(LiveView(RunConfig(), console)) as view:
 
             def draw(row: Row) -> None:
                 view._due = float("inf")
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> None:
         secs = [measure() for _ in range(num_repeats())]
         figures[name] = {
             "cpu_millis": spread([1000 * own for own in secs]),
-            "share_of_a_core_percent": spread([100 * own / period for own in secs]),
+            "core_percent": spread([100 * own / period for own in secs]),
         }
     write_report(JSON.value, figures)
 

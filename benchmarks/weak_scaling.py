@@ -34,9 +34,9 @@ from benchmarks.harness import (
     write_report,
 )
 from oni_jax.config import DevicesConfig
+from oni_jax.distributed.contributions import Contribution
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import Peers
-from oni_jax.distributed.told import Told
 from oni_jax.parallel import Replicas
 from oni_jax.runtime import StopRequest, tune_memory
 
@@ -53,10 +53,10 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
         common, own = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
-        told = Told(common.captions._replace(observations={}))
+        told = Contribution(common.captions._replace(observations={}))
 
         def share() -> None:
-            peers.share(told)
+            peers.all_gather(told)
 
         def together() -> None:
             share()
@@ -70,11 +70,11 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
             own.run(1)
 
         def one() -> None:
-            if peers.leads:
+            if peers.is_primary:
                 own.run(1)
 
         def timed(work: Callable[[], None], count: int) -> Timed:
-            peers.gather({})  # all begin at once
+            peers.all_gather_arrays({})  # all begin at once
             start_secs, cpu_secs = time.monotonic(), time.process_time()
             for _ in range(count):
                 work()

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from launch.programs import programs
 from oni_jax.files import keep_printing
 
-USAGE = "python -m launch.PROGRAM --help tells its flags; python -m launch completion bash (or zsh) completes them"
+USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch completion bash (or zsh) completes them"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 2 for words that it does not know."""
+    """Runs the program. Returns the exit code: 2 for unknown arguments."""
     words = sys.argv[1:] if argv is None else argv
     if argv is None:
         keep_printing()
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0].lstrip("-") not in ("h", "help"):
         name = words[0].removeprefix("launch.")
         known = f"python -m launch.{name}" if name in programs() else "python -m launch, which lists the programs"
-        print(f"error: {words[0]!r} is not known here; write {known}", file=sys.stderr)
+        print(f"error: {words[0]!r} is unknown; write {known}", file=sys.stderr)
         return 2
     width = max(map(len, programs()))
     for name, text in programs().items():

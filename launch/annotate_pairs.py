@@ -1,4 +1,4 @@
-"""Labels a data set's pairs, which of two sub-episodes is better, by an LLM or a rule (or goes on where it stopped)."""
+"""Labels a data set's pairs by an LLM or a rule: which of two sub-episodes is better. Resumes where it stopped."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Plays games and draws pairs of sub-episodes from them, into a data set."""
+"""Plays episodes and draws pairs of sub-episodes from them, into a data set."""
 
 import sys
 from collections.abc import Sequence

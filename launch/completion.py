@@ -1,4 +1,4 @@
-"""What makes bash or zsh complete the programs, their flags, and the values that are known for a flag."""
+"""Shell completion, for bash and zsh, of programs, flags, and known values of flags."""
 
 import contextlib
 import importlib
@@ -7,8 +7,8 @@ import io
 from launch.help import FOR_SHELLS
 from launch.programs import programs
 
-# Both ask `_oni_jax_words PROGRAM BEFORE WORD`, which prints what may stand in the place of WORD. A command line about
-# none of the programs is left to what completed `python` before.
+# Both call `_oni_jax_words PROGRAM BEFORE WORD`, which prints the candidates for WORD. A command line of no program
+# here is left to the earlier completion of `python`.
 BASH = r"""
 _oni_jax() {
     local i program= word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
@@ -56,7 +56,7 @@ SHELLS = {"bash": BASH, "zsh": ZSH}
 
 
 def script(shell: str) -> str:
-    """A script for this shell to read at its start, from a file: it then works in every folder."""
+    """Returns the completion script for a shell, to be sourced from a file at its start; works in every folder."""
     values, flags = [], []
     for name in programs():
         known = program_words(name)
@@ -64,7 +64,7 @@ def script(shell: str) -> str:
         flags.append(f'        "{name} -"*) echo {" ".join(flag for flag, *_ in known)} ;;')
     lines = [
         f"# Keep this as a file: python -m launch completion {shell} > ~/.oni_jax.{shell}",
-        f"# and have ~/.{shell}rc read it, behind what completes python otherwise: . ~/.oni_jax.{shell}",
+        f"# and source it in ~/.{shell}rc, after any other completion of python: . ~/.oni_jax.{shell}",
         "_oni_jax_words() {",
         '    case "$2" in -m) echo ' + " ".join(f"launch.{name}" for name in programs()) + "; return ;; esac",
         '    case "$1 $2" in',
@@ -79,11 +79,11 @@ def script(shell: str) -> str:
 
 
 def program_words(name: str) -> list[list[str]]:
-    """The program's flags, each with the values that are known for it."""
+    """Returns the program's flags, each with its known values."""
     module = importlib.import_module(f"launch.{name}")
     if hasattr(module, "define_flags"):  # has flags of its own
         return [[f"--{flag}"] for flag in sorted(module.define_flags())]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         module.main(["--help", FOR_SHELLS])
-    return [line.split() for line in said.getvalue().splitlines() if line.startswith("--")]
+    return [line.split() for line in output.getvalue().splitlines() if line.startswith("--")]

@@ -1,4 +1,4 @@
-"""Plays a trained policy, or chance, and reports what comes of it, with error bars."""
+"""Evaluates a trained or a random policy, and reports returns and other measures with error bars."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from oni_jax.runtime import StopRequest
 
 
 def make_deterministic() -> None:
-    """Before JAX is imported: else XLA may choose other algorithms in another process."""
+    """Turns on deterministic GPU kernels, before JAX is imported: otherwise XLA may choose others in each process."""
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
 
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None).
 
     Returns:
-        The exit code: 0 done, 1 a process that played was lost, 2 bad input or nothing finished (one line on stderr),
+        The exit code: 0 done, 1 an actor process died, 2 bad input or no finished episode (one line on stderr),
         130 interrupted.
     """
     return run_program("evaluate", argv, EvaluationConfig(), check_evaluate, _run)
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
-    from oni_jax.evaluation.program import evaluate  # brings JAX, which takes seconds: mistakes are told before
+    from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()

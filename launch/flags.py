@@ -1,4 +1,4 @@
-"""The command line: one flag of each of a program's settings, and the checks that come before a run."""
+"""The command line: a flag for each of a program's settings, and the checks before a run."""
 
 import dataclasses
 import difflib
@@ -27,15 +27,15 @@ OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal"}  # one value for all 
 
 
 def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
-    """The settings that a command line (without the program's name) asks for, not yet checked.
+    """Parses a command line (without the program's name) into settings, without checking their values.
 
-    `defaults` says which settings the program has.
+    `defaults` determines which settings the program has.
 
     `--flag-name` is `--flag_name`; booleans take `--x`, `--nox`, `--x=true` and `--x True`. `--device cpu` keeps JAX,
-    which must not be imported yet, off accelerators. `--config` puts named settings in the place of the defaults.
+    which must not be imported yet, off accelerators. `--config` replaces the defaults by named settings.
 
     Raises:
-        UserError: an unknown flag, one that is refused, a value of the wrong type, or unknown named settings.
+        UserError: an unknown or refused flag, a value of the wrong type, or unknown named settings.
     """
     values = define_flags(defaults)
     words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
@@ -50,13 +50,13 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
 
 
 def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[list[str], Config]]:
-    """The command line that each of the rewards would have if it were alone, and its defaults.
+    """Yields, for each of the rewards alone, its command line and defaults.
 
     Raises:
-        UserError: a list with more or fewer values than there are rewards.
+        UserError: the number of values in a list is not that of the rewards.
     """
     terms = defaults.terms()
-    words = list({word.partition("=")[0]: word for word in words}.values())  # the last one of each flag counts
+    words = list({word.partition("=")[0]: word for word in words}.values())  # the last value of a flag holds
     given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
     count = len(given[-1].split(",")) if given else len(terms)
     lists = {field.name for part in (RewardConfig(), AnnotationConfig()) for field, _ in own_settings(part)} - OF_ALL
@@ -68,7 +68,7 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
         values = text.split(",") if name in lists else [text]
         if len(values) not in (1, count):
             shown = f"--{name}" if name in secrets else f"--{name} {text}"
-            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one each")
+            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each")
         return f"--{name}={values[index % len(values)]}"
 
     for index in range(count):
@@ -87,27 +87,27 @@ def _parse_words(words: Sequence[str], defaults: Program) -> Program:
 
 
 def aliases(defaults: Any) -> dict[str, str]:
-    """Other names of flags -> the flags' own."""
+    """Returns alias -> name of the flag."""
     return {alias: field.name for field, _ in settings(defaults) for alias in field.metadata["aliases"]}
 
 
 def positional(defaults: Any) -> str:
-    """The setting that words which are no flags go to; empty: none does."""
+    """Returns the name of the setting that takes positional arguments; empty: none does."""
     return "".join(field.name for field, _ in settings(defaults) if field.metadata["positional"])
 
 
 def repeated(defaults: Any) -> frozenset[str]:
-    """The flags that may be given several times."""
+    """Returns the flags that may be given several times."""
     return frozenset(field.name for field, _ in settings(defaults) if field.metadata["repeated"])
 
 
 def check(config: Config) -> None:
-    """All that can be told without starting anything.
+    """Checks a run's settings before anything is started.
 
     Raises:
-        UserError: the first thing that is wrong.
+        UserError: the first mistake.
     """
-    # Imported here: processes that a run spawns import the launcher, and have no use for these.
+    # Imported here, since child processes of a run import the launcher without needing these.
     from oni_jax.annotation.address import api_key_header, server_url
     from oni_jax.annotation.judge_answers import load_rules
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
@@ -121,7 +121,7 @@ def check(config: Config) -> None:
     spec = env_spec(config.env, policy_observations(config.network))
     for annotation, kind in questions(config):
         if not spec.has_captions:
-            raise UserError(f"--root_env {config.env.root_env}: says nothing that an LLM could judge; use another")
+            raise UserError(f"--root_env {config.env.root_env}: has no captions for an LLM to judge; use another")
         api_key_header(annotation)
         if annotation.llm_server_addr:
             server_url(annotation.llm_server_addr)
@@ -132,7 +132,7 @@ def check(config: Config) -> None:
 
 
 def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
-    """The flags: one a setting, three of the published system's that ask for what is done anyway, and `--config`."""
+    """Defines a flag for each setting, `--config`, and three of the published system's that change nothing here."""
     values = flags.FlagValues()
     define = {
         int: flags.DEFINE_integer,
@@ -154,13 +154,13 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
         "env", "nle_fixed_eat_action", ["nle_fixed_eat_action"], "The task is root_env's.", flag_values=values
     )
     flags.DEFINE_enum(
-        "device", "gpu", ["gpu", "cuda", "cpu"], "JAX takes what it finds; cpu: nothing else.", flag_values=values
+        "device", "gpu", ["gpu", "cuda", "cpu"], "cpu: no accelerators; else JAX's default.", flag_values=values
     )
     return values
 
 
 def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
-    """The settings that parsed flags ask for."""
+    """Returns the settings of parsed flags."""
     given: dict[str, Any] = {field.name: values[field.name].value for field, _ in settings(defaults)}
     if given.get("reward_dir") and not given["llm_reward_type"]:
         given["llm_reward_type"] = "motif"
@@ -174,13 +174,13 @@ def normalise(
     positional: str = "",
     repeated: Collection[str] = (),
 ) -> list[str]:
-    """The command line in one form, `--name=value`; names as in `values`, reached by their aliases too.
+    """Normalises a command line to words `--name=value`; names are those of `values`, aliases replaced.
 
-    Words that are no flags go to the flag `positional`, with commas between them; so do the values of each of the
-    flags `repeated`.
+    Positional arguments go to the flag `positional`, joined by commas, like the values of each of the flags
+    `repeated`.
 
     Raises:
-        UserError: a word that is no flag, an unknown flag, one that is refused, or a flag without its value.
+        UserError: an unexpected positional argument, an unknown or refused flag, or a flag without its value.
     """
     normal: list[str] = []
     joined: dict[str, list[str]] = {}
@@ -214,7 +214,7 @@ def normalise(
 
 
 def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:
-    """Takes the value of a flag that came without `=`, if there is one, off the words behind it."""
+    """Pops the value of a flag without `=`, if there is one, from the words after it."""
     if boolean:
         is_value = bool(words) and all(one in _TRUTHS for one in words[0].lower().split(","))
         return words.pop(0) if is_value else "true"
@@ -224,13 +224,13 @@ def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:
 
 
 def _truth(value: str) -> str:
-    """A boolean's value in absl's words."""
+    """Spells a boolean's value as absl does."""
     words = {**dict.fromkeys(refused_flags.ON, "true"), **dict.fromkeys(refused_flags.OFF, "false")}
     return ",".join(words.get(one.lower(), one) for one in value.split(","))
 
 
 def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:
-    """What to do with a flag that isn't there: passes over harmless ones. Raises UserError for the others."""
+    """Raises UserError for an unknown or refused flag, unless its value is harmless."""
     refusal = refused_flags.find_refusal(name)
     if refusal is None:
         near = difflib.get_close_matches(name, known, 1)

@@ -1,4 +1,4 @@
-"""What `--help` prints: an overview by topic, a topic, a flag, all flags; and the same for a shell to complete."""
+"""Help texts of `--help`: an overview by topic, a topic, a flag, all flags, and words for shell completion."""
 
 import dataclasses
 import difflib
@@ -19,19 +19,19 @@ FORMS = "(--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"
 
 
 def wants_help(argv: Sequence[str]) -> bool:
-    """Whether the command line asks for help."""
+    """Returns whether the command line has a help flag."""
     return any(word.partition("=")[0] in _WORDS for word in argv)
 
 
 def asked_topic(argv: Sequence[str]) -> str:
-    """What it asks for help with: the word behind `--help`; empty when there is none."""
+    """Returns the topic after the help flag; empty when there is none."""
     index = next(i for i, word in enumerate(argv) if word.partition("=")[0] in _WORDS)
-    behind = argv[index + 1] if len(argv) > index + 1 else ""
-    return argv[index].partition("=")[2] or ("" if behind.startswith("-") else behind)
+    after = argv[index + 1] if len(argv) > index + 1 else ""
+    return argv[index].partition("=")[2] or ("" if after.startswith("-") else after)
 
 
 def help_text(name: str, defaults: Any, topic: str = "") -> str:
-    """Help of the program launch.<name>, whose settings are `defaults`, for the terminal's width.
+    """Returns help for the program launch.<name> with settings `defaults`, for the terminal's width.
 
     Raises:
         UserError: there is no such topic.
@@ -58,8 +58,8 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
         hint = f"; did you mean --help {near[0]}?" if near else ""
         raise UserError(f"--help {topic}: no such topic or flag; topics: {', '.join(known)}{hint}")
     positional = flags.positional(defaults)
-    place = f"{positional.upper()}... " if positional else ""
-    lines = [f"python -m launch.{name} {place}[--flag value]..."]
+    arguments = f"{positional.upper()}... " if positional else ""
+    lines = [f"python -m launch.{name} {arguments}[--flag value]..."]
     lines += textwrap.wrap(programs.programs().get(name, ""), width)
     if topic == ALL or len(fields) <= FEW:
         return "\n".join([*lines, FORMS, *_everything(defaults, parts, width)])
@@ -67,7 +67,7 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
 
 
 def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
-    """What a command line may hold, for a shell to complete: a flag, and the values that are known for it."""
+    """Yields each flag with its known values, for shell completion."""
     from oni_jax.envs.registry import environment_names
     from oni_jax.rewards.registry import REWARD_TYPES
 
@@ -84,11 +84,10 @@ def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _overview(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]:
-    """The topics and the names of their flags."""
+    """Yields the topics and the names of their flags."""
     yield ""
     yield from textwrap.wrap(
-        f"Flags by topic. --help TOPIC tells what those of a topic do, --help FLAG what one does, --help {ALL} all. "
-        + FORMS,
+        f"Flags by topic. --help TOPIC explains the flags of a topic, --help FLAG one flag, --help {ALL} all. " + FORMS,
         width,
     )
     for topic, section in parts.items():
@@ -99,7 +98,7 @@ def _overview(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]
     if isinstance(defaults, Config):
         yield ""
         yield f"{CONFIGS}: Named settings of the paper, for --config."
-        yield f"  --config NAME, with a name that --help {CONFIGS} lists"
+        yield f"  --config NAME; --help {CONFIGS} lists the names"
     yield ""
     yield textwrap.fill(f"Also: {' '.join(f'--{name}' for name in _other_flags(defaults))}", width)
 
@@ -115,7 +114,7 @@ def _everything(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[st
 
 
 def _other_flags(defaults: Any) -> dict[str, Flag]:
-    """Those that are no settings."""
+    """Returns the flags that are no settings."""
     values = flags.define_flags(defaults)
     own = {field.name for field, _ in settings(defaults)}
     return {name: values[name] for name in values if name not in own}
@@ -147,7 +146,7 @@ def _describe_other(flag: Flag) -> str:
 
 
 def _config_lines(width: int) -> Iterator[str]:
-    """Every named config and what it sets."""
+    """Yields every named config and what it sets."""
     yield from textwrap.wrap(
         "Settings for --config: a task of the paper and a method. Other flags override them, such as --experiment "
         "and --seed. Which coefficients are published: launch/configs/README.md.",

@@ -1,4 +1,4 @@
-"""Turns a published PyTorch checkpoint of a policy or a reward model into one of ours."""
+"""Converts a published PyTorch checkpoint of a policy or a reward model to this program's format."""
 
 import dataclasses
 import math
@@ -28,14 +28,14 @@ from oni_jax.networks.state_dict import StateDict, find_network, find_number, fi
 from oni_jax.runtime import StopRequest
 
 POLICY, RANKING, CLASSIFIER = "policy", "ranking model", "message classifier"
-# What a checkpoint may call them.
+# Their names in published checkpoints.
 MEANS = ("mean", "reward_mean", "running_mean")
 VARIANCES = ("var", "variance", "reward_var", "reward_variance", "running_var")
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceConfig:
-    """What is imported, into <train_dir>/<experiment>. A PyTorch file, or its state dict as an .npz."""
+    """Checkpoints to import into <train_dir>/<experiment>: PyTorch files, or their state dicts as .npz."""
 
     policy: str = setting("", "Checkpoint of a policy: makes a run, of the other settings, that launch.train resumes.")
     reward: str = setting(
@@ -43,18 +43,18 @@ class SourceConfig:
         "Checkpoint of a ranking reward model: makes a folder for --reward_dir. Of a message classifier: the run "
         "begins with it (needs --llm_reward_type online_cls_reward_model).",
     )
-    reward_mean: str = setting("", "Mean of the ranking model's training rewards, where its file does not tell.")
-    reward_variance: str = setting("", "Their variance, where its file does not tell.")
+    reward_mean: str = setting("", "Mean of the ranking model's training rewards, if its file lacks it.")
+    reward_variance: str = setting("", "Variance of the ranking model's training rewards, if its file lacks it.")
     reward_quantiles: str = setting(
         "",
-        "The 0.05, 0.1, ..., 0.95 quantiles of its normalised rewards, where its file does not tell: 19 numbers "
-        "with commas between them.",
+        "The 0.05, 0.1, ..., 0.95 quantiles of its normalised rewards, if its file lacks them: 19 numbers, separated "
+        "by commas.",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ImportCheckpoint:
-    """The program launch.import_checkpoint: a source, and the sections of a run."""
+    """Settings of launch.import_checkpoint: a source, and the sections of a run."""
 
     source: SourceConfig = SourceConfig()
     env: EnvConfig = EnvConfig()
@@ -66,7 +66,7 @@ class ImportCheckpoint:
     run: RunConfig = RunConfig()
 
     def training(self) -> Config:
-        """The run's own settings."""
+        """Returns the run's settings."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Config(**{field.name: own[field.name] for field in dataclasses.fields(Config) if field.name in own})
 
@@ -93,12 +93,12 @@ def _run(program: ImportCheckpoint, stop: StopRequest) -> int:
             raise UserError("--policy and --reward: a ranking model gets a folder of its own; import it by itself")
         return _import_reward_model(program, reward, content)
     flags.check(config)
-    from oni_jax.importing import import_run  # brings JAX, which takes seconds: mistakes are told before
+    from oni_jax.importing import import_run  # imports JAX, which takes seconds: after the checks
 
     config = import_run(config, policy, reward)
-    _tell(source.policy, policy)
-    _tell(source.reward, reward)
-    print(f"go on with: python -m launch.train {_command_line(config)}")
+    _print_summary(source.policy, policy)
+    _print_summary(source.reward, reward)
+    print(f"resume it with: python -m launch.train {_command_line(config)}")
     return 0
 
 
@@ -107,18 +107,18 @@ def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content:
     given = _normalisation(source, content)
     missing = [f"--reward_{name}" for name, value in given.items() if value is None]
     if missing:
-        raise UserError(f"{source.reward} does not tell how its rewards are normalised; add {', '.join(missing)}")
+        raise UserError(f"{source.reward} lacks the normalisation of its rewards; add {', '.join(missing)}")
     from oni_jax.importing import Normalisation, import_reward_model
 
     folder = os.path.join(run.train_dir, run.experiment)
     import_reward_model(folder, ranking, Normalisation(**given), source.reward)
-    _tell(source.reward, ranking)
+    _print_summary(source.reward, ranking)
     print(f"use it with: python -m launch.train --llm_reward_type motif --reward_dir {shlex.quote(folder)}")
     return 0
 
 
 def _read(path: str, flag: str, *kinds: str) -> tuple[Mapping[str, Any], StateDict]:
-    """All that the file holds, and the one network of these kinds in it."""
+    """Reads a file. Returns its contents, and the one network of these kinds in it."""
     content = read_checkpoint(path)
     try:
         return content, find_network(content, kinds)
@@ -127,22 +127,22 @@ def _read(path: str, flag: str, *kinds: str) -> tuple[Mapping[str, Any], StateDi
 
 
 def _normalisation(source: SourceConfig, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean, variance and quantiles: those given, else those in the file, else None."""
-    shares = tuple(round(0.05 * i, 2) for i in range(1, 20))
+    """Returns mean, variance and quantiles: those given, else those in the file, else None."""
+    levels = tuple(round(0.05 * i, 2) for i in range(1, 20))
     mean = _numbers("reward_mean", source.reward_mean, 1)
     variance = _numbers("reward_variance", source.reward_variance, 1)
-    quantiles = _numbers("reward_quantiles", source.reward_quantiles, len(shares))
+    quantiles = _numbers("reward_quantiles", source.reward_quantiles, len(levels))
     if variance and variance[0] <= 0:
         raise UserError(f"--reward_variance {source.reward_variance}: must be above 0")
     return {
         "mean": mean[0] if mean else find_number(content, MEANS),
         "variance": variance[0] if variance else find_number(content, VARIANCES),
-        "quantiles": dict(zip(shares, quantiles)) if quantiles else find_table(content, shares),
+        "quantiles": dict(zip(levels, quantiles)) if quantiles else find_table(content, levels),
     }
 
 
 def _numbers(name: str, text: str, count: int) -> list[float]:
-    """The numbers of a flag, or none when it is empty."""
+    """Parses the numbers of a flag, none when it is empty."""
     try:
         numbers = [float(part) for part in text.split(",")] if text else []
     except ValueError:
@@ -154,17 +154,17 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
     return numbers
 
 
-def _tell(path: str, network: StateDict | None) -> None:
+def _print_summary(path: str, network: StateDict | None) -> None:
     if network:
         print(f"{path}: {network.kind}, {len(network.weights)} arrays")
         if network.left_out:
-            print(f"left out, {len(network.left_out)} arrays of something else: {', '.join(network.left_out[:4])} …")
+            print(f"ignored {len(network.left_out)} arrays of other networks: {', '.join(network.left_out[:4])} …")
         if any("crop" in name for name in network.weights):
             print("note: the published crop shows the map's corner; here the network sees the hero's surroundings")
 
 
 def _command_line(config: Config) -> str:
-    """The settings that are not the defaults, as flags."""
+    """Returns the settings that are not the defaults, as flags."""
     pairs = zip(settings(config), settings(Config()))
     words = [
         f"--{field.name} {shlex.quote(str(value))}"

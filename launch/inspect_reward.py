@@ -1,4 +1,4 @@
-"""Lists the messages that a run's reward likes most and least, and writes all of them to a CSV file."""
+"""Lists the captions that a run's reward values most and least, and writes all of them to a CSV file."""
 
 import csv
 import dataclasses
@@ -15,22 +15,22 @@ from oni_jax.config import UserError, check_values, setting
 from oni_jax.runtime import StopRequest
 from oni_jax.types import NO_MESSAGE
 
-if TYPE_CHECKING:  # it brings JAX, which takes seconds
-    from oni_jax.inspection import InspectedMessage, Inspection
+if TYPE_CHECKING:  # imports JAX, which takes seconds
+    from oni_jax.inspection import InspectedCaption, Inspection
 
-NARROW = 72  # columns; on a narrower terminal a message has lines of its own
+NARROW = 72  # columns; on a narrower terminal a caption has lines of its own
 
 
 @dataclasses.dataclass(frozen=True)
 class InspectionConfig:
-    """Whose reward, and of which messages: all that the run met or had labelled."""
+    """The run, and the captions to score: all that it saw or had labelled, and those of a data set."""
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
-    experiment: str = setting("default_experiment", "The run; it may be going on.")
-    num_messages: int = setting(20, "Messages listed at each end.", within="[1, inf)")
-    csv: str = setting("", "File for all messages; empty: <train_dir>/<experiment>/messages.csv.")
-    dataset_dir: str = setting("", "A data set of pairs, whose data/message.npy is scored too.")
-    llm_reward_type: str = setting("", "Of several rewards, the one to look at; empty: the first that values messages.")
+    experiment: str = setting("default_experiment", "Name of the run, which may be going on.")
+    num_messages: int = setting(20, "Captions listed, of the most and of the least rewarded.", within="[1, inf)")
+    csv: str = setting("", "File for all captions; empty: <train_dir>/<experiment>/messages.csv.")
+    dataset_dir: str = setting("", "Data set of pairs, whose data/message.npy is scored too.")
+    llm_reward_type: str = setting("", "Reward to inspect, of several; empty: the first that values captions.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def _run(config: InspectionConfig, stop: StopRequest) -> int:
     inspection = inspect_reward(folder, config.dataset_dir, config.llm_reward_type)
     path = config.csv or os.path.join(folder, "messages.csv")
     write_csv(path, inspection)
-    # Where the output goes on to a program or a file, lines are never broken.
+    # Output to a program or a file is not wrapped.
     width = max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
     text = "\n".join([*report(inspection, config.num_messages, width), f"all of them: {path}"])
     print(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
@@ -56,7 +56,7 @@ def _run(config: InspectionConfig, stop: StopRequest) -> int:
 
 
 def write_csv(path: str, inspection: "Inspection") -> None:
-    """All messages, the most rewarded first, escaped as in prompts: `annotation.prompts.unescape` gives their bytes.
+    """Writes all captions, the most rewarded first, escaped as in prompts: `annotation.prompts.unescape` reverses it.
 
     Raises:
         UserError: the file can't be written.
@@ -66,44 +66,44 @@ def write_csv(path: str, inspection: "Inspection") -> None:
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(header)
-            for row in inspection.messages:
+            for row in inspection.captions:
                 numbers = [row.count, *_labels(row, inspection), row.raw_reward, row.reward]
-                writer.writerow([escape(row.message), *numbers])
+                writer.writerow([escape(row.caption), *numbers])
     except OSError as error:
         raise UserError(f"--csv {path}: can't be written ({error.strerror}); name another file") from None
 
 
 def report(inspection: "Inspection", num_messages: int, width: int) -> list[str]:
-    """The lines for a terminal of `width` columns."""
-    rows = inspection.messages
+    """Returns the lines for a terminal of `width` columns."""
+    rows = inspection.captions
     rewarded = sum(row.reward > 0 for row in rows)
-    lines = [f"{len(rows):,} messages, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps"]
+    lines = [f"{len(rows):,} captions, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps"]
     if inspection.other_observations:
         names = ", ".join(inspection.other_observations)
-        lines.append(f"the reward also reads {names}, here taken as zeros")
+        lines.append(f"the reward also reads {names}, set to zeros here")
     lines = [part for line in lines for part in _wrapped(line, width)]
     for title, listed in inspection.ends(num_messages):
         lines += ["", title, *_table(listed, inspection, width)]
     return [*lines, ""]
 
 
-def _table(rows: Sequence["InspectedMessage"], inspection: "Inspection", width: int) -> list[str]:
+def _table(rows: Sequence["InspectedCaption"], inspection: "Inspection", width: int) -> list[str]:
     cells = [["reward", "raw", "count", *inspection.label_columns]]
     for row in rows:
         known = [row.count, *_labels(row, inspection)]
         cells.append([f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *("" if x is None else str(x) for x in known)])
     sizes = [max(map(len, column)) for column in zip(*cells)]
     lines = []
-    for line, message in zip(cells, ["message", *(escape(row.message) or NO_MESSAGE for row in rows)]):
+    for line, caption in zip(cells, ["caption", *(escape(row.caption) or NO_MESSAGE for row in rows)]):
         numbers = " ".join(cell.rjust(size) for cell, size in zip(line, sizes))
         if width >= NARROW:
-            lines += _wrapped(message, width, f"{numbers}  ", " " * (len(numbers) + 2))
+            lines += _wrapped(caption, width, f"{numbers}  ", " " * (len(numbers) + 2))
         else:
-            lines += [numbers, *_wrapped(message, width, "  ", "  ")]
+            lines += [numbers, *_wrapped(caption, width, "  ", "  ")]
     return lines
 
 
-def _labels(row: "InspectedMessage", inspection: "Inspection") -> Sequence[int | None]:
+def _labels(row: "InspectedCaption", inspection: "Inspection") -> Sequence[int | None]:
     return row.labels or [None] * len(inspection.label_columns)
 
 

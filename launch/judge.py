@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(
     argv: Sequence[str] | None, values: flags.FlagValues, options: Callable[[flags.FlagValues], JudgeOptions]
 ) -> int:
-    """As `main`, with these flags, and what they mean."""
+    """Runs the judge with these flags; `options` reads them."""
     words = sys.argv[1:] if argv is None else list(argv)
     if any(word.lstrip("-") in ("h", "help") for word in words):
         print(f"python -m launch.judge [--flag value]...\n{__doc__}\n{values.get_help()}")

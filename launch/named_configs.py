@@ -1,4 +1,4 @@
-"""Named settings: files beside this one, in the form of a run's config.json, that `--config` names."""
+"""Named settings for `--config`: files in launch/configs, in the format of a run's config.json."""
 
 import json
 import pathlib
@@ -9,15 +9,15 @@ FOLDER = pathlib.Path(__file__).with_name("configs")
 
 
 def names() -> list[str]:
-    """Those that come with the program."""
+    """Returns the names of the settings in launch/configs."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 def load(name: str) -> Config:
-    """The settings of this name, or of a file whose name ends in .json. What it lacks has its default.
+    """Loads the settings of this name, or of a .json file. Settings that it lacks have their defaults.
 
     Raises:
-        UserError: there is none, or it does not hold settings, each within its range.
+        UserError: there is no such name or file, or a setting is unknown or outside its range.
     """
     if not name.endswith(".json") and name not in names():
         raise UserError(f"--config {name}: unknown; name a .json file, or one of {', '.join(names())}")

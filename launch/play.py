@@ -1,4 +1,4 @@
-"""Plays a task in the terminal: a person, chance or a run's policy, with the LLM's label of every message."""
+"""Plays a task in the terminal, by hand, at random or by a run's policy, with the LLM's label of every caption."""
 
 import sys
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def _run(config: PlayConfig, stop: StopRequest) -> int:
     check_terminal("play", SIZES)
     if config.experiment or config.policy != HUMAN:
         make_deterministic()
-        from oni_jax.system import keep_compiled_code  # brings JAX
+        from oni_jax.system import keep_compiled_code  # imports JAX
 
         keep_compiled_code()
     session = play(config, Shell, stop)

@@ -12,11 +12,9 @@ from oni_jax.runtime import StopRequest
 
 @dataclasses.dataclass(frozen=True)
 class PlotConfig:
-    """Which runs, and where the files go. Runs that differ only in their seeds and machines share a line."""
+    """The runs, and the folder for the files. Runs that differ only in seed and machine are one line of a figure."""
 
-    experiments: str = setting(
-        "", "Names of runs in train_dir, or their folders, which may be going on.", positional=True
-    )
+    experiments: str = setting("", "Runs by name in train_dir, or by folder; they may be going on.", positional=True)
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     plots_dir: str = setting("", "Folder for the files; empty: plots, in the folder of the first experiment.")
 
@@ -35,12 +33,12 @@ def _check(config: PlotConfig) -> None:
 def _run(config: PlotConfig, stop: StopRequest) -> int:
     del stop
     from oni_jax.reporting.curves import group_runs, read_run
-    from oni_jax.reporting.plots import DRAWN, write_figures  # brings matplotlib, which takes a second
+    from oni_jax.reporting.plots import DRAWN, write_figures  # imports matplotlib, which takes a second
 
-    by_place: dict[str, str] = {}  # each run once, by whichever of its names comes first
+    unique: dict[str, str] = {}  # path -> first name of the run
     for name in _names(config):
-        by_place.setdefault(os.path.realpath(_folder(config, name)), name)
-    names = list(by_place.values())
+        unique.setdefault(os.path.realpath(_folder(config, name)), name)
+    names = list(unique.values())
     folders = [_folder(config, name) for name in names]
     settings = group_runs([read_run(folder, name, DRAWN) for folder, name in zip(folders, _short(names))])
     for own in settings:
@@ -49,18 +47,18 @@ def _run(config: PlotConfig, stop: StopRequest) -> int:
         print(f"{own.label}: {', '.join(f'{run.name} (seed {run.config.run.seed})' for run in own.runs)}{repeated}")
     written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"))
     if missing:
-        print(f"not drawn, for no run has data for it: {', '.join(missing)}")
+        print(f"not drawn, since no run has data for it: {', '.join(missing)}")
     print("\n".join(written))
     return 0
 
 
 def _names(config: PlotConfig) -> list[str]:
-    """Each once, in order."""
+    """Returns the unique names, in order."""
     return list(dict.fromkeys(name.rstrip("/") for name in config.experiments.split(",") if name.strip("/")))
 
 
 def _short(names: Sequence[str]) -> Sequence[str]:
-    """Folders by their last names, where these differ."""
+    """Shortens folders to their last names, if these differ."""
     last = [os.path.basename(name) if os.path.isdir(name) else name for name in names]
     return last if len(set(last)) == len(last) else names
 

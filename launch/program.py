@@ -1,4 +1,4 @@
-"""What the programs have in common: command line, help, requests to stop, exit codes."""
+"""Common part of all programs: command line, help, stop requests, exit codes."""
 
 import os
 import signal
@@ -22,14 +22,14 @@ def run_program(
 
     Args:
         name: the module's, for the help.
-        argv: words without the program's name.
-        defaults: says which settings there are.
-        check: raises UserError for what can be told from the values alone.
-        run: the program; gives the exit code.
+        argv: command line without the program's name.
+        defaults: the program's settings, with their defaults.
+        check: raises UserError for bad values, before anything is started.
+        run: the program; returns the exit code.
 
     Returns:
-        The exit code: 1 a process of the run failed (its own words on stderr), 2 bad input (one line on stderr),
-        130 interrupted twice, else what `run` gives.
+        The exit code: 1 a process of the run failed (its error on stderr), 2 bad input (one line on stderr),
+        130 interrupted twice, else that of `run`.
     """
     words = sys.argv[1:] if argv is None else argv
     if argv is None:
@@ -51,6 +51,6 @@ def run_program(
             os._exit(code)  # a thread that compiles would crash while Python ends
         return code
     finally:
-        if argv is None:  # the interpreter takes a while to end, with nothing left that could be stopped
+        if argv is None:  # nothing is left to stop while the interpreter shuts down
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)

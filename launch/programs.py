@@ -5,7 +5,7 @@ import pathlib
 
 
 def programs() -> dict[str, str]:
-    """Name -> first line of the docstring, of each module here that has a `main`."""
+    """Returns name -> first line of the docstring, for each module here that has a `main`."""
     found = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         tree = ast.parse(path.read_text())

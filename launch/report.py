@@ -1,4 +1,4 @@
-"""Writes a run's settings, curves, evaluation, messages and a recording into one HTML file that needs no network."""
+"""Writes a run's settings, curves, evaluation, captions and recordings into one self-contained HTML file."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: ReportConfig, stop: StopRequest) -> int:
     del stop
-    from oni_jax.reporting.report import make_report  # brings JAX and matplotlib, which take seconds
+    from oni_jax.reporting.report import make_report  # imports JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()

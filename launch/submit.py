@@ -1,4 +1,4 @@
-"""Submits a training job to Slurm; what is behind `--` are the flags of launch.train."""
+"""Submits a training job to Slurm; the flags after `--` are those of launch.train."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from launch import flags
 from launch.program import run_program
-from oni_jax.config import Config, UserError, check_shares, check_values, setting
+from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
 from oni_jax.runtime import StopRequest
 
@@ -26,38 +26,38 @@ SEEDS = r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?"  # sbatch's --array
 
 @dataclasses.dataclass(frozen=True)
 class JobConfig:
-    """What Slurm is asked for."""
+    """Slurm's resources and options of the job."""
 
-    nodes: int = setting(1, "Nodes that train, with a learner process and games on each.", within="[1, inf)")
-    gpus_per_node: int = setting(1, "GPUs of each of them.")
-    cpus_per_node: int = setting(32, "CPU cores of each of them, for the games.", within="[1, inf)")
-    time: str = setting("24:00:00", "Time limit (h:m:s), after which the job goes on from the queue.")
+    nodes: int = setting(1, "Training nodes, each with a learner process and environments.", within="[1, inf)")
+    gpus_per_node: int = setting(1, "GPUs of each training node.")
+    cpus_per_node: int = setting(32, "CPU cores of each training node, for environments.", within="[1, inf)")
+    time: str = setting("24:00:00", "Time limit (h:m:s), after which the job is requeued and resumes.")
     save_secs: int = setting(120, "Seconds before the limit at which training saves.", within="[10, 65535]")
-    seeds: str = setting("", "A run a seed, such as 1-5 or 1,4; 1-5%2: two at a time. Folders: EXPERIMENT_seed1, ...")
-    sbatch: str = setting("", "All other options of sbatch's, such as '--partition=gpu --account=mine --mem=64G'.")
-    dry_run: bool = setting(False, "Show the job, and leave it at that.")
+    seeds: str = setting("", "Seeds, a run for each: 1-5 or 1,4; 1-5%2: two at a time. Folders: EXPERIMENT_seed1, ...")
+    sbatch: str = setting("", "Other options of sbatch, such as '--partition=gpu --account=mine --mem=64G'.")
+    dry_run: bool = setting(False, "Show the job without submitting it.")
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerConfig:
-    """The LLM server that the job brings along."""
+    """The LLM server that the job starts."""
 
     server: str = setting(
-        "none", "Where it runs: there is none, on a node of its own, or on a GPU of the node that trains.",
+        "none", "LLM server of the job: none, on a node of its own, or on a GPU beside training.",
         choices=tuple(TEMPLATES),
     )  # fmt: skip
     server_command: str = setting(
         "",
-        "How it is started; has $MODEL, which --llm_model names, and $PORT. With --server node it must listen on all "
-        "interfaces. Empty: vllm serve.",
+        "Command that starts the server, with $MODEL (of --llm_model) and $PORT. With --server node it must listen on "
+        "all interfaces. Empty: vllm serve.",
     )
-    server_gpus: int = setting(1, "GPUs that it takes.")
-    server_cpus: int = setting(8, "CPU cores that it takes.", within="[1, inf)")
+    server_gpus: int = setting(1, "GPUs of the server.")
+    server_cpus: int = setting(8, "CPU cores of the server.", within="[1, inf)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """The program launch.submit."""
+    """Settings of launch.submit."""
 
     job: JobConfig = JobConfig()
     server: ServerConfig = ServerConfig()
@@ -75,41 +75,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(own: Sequence[str], training: Sequence[str], program: Submission) -> None:
     check_values(program)
     if sum(re.match("--?sbatch(=|$)", word) is not None for word in own) > 1:
-        raise UserError("--sbatch: give it once, with all options in it: the last one alone would count")
+        raise UserError("--sbatch: give it once, with all options in it; only the last one would hold")
     job, server = program.job, program.server
     if not training:
         raise UserError("add the flags of launch.train: python -m launch.submit --time 12:00:00 -- --config NAME ...")
     config = flags.parse(training)
     flags.check(config)
     if not re.fullmatch(TIMES, job.time):
-        raise UserError(f"--time {job.time}: must be in a form of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
+        raise UserError(f"--time {job.time}: must be in a format of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
     if 0 < _secs(job.time) <= job.save_secs:
         raise UserError(f"--save_secs {job.save_secs}: must be below --time {job.time}, or nothing is trained")
     if not re.fullmatch(f"({SEEDS})?", job.seeds):
-        raise UserError(f"--seeds {job.seeds}: must be in a form of sbatch's --array, such as 1-5 or 1,4")
+        raise UserError(f"--seeds {job.seeds}: must be in the format of sbatch's --array, such as 1-5 or 1,4")
     if job.seeds and config.run.seed != Config().run.seed:
-        raise UserError("--seeds and --seed: give the one or the other")
+        raise UserError("--seeds and --seed: give one or the other")
     if job.seeds and server.server == "node":
-        raise UserError("--seeds: Slurm has no arrays of heterogeneous jobs; take --server beside, or submit each seed")
+        raise UserError("--seeds: Slurm has no arrays of heterogeneous jobs; use --server beside, or submit each seed")
     if job.nodes > 1 and server.server == "beside":
-        raise UserError(f"--nodes {job.nodes} --server beside: is for one node; take --server node")
+        raise UserError(f"--nodes {job.nodes} --server beside: is for one node; use --server node")
     if server.server != "none" and config.annotation.llm_server_addr:
         raise UserError(f"--server {server.server}: starts a server, and --llm_server_addr names one; leave one out")
     if server.server == "none" and server.server_command:
-        raise UserError("--server_command: say where it runs, --server node or beside")
+        raise UserError("--server_command: needs --server node or beside")
     try:
         wrong = [word for word in shlex.split(job.sbatch) if not word.startswith("--")]
     except ValueError as error:
         raise UserError(f"--sbatch {job.sbatch}: {error}") from None
     if wrong:
         raise UserError(f"--sbatch: {wrong[0]!r} is no option; write --name=value")
-    # --device cpu has set the variable.
-    of_each = 1 if os.environ.get("JAX_PLATFORMS") == "cpu" else max(1, job.gpus_per_node)
-    check_shares(config.learner, job.nodes * (config.devices.learner_devices or of_each))
+    # --device cpu sets the variable.
+    per_node = 1 if os.environ.get("JAX_PLATFORMS") == "cpu" else max(1, job.gpus_per_node)
+    check_batch_size(config.learner, job.nodes * (config.devices.learner_devices or per_node))
 
 
 def _secs(time: str) -> int:
-    """A time in one of TIMES; 0: no limit."""
+    """Returns the seconds of a time in one of TIMES; 0: no limit."""
     days, dash, rest = time.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     hours, minutes, secs, *_ = [*([0] if not dash and len(parts) < 3 else []), *parts, 0, 0]
@@ -121,15 +121,15 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
     config = flags.parse(training)
     text = job_script(program, training, config)
     if not program.job.dry_run and not shutil.which("sbatch"):
-        raise UserError("sbatch is not on this machine; submit from one of a Slurm cluster, or add --dry_run")
+        raise UserError("there is no sbatch on this machine; submit from a Slurm cluster, or add --dry_run")
     print(text, flush=True)
-    asks = any(not annotation.llm_server_addr for annotation, _ in questions(config))
-    if asks and program.server.server == "none":
-        print("warning: labels will come from a rule-based stand-in, not from an LLM: add --server", file=sys.stderr)
+    needs_judge = any(not annotation.llm_server_addr for annotation, _ in questions(config))
+    if needs_judge and program.server.server == "none":
+        print("warning: labels will come from the rule-based judge, not from an LLM: add --server", file=sys.stderr)
     if program.job.dry_run:
         return 0
-    # Of a job that this is called in, a new one would inherit its number, its task of an array, its restarts. What is
-    # left is sbatch's own.
+    # Inside another job, the new one would inherit that job's id, array task and restart count. sbatch's own variables
+    # stay.
     environment = {
         name: value for name, value in os.environ.items() if not re.match("SLURM_(?!(CONF|CLUSTERS|JWT)$)", name)
     }
@@ -141,7 +141,7 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
 
 
 def job_script(program: Submission, training: Sequence[str], config: Config) -> str:
-    """The template of launch/slurm, filled in: what sbatch gets. `training` are the flags, `config` what they say."""
+    """Fills in the template of launch/slurm, for sbatch. `training`: the flags of `config`."""
     template = (LAUNCH / "slurm" / TEMPLATES[program.server.server]).read_text()
     header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
     header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
@@ -153,28 +153,28 @@ def job_script(program: Submission, training: Sequence[str], config: Config) -> 
 
 
 def _options(program: Submission, name: str) -> list[list[str]]:
-    """sbatch's, for each component of the job."""
+    """Returns sbatch's options for each component of the job."""
     job, server = program.job, program.server
-    whole = [f"--job-name={name}", f"--signal=B:USR1@{job.save_secs}"]
-    whole += [f"--array={job.seeds}"] if job.seeds else []
+    common = [f"--job-name={name}", f"--signal=B:USR1@{job.save_secs}"]
+    common += [f"--array={job.seeds}"] if job.seeds else []
     cpus, gpus = job.cpus_per_node, job.gpus_per_node
     if server.server == "node":
-        parts = [_share(1, server.server_cpus, server.server_gpus), _share(job.nodes, cpus, gpus)]
+        parts = [_resources(1, server.server_cpus, server.server_gpus), _resources(job.nodes, cpus, gpus)]
     elif server.server == "beside":
-        parts = [_share(1, cpus + server.server_cpus, gpus + server.server_gpus)]
+        parts = [_resources(1, cpus + server.server_cpus, gpus + server.server_gpus)]
     else:
-        parts = [_share(job.nodes, cpus, gpus)]
-    parts[0] = whole + parts[0]
+        parts = [_resources(job.nodes, cpus, gpus)]
+    parts[0] = common + parts[0]
     return [[*part, f"--time={job.time}", *shlex.split(job.sbatch)] for part in parts]
 
 
-def _share(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
+def _resources(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
     gpus = f"gpu:{num_gpus}" if num_gpus else "none"
     return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
 
 
 def _variables(server: ServerConfig, training: Sequence[str], model: str) -> dict[str, str]:
-    """Settings of launch/job.sh."""
+    """Returns the variables of launch/job.sh."""
     values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable}
     if server.server != "none":
         values["NUM_SERVER_GPUS"] = str(server.server_gpus)
@@ -186,7 +186,7 @@ def _variables(server: ServerConfig, training: Sequence[str], model: str) -> dic
 
 
 def _with_options(header: str, options: Sequence[str]) -> str:
-    """A component's #SBATCH lines, with options in the place of those of the same name, or behind them."""
+    """Returns a component's #SBATCH lines, with options of the same name replaced and others appended."""
     lines = {_name(line.removeprefix("#SBATCH ")): line for line in header.splitlines(True)}
     return "".join({**lines, **{_name(option): f"#SBATCH {shlex.quote(option)}\n" for option in options}}.values())
 

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: Config, stop: StopRequest) -> int:
     stop.usr1_saves = config.run.on_sigusr1 == "save"
-    from oni_jax import system  # brings JAX, which takes seconds: mistakes are told before
+    from oni_jax import system  # imports JAX, which takes seconds: after the checks
 
     return system.run(config, stop)
 

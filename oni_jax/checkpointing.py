@@ -1,4 +1,4 @@
-"""Checkpoints of a run: orbax writes arrays and JSON, nothing that could execute."""
+"""Checkpoints of a run, written by orbax: arrays and JSON, no executable code."""
 
 import contextlib
 import logging
@@ -20,25 +20,25 @@ from oni_jax.types import PyTree
 ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
 PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
 MAX_FAILURES = 10  # of one save
-UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of what orbax writes before it is whole
-# Of several processes the first one alone saves and restores: what it has, all have.
-FIRST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of orbax's unfinished files
+# The primary process alone saves and restores: the state is replicated in all processes.
+PRIMARY_ONLY = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds."""
+    """Contents of a checkpoint."""
 
     state: PyTree  # the learner's TrainState
     reward: Mapping[str, np.ndarray]  # Reward.save()
     progress: Mapping[str, Any]  # counters, JSON
-    acting: Mapping[str, np.ndarray] = {}  # Lockstep.save(), where games can be saved
+    acting: Mapping[str, np.ndarray] = {}  # World.save(), where environments can be saved
 
 
 class Checkpoints:
-    """The checkpoints in a folder, each named by its number of environment steps.
+    """Checkpoints in a folder, each named by its number of environment steps.
 
-    Of several processes the first one has them, and waits for no other. Saving goes on in the background; a checkpoint
-    that was not finished is not seen by `restore`, and removed.
+    Only the primary process has them; it waits for no other. Saving runs in the background; unfinished checkpoints are
+    removed, and never restored.
 
     Raises:
         UserError: the folder can't be made or read.
@@ -61,41 +61,41 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self._keep,
                 keep_time_interval=timedelta(seconds=self._milestone_secs) if self._milestone_secs else None,
-                multiprocessing_options=FIRST,
+                multiprocessing_options=PRIMARY_ONLY,
                 create=False,
             ),
             item_handlers={
-                **{name: ocp.StandardCheckpointHandler(multiprocessing_options=FIRST) for name in ARRAYS},
-                "progress": ocp.JsonCheckpointHandler(multiprocessing_options=FIRST),
+                **{name: ocp.StandardCheckpointHandler(multiprocessing_options=PRIMARY_ONLY) for name in ARRAYS},
+                "progress": ocp.JsonCheckpointHandler(multiprocessing_options=PRIMARY_ONLY),
             },
         )
 
     def save(self, step: int, saved: Saved) -> None:
-        """Saves in the background; a step that is there already is left as it is.
+        """Saves in the background; an existing step is left as it is.
 
-        What fails is told in one line, and the checkpoints there are stay as they are: a full disk does not end a run.
+        A failure is logged in one line and leaves the earlier checkpoints: a full disk does not end a run.
         """
         self._finish()
         self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
-        # Orbax would look for a part of each process in an array that lies on the devices of all.
+        # Orbax would expect a shard from each process of an array on the devices of all.
         state = saved.state if jax.process_count() == 1 else jax.device_get(saved.state)
-        items: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
+        parts: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
         if saved.reward:
-            items["reward"] = ocp.args.StandardSave({"npz": to_npz(saved.reward)})
+            parts["reward"] = ocp.args.StandardSave({"npz": to_npz(saved.reward)})
         if saved.acting:
-            items["acting"] = ocp.args.StandardSave({"npz": to_npz(saved.acting)})
-        items["progress"] = ocp.args.JsonSave({**saved.progress, PARTS: sorted(items)})
+            parts["acting"] = ocp.args.StandardSave({"npz": to_npz(saved.acting)})
+        parts["progress"] = ocp.args.JsonSave({**saved.progress, PARTS: sorted(parts)})
         try:
-            self._manager.save(step, args=ocp.args.Composite(**items))
+            self._manager.save(step, args=ocp.args.Composite(**parts))
         except Exception as error:  # orbax and tensorstore raise many types
             self._failed(error)
 
     def restore(self, like: PyTree) -> Saved | None:
-        """The newest readable checkpoint, in the structure, shapes and types of `like`; None when there is none.
+        """Restores the newest readable checkpoint in the structure, shapes and types of `like`; None: there is none.
 
-        An unreadable one is set aside under another name, with a warning, as long as an older one can be read.
+        Unreadable ones are set aside under another name, with a warning, as long as an older one can be read.
 
         Raises:
             UserError: there are checkpoints and none can be read into `like`.
@@ -120,15 +120,15 @@ class Checkpoints:
 
     def _restore_step(self, step: int, like: PyTree) -> Saved:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        # Tells a checkpoint of another network before any of it is read.
+        # Rejects a checkpoint of another network before any of it is read.
         check_shapes(self._manager.item_metadata(step)["state"].tree, abstract)
-        items = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
+        parts = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
         for name in ARRAYS[1:]:
             if os.path.isdir(os.path.join(self.path(step), name)):
-                items[name] = ocp.args.StandardRestore()
-        restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+                parts[name] = ocp.args.StandardRestore()
+        restored = self._manager.restore(step, args=ocp.args.Composite(**parts))
         progress = dict(restored["progress"])
-        missing = set(progress.pop(PARTS, ())) - set(items)
+        missing = set(progress.pop(PARTS, ())) - set(parts)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
         reward, acting = (_arrays(restored.get(name) or {}) for name in ARRAYS[1:])
@@ -140,47 +140,47 @@ class Checkpoints:
             aside += "~"
         os.rename(self.path(step), aside)
         self._manager.reload()
-        print(f"checkpoint {step} can't be read ({text}); moved to {aside}, going on from an older one", flush=True)
+        print(f"checkpoint {step} can't be read ({text}); moved to {aside}, resuming from an older one", flush=True)
 
     def path(self, step: int) -> str:
-        """The folder of a checkpoint."""
+        """Returns the folder of a checkpoint."""
         return os.path.join(self._directory, str(step))
 
     def close(self) -> None:
-        """Waits for the save under way."""
+        """Waits for the pending save."""
         self._finish()
         self._manager.close()
         self._remove_unfinished()
 
     def _finish(self) -> None:
-        """Waits for the save under way, and tells when it failed."""
+        """Waits for the pending save, and logs a failure."""
         try:
             self._manager.wait_until_finished()
         except Exception as error:  # orbax and tensorstore raise many types
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Tells it, removes what was written of the checkpoint, since a full disk needs the room, and begins anew.
+        """Logs the failure, removes the unfinished checkpoint, since a full disk needs the room, and reopens orbax.
 
-        Of what went on in the background orbax raises one failure at a time, and the next ones at the next save.
+        Orbax raises its background failures one at a time, the next ones at the next save.
         """
         print(f"warning: a checkpoint in {self._directory} can't be written ({_reason(error)})", flush=True)
         for _ in range(MAX_FAILURES):
             with contextlib.suppress(Exception):
                 self._manager.close()
                 break
-        with contextlib.suppress(Exception):  # the storage is gone: the closed one fails again, and tells it
+        with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
             self._manager = self._open()
 
     def _remove_unfinished(self) -> None:
-        with contextlib.suppress(OSError):  # what is wrong with the folder, the next save tells
+        with contextlib.suppress(OSError):  # the next save reports what is wrong with the folder
             for name in os.listdir(self._directory):
                 if UNFINISHED in name:
                     shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
 
 def _quieten() -> None:
-    """Orbax reports every step of every save, and of a failed one all that failed after the first failure."""
+    """Silences orbax, which logs each step of a save, and after a failure all that fails with it."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if sys.unraisablehook is sys.__unraisablehook__:
@@ -188,32 +188,32 @@ def _quieten() -> None:
 
 
 def _report_unraisable(unraisable: Any) -> None:
-    """Python's own report, but for what reaches an event loop of orbax's that a failure has closed."""
+    """Reports as Python does, except calls of an event loop of orbax's that a failure has closed."""
     if str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
 
 
 def _arrays(restored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Of an archive, as `Checkpoints` writes it, or one by one, as it did once."""
+    """Reads the archive that `Checkpoints` writes, or the single arrays of its earlier format."""
     return from_npz(restored["npz"]) if restored.keys() == {"npz"} else jax.tree.map(np.asarray, dict(restored))
 
 
 def checkpoint_steps(directory: str) -> list[int]:
-    """Of the folders that have a checkpoint's name, the oldest first."""
+    """Returns the steps of the folders that are named as checkpoints, ascending."""
     names = os.listdir(directory) if os.path.isdir(directory) else []
     return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(os.path.join(directory, name)))
 
 
 def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -> tuple[int, PyTree]:
-    """The environment steps and the policy's parameters of a checkpoint, in the structure of `like`.
+    """Restores a policy's parameters. Returns the checkpoint's environment steps, and the parameters.
 
     Args:
         directory: of the checkpoints.
         like: the structure, shapes and types of the parameters.
-        env_steps: which; None: the newest that can be read.
+        env_steps: of the checkpoint; None: of the newest readable one.
 
     Raises:
-        UserError: there is none, or none that can be read into `like`.
+        UserError: no checkpoint can be read into `like`.
     """
     return _newest(directory, lambda path: _restore_part(path, "params", like), env_steps)
 
@@ -221,20 +221,18 @@ def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -
 def restore_reward(
     directory: str, like: PyTree, env_steps: int | None = None
 ) -> tuple[int, tuple[PyTree, Mapping[str, np.ndarray]]]:
-    """The environment steps of a checkpoint, and what it holds of the reward.
-
-    Writes nothing: a run may be going on there.
+    """Restores a reward from a checkpoint. Writes nothing: the run may be going on.
 
     Args:
         directory: of the checkpoints.
         like: the structure, shapes and types of `Reward.init`'s state.
-        env_steps: the checkpoint; None: the newest that can be read.
+        env_steps: of the checkpoint; None: of the newest readable one.
 
     Returns:
-        The environment steps, and (the reward's state, what `Reward.save` gave).
+        The environment steps, and (the reward's state, the arrays of `Reward.save`).
 
     Raises:
-        UserError: there is none that can be read into `like`.
+        UserError: no checkpoint can be read into `like`.
     """
 
     def restore(path: str) -> tuple[PyTree, Mapping[str, np.ndarray]]:
@@ -247,7 +245,7 @@ def restore_reward(
 
 
 def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None = None) -> tuple[int, PyTree]:
-    """The newest step (of these, or of `only` this one) for which `restore(path)` works, and what that gives."""
+    """Returns the newest step (or `only`) for which `restore(path)` works, and its result."""
     steps = checkpoint_steps(directory)
     if not steps:
         raise UserError(f"{directory}: holds no checkpoint")
@@ -267,7 +265,7 @@ def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None =
 
 
 def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
-    """One part of the learner's state alone."""
+    """Restores one part of the learner's state."""
     tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
     args = ocp.args.PyTreeRestore(
         tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
@@ -278,7 +276,7 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
 
 
 def check_shapes(stored: PyTree, wanted: PyTree, where: str = "there") -> None:
-    """Raises ValueError, which names the first leaf that one of the trees lacks or has in another shape."""
+    """Raises ValueError, naming the first leaf that is missing, or of another shape, in one of the trees."""
     there, here = _shapes(stored), _shapes(wanted)
     for name in sorted(there.keys() | here.keys()):
         if there.get(name) != here.get(name):
@@ -286,12 +284,12 @@ def check_shapes(stored: PyTree, wanted: PyTree, where: str = "there") -> None:
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
-    """{path: shape} of every leaf."""
+    """Returns {path: shape} of every leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
 
 
 def _reason(error: Exception) -> str:
-    """An error in a few words; tensorstore appends pages to its own."""
+    """Shortens an error to a few words; tensorstore appends pages to its own."""
     lines = str(error).split("See full TensorStore details")[0].splitlines()
     return " ".join(lines[0].split())[:200] if lines else type(error).__name__

@@ -1,6 +1,6 @@
-"""Every setting of a run: its name, default, help text, range and checks, written once.
+"""Settings of a run: name, default, help text, range and checks of each, written once.
 
-The launchers make one flag of each field; the rest of the program receives the frozen part it needs.
+The launchers make a flag of each field; the rest of the program receives the frozen section it needs.
 Names and defaults are those of the published systems where they have them.
 """
 
@@ -14,7 +14,7 @@ Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
 
 
 class UserError(Exception):
-    """Bad input of the user's. Its text is one line: what is wrong, and what to do. Launchers exit with code 2."""
+    """Bad input. The text is one line: what is wrong, and what to do. Launchers exit with code 2."""
 
 
 _COUNT = "[1, inf)"
@@ -33,18 +33,18 @@ def setting(
     positional: bool = False,
     repeated: bool = False,
 ) -> Any:
-    """A field with what the launchers need.
+    """Makes a dataclass field that becomes a flag.
 
     Args:
         default: also gives the type: int, float, bool or str.
         text: help, one sentence.
-        aliases: other names that a command line may use.
-        choices: the values allowed, of a str.
-        within: the interval allowed, of a number.
-        fixed: a run that is resumed can't change it (its parameters would not fit, or were learnt for another).
+        aliases: other names of the flag.
+        choices: values allowed for a str.
+        within: interval allowed for a number.
+        fixed: can't change when a run is resumed (its parameters would not fit, or were learnt for another value).
         secret: never printed or written.
-        positional: a str that the words of a command line that are no flags go to, with commas between them.
-        repeated: a str whose flag may be given several times; with commas between the values.
+        positional: a str of the command line's positional arguments, joined by commas.
+        repeated: a str whose flag may be given several times; the values are joined by commas.
     """
     metadata = dict(
         help=text,
@@ -65,10 +65,10 @@ class NetHackConfig:
 
     view: str = setting(
         "terminal",
-        "What NetHack's window is cut from: the terminal, menus and all, or the map alone, which is faster.",
+        "Source of NetHack's window of characters: the terminal with its menus, or the map alone, which is faster.",
         choices=("terminal", "map"),
     )
-    share_code: bool = setting(True, "Games of a process run one copy of NetHack's code, where they can: faster.")
+    share_code: bool = setting(True, "Games of a process use one copy of NetHack's code where possible: faster.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,26 +76,24 @@ class EnvConfig:
     """The environment."""
 
     root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
-    max_episode_steps: int = setting(5000, "Steps after which an episode is cut off (a truncation).", within=_COUNT)
+    max_episode_steps: int = setting(5000, "Steps after which an episode is truncated.", within=_COUNT)
     plugin: str = setting(
-        "",
-        "Module that registers environments, encoders or rewards of your own; several: give it again.",
-        repeated=True,
+        "", "Module that registers your environments, encoders or rewards; may be given several times.", repeated=True
     )
     nethack: NetHackConfig = NetHackConfig()
 
 
 @dataclasses.dataclass(frozen=True)
 class ActorConfig:
-    """The processes that play."""
+    """Actor processes and their environments."""
 
-    num_workers: int = setting(0, "Actor processes; 0 means one a CPU core.", within="[0, 1024]")
-    num_envs_per_worker: int = setting(20, "Games in each actor process.", within=_COUNT)
+    num_workers: int = setting(0, "Actor processes; 0: one per CPU core.", within="[0, 1024]")
+    num_envs_per_worker: int = setting(20, "Environments in each actor process.", within=_COUNT)
     worker_num_splits: int = setting(
-        2, "Groups of games in a process: one group steps while another waits.", within=_COUNT
+        2, "Groups of environments in a process: one steps while another waits for actions.", within=_COUNT
     )
     actor_pool: str = setting(
-        "process", "Where games run: processes, or this process one after another.", choices=("process", "serial")
+        "process", "Run environments in actor processes, or one by one in this process.", choices=("process", "serial")
     )
     max_actor_restarts: int = setting(
         10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
@@ -104,19 +102,19 @@ class ActorConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DevicesConfig:
-    """Accelerators, and the processes of a run."""
+    """Accelerators and processes of a run."""
 
     learner_devices: int = setting(
-        0, "Accelerators of each process that learn, from the first on; 0 means all. They share a batch evenly."
+        0, "Accelerators of each process that learn, counted from the first; 0: all. A batch is sharded evenly."
     )
     inference_devices: int = setting(
-        0, "Accelerators of each process that act, from the last back; 0 means all, beside learning."
+        0, "Accelerators of each process that act, counted from the last; 0: all, shared with learning."
     )
-    coordinator_address: str = setting("", "host:port of process 0, which all can reach; empty: found out under Slurm.")
+    coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: taken from Slurm.")
     num_processes: int = setting(
-        0, "Processes of this run; 0 means as many as Slurm's step has tasks, 1 elsewhere.", within="[0, 65536]"
+        0, "Processes of this run; 0: the number of tasks of Slurm's step, 1 elsewhere.", within="[0, 65536]"
     )
-    process_id: int = setting(-1, "Which of them this is, from 0; -1 means as Slurm says.", within="[-1, 65536)")
+    process_id: int = setting(-1, "Index of this process, from 0; -1: taken from Slurm.", within="[-1, 65536)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +138,7 @@ class NetworkConfig:
     hidden_size: int = setting(
         512, "Width of the image embedding and of the recurrent core.", within=_COUNT, fixed=True
     )
-    use_rnn: bool = setting(True, "Recurrent core, or none.", fixed=True)
+    use_rnn: bool = setting(True, "Use a recurrent core.", fixed=True)
     rnn_type: str = setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
     rnn_num_layers: int = setting(1, "Recurrent layers.", within=_COUNT, fixed=True)
     nonlinearity: str = setting(
@@ -149,18 +147,16 @@ class NetworkConfig:
     policy_initialization: str = setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )
-    obs_subtract_mean: float = setting(0.0, "Subtracted from the pixels (0-255).", fixed=True)
+    obs_subtract_mean: float = setting(0.0, "Value subtracted from the pixels (0-255).", fixed=True)
     obs_scale: float = setting(
-        1.0, "The pixels are then divided by this. ONI: 1, raw pixels; Motif: 255.", within=_POSITIVE, fixed=True
+        1.0, "Divisor of the pixels after that. ONI: 1, raw pixels; Motif: 255.", within=_POSITIVE, fixed=True
     )
     encoder_embedding_dim: int = setting(
         128, "Embedding size inside nle_torchbeast_encoder.", within=_COUNT, fixed=True
     )
     encoder_hidden_dim: int = setting(512, "Output size of nle_torchbeast_encoder.", within=_COUNT, fixed=True)
-    encoder_crop_dim: int = setting(
-        16, "Side of the square of glyphs cut out around the hero.", within=_COUNT, fixed=True
-    )
-    encoder_num_layers: int = setting(2, "Convolutions over glyphs.", within=_COUNT, fixed=True)
+    encoder_crop_dim: int = setting(16, "Side of the square crop of glyphs around the hero.", within=_COUNT, fixed=True)
+    encoder_num_layers: int = setting(2, "Convolutional layers over glyphs.", within=_COUNT, fixed=True)
     encoder_msg_model: str = setting(
         "lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"), fixed=True
     )
@@ -171,7 +167,7 @@ class NetworkConfig:
     use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
     precision: str = setting(
         "float32",
-        "What the policy computes in; its parameters, state and losses are float32.",
+        "Precision of the policy's computations; its parameters, state and losses are float32.",
         choices=("float32", "bfloat16", "tf32"),
     )
 
@@ -181,47 +177,47 @@ class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
     batch_size: int = setting(
-        1024, "Environment steps in an update, of all processes together; a multiple of rollout.", within=_COUNT
+        1024, "Environment steps per update, over all processes; a multiple of rollout.", within=_COUNT
     )
-    rollout: int = setting(32, "Steps of a trajectory (T).", within=_COUNT)
+    rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=_COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)
-    num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is offered.", within=_COUNT)
-    ppo_epochs: int = setting(1, "Passes over a batch; only 1 is offered.", within=_COUNT)
+    num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=_COUNT)
+    ppo_epochs: int = setting(1, "Passes over a batch; only 1 is supported.", within=_COUNT)
     num_batches_to_accumulate: int = setting(
         1,
-        "Batches that may wait for the learner, beside the one that it learns from; then the games pause. As many "
-        "trajectories as a group has games may wait at least, and what the groups end just then comes to them.",
+        "Batches that may wait for the learner, beside the one that it learns from; then the environments pause. At "
+        "least one group's trajectories may wait, and unrolls that end at that moment are added to them.",
         within=_COUNT,
     )
-    gamma: float = setting(0.99, "Discount a step.", within="[0, 1]")
+    gamma: float = setting(0.99, "Discount factor of a step.", within="[0, 1]")
     learning_rate: float = setting(1e-4, "Adam's step size.", within=_POSITIVE)
     adam_eps: float = setting(1e-6, "Adam's epsilon.", within=_POSITIVE)
     adam_beta1: float = setting(0.9, "Adam's first moment decay.", within="[0, 1)")
     adam_beta2: float = setting(0.999, "Adam's second moment decay.", within="[0, 1)")
     max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
     ppo_clip_ratio: float = setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=_POSITIVE)
-    ppo_clip_value: float = setting(1.0, "Largest change of a value before its loss stops pulling.", within=_POSITIVE)
+    ppo_clip_value: float = setting(1.0, "Change of a value beyond which its loss is clipped.", within=_POSITIVE)
     value_loss_coeff: float = setting(0.5, "Weight of the value loss.")
     exploration_loss: str = setting("entropy", "Exploration term.", choices=("entropy", "symmetric_kl"))
     exploration_loss_coeff: float = setting(0.003, "Weight of the exploration term.")
-    with_vtrace: bool = setting(True, "V-trace targets; the only ones offered.")
+    with_vtrace: bool = setting(True, "V-trace targets; the only ones supported.")
     vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=_POSITIVE)
     vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=_POSITIVE)
     max_policy_lag: int = setting(
-        1000, "Samples this many policy versions old, or more, are not learnt from.", within=_COUNT
+        1000, "Samples at least this many policy versions old are masked out of the loss.", within=_COUNT
     )
     bootstrap: str = setting(
         "value",
-        "Value after a trajectory's last step: of the next observation, or the published stand-in.",
+        "Bootstrap value: of the observation after the last step, or the published system's stand-in.",
         choices=("value", "published"),
     )
     max_bad_updates: int = setting(
         20,
-        "Updates in a row after which the run ends, when all were skipped because loss or gradients were not finite.",
+        "Updates skipped in a row, for NaN or inf in loss or gradients, after which the run ends.",
         within=_COUNT,
     )
     reward_scale: float = setting(1.0, "Factor of the environment's reward.")
-    reward_clip: float = setting(10.0, "Bound of the scaled environment reward.", within=_POSITIVE)
+    reward_clip: float = setting(10.0, "Bound of the scaled environment reward's magnitude.", within=_POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,23 +226,25 @@ class RewardConfig:
 
     llm_reward_type: str = setting(
         "",
-        "Intrinsic reward; must be given, but with reward_dir. `none`: the environment's reward alone. Several, with "
-        "commas between them, add up: other settings of reward and annotation then take a list, too, one value each.",
+        "Intrinsic reward; required unless reward_dir is given. `none`: the environment's reward alone. Several, with "
+        "commas between them, add up; other settings of reward and annotation then take one value, or one for each.",
         fixed=True,
     )
     llm_reward_coeff: float = setting(
         0.0, "Weight of the intrinsic reward; above 0 for every type but none.", aliases=("llm_reward",)
     )
     extrinsic_reward_coeff: float = setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
-    beta_count_exponent: float = setting(3.0, "A message seen n times in an episode has its reward divided by n^this.")
+    beta_count_exponent: float = setting(
+        3.0, "Episodic count bonus: a caption seen n times in an episode has its reward divided by n^this."
+    )
     intrinsic_reward_at: str = setting(
         "obs",
-        "Message that step t is rewarded for: of the observation before its action, or the one it caused.",
+        "Caption that step t is rewarded for: of the observation before its action, or of the one it caused.",
         choices=("obs", "next_obs"),
     )
     llm_reward_value: str = setting(
         "label",
-        "online_cls and online_cls_reward_model: a message's reward is 0 or 1, or the probability that it is helpful.",
+        "online_cls and online_cls_reward_model: reward a caption by its label, 0 or 1, or its probability of helpful.",
         choices=("label", "probability"),
     )
     classification_threshold: float = setting(
@@ -254,12 +252,10 @@ class RewardConfig:
     )
     eps_threshold_quantile: str = setting(
         "",
-        "Rewards not above this are 0. motif: a quantile of its training rewards (0.05, 0.1, ..., 0.95; 0.5 when "
-        "empty); online_motif: a normalised reward (-0.5); cosine-bow: a similarity (0).",
+        "Threshold: rewards not above it are 0. motif: a quantile of its training rewards (0.05, 0.1, ..., 0.95; 0.5 "
+        "when empty); online_motif: a normalised reward (-0.5); cosine-bow: a similarity (0).",
     )
-    rew_norm: bool = setting(
-        True, "motif and online_motif: rewards are normalised and thresholded; else they are the model's own."
-    )
+    rew_norm: bool = setting(True, "motif and online_motif: normalise and threshold the reward model's raw scores.")
     reward_dir: str = setting(
         "", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.", fixed=True
     )
@@ -271,77 +267,77 @@ class RewardConfig:
         fixed=True,
     )
     reward_model_lr: float = setting(1e-4, "Adam's step size for a reward model.", within=_POSITIVE)
-    reward_model_batch_size: int = setting(256, "Messages, or pairs, in a reward model's gradient step.", within=_COUNT)
+    reward_model_batch_size: int = setting(256, "Captions, or pairs, in a reward model's gradient step.", within=_COUNT)
     reward_model_gradient_steps_per_update: int = setting(
-        32, "Gradient steps of a reward model when labels have come, while few are held.", within=_COUNT
+        32, "Gradient steps of a reward model after new labels, while few are held.", within=_COUNT
     )
     reward_model_few_labels: int = setting(
-        25_000, "With this many labels, or pairs, a reward model takes one gradient step an update instead."
+        25_000, "Labels, or pairs, from which on a reward model makes one gradient step per update instead."
     )
     reward_dataset_size: int = setting(
-        262_144, "Labels, or pairs, held for a reward model; the oldest give way.", within=_COUNT
+        262_144, "Labels, or pairs, held for a reward model; the oldest are replaced.", within=_COUNT
     )
     online_dataset_subsample: int = setting(
-        10, "online_motif: pairs are drawn from every this many-th observation of a batch.", within=_COUNT
+        10, "online_motif: pairs are drawn from every n-th observation of a batch.", within=_COUNT
     )
-    remove_duplicated_obs: bool = setting(False, "online_motif: each message of a batch once, before pairs are drawn.")
+    remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
 
 
 @dataclasses.dataclass(frozen=True)
 class AnnotationConfig:
-    """The LLM server, and how it is asked."""
+    """The LLM server, its requests and its prompts."""
 
     llm_server_addr: str = setting(
-        "", "host, host:port (9001 when left out) or http(s) URL; empty: a rule-based judge is started here."
+        "", "host, host:port (default port: 9001) or http(s) URL; empty: a rule-based judge is started here."
     )
     llm_api_key: str = setting(
         "",
-        "Where the server's key is: env:NAME, or file:PATH (its first line); when empty: $OPENAI_API_KEY.",
+        "Location of the server's key: env:NAME, or file:PATH (its first line); empty: $OPENAI_API_KEY.",
         secret=True,
     )
-    llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Model asked for.")
+    llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Name of the model, as the server knows it.")
     llm_api: str = setting(
-        "chat", "Endpoint: one message a request, or lists of prompts.", choices=("chat", "completions")
+        "chat", "Endpoint: one prompt per request, or lists of prompts.", choices=("chat", "completions")
     )
     llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
     llm_answer: str = setting(
-        "reasoned", "Knowledge, analysis and label in tags, or one label token.", choices=("reasoned", "label")
+        "reasoned", "Answer with knowledge, analysis and label in tags, or one token.", choices=("reasoned", "label")
     )
     llm_constraint: str = setting(
         "none",
-        "How this server restricts an answer to the labels.",
+        "The server's syntax for constraining an answer to the labels.",
         choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
     )
-    llm_batch_size: int = setting(100, "Messages taken up at a time; prompts in a list.", within=_COUNT)
-    llm_max_in_flight: int = setting(16, "Requests open at once.", within=_COUNT)
+    llm_batch_size: int = setting(
+        100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=_COUNT
+    )
+    llm_max_in_flight: int = setting(16, "Most requests in flight.", within=_COUNT)
     llm_max_backlog: int = setting(
-        10000, "Messages that may wait; the oldest beyond it are dropped and counted.", within=_COUNT
+        10000, "Most pending queries; the oldest beyond it are dropped and counted.", within=_COUNT
     )
     llm_temperature: float = setting(0.1, "Sampling temperature.")
     llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=_COUNT)
-    llm_timeout_secs: float = setting(
-        120.0, "Time after which a request is given up and tried again.", within=_POSITIVE
-    )
-    llm_max_retries: int = setting(5, "Times a failing message is asked again before it is put aside.")
+    llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=_POSITIVE)
+    llm_max_retries: int = setting(5, "Retries of a failing query before it is put aside.")
     llm_required: bool = setting(False, "End at once when no server answers at the start.")
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(
         "defaultgoal",
-        "What the judge is told to prefer.",
+        "Goal in the prompt that captions are judged by.",
         choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
     )
-    goal: str = setting("", "The player's goal in your own words; takes the place of goal_key's.")
-    prompt_file: str = setting("", "A prompt of your own, in the form of oni_jax/envs/nethack/prompts/*.json.")
+    goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")
+    prompt_file: str = setting("", "Your own prompt, in the format of oni_jax/envs/nethack/prompts/*.json.")
     label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Where a run lives, how long it goes, what it writes."""
+    """Folder, limits, checkpoints and logs of a run."""
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting("default_experiment", "Name of this run's folder; an existing run is resumed.")
-    seed: int = setting(1, "Seed of networks, sampling and games.", within="[0, 2147483648)")
+    seed: int = setting(1, "Seed of networks, sampling and environments.", within="[0, 2147483648)")
     train_for_env_steps: int = setting(10_000_000_000, "Environment steps after which the run ends.", within=_COUNT)
     train_for_seconds: float = setting(1e10, "Seconds after which the run ends.", within=_POSITIVE)
     save_every_sec: float = setting(120.0, "Seconds between checkpoints; 0 turns them off.")
@@ -350,7 +346,7 @@ class RunConfig:
     save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
     on_sigusr1: str = setting(
         "stop",
-        "What SIGUSR1 asks for, Slurm's warning of the end: save and leave (exit code 0), or save and go on.",
+        "Action on SIGUSR1, Slurm's warning before the time limit: save and exit with code 0, or save and go on.",
         choices=("stop", "save"),
     )
     stats_avg: int = setting(100, "Episodes over which statistics are averaged.", within=_COUNT)
@@ -362,7 +358,7 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A whole run of the training program. Other programs have dataclasses of sections of their own."""
+    """Settings of a training run. Other programs have their own dataclasses of sections."""
 
     env: EnvConfig = EnvConfig()
     actors: ActorConfig = ActorConfig()
@@ -372,17 +368,16 @@ class Config:
     reward: RewardConfig = RewardConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     run: RunConfig = RunConfig()
-    # Of the second, third, ... reward: what stands in the place of `reward` and `annotation`, the first one's.
-    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()
+    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # of the second, third, ... reward
 
     def terms(self) -> list["Config"]:
-        """The settings of each reward by itself."""
+        """Returns one Config per reward, with that reward alone."""
         each = ((self.reward, self.annotation), *self.others)
         return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
 
 
 def sections(config: Any, name: str = "") -> dict[str, Any]:
-    """The sections of a program's settings by name; one within another is a section of its own.
+    """Returns the sections of a program's settings by name, nested ones included.
 
     A program may be a section itself, without a `name`: a PlayConfig is `play`.
     """
@@ -396,20 +391,20 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
 
 
 def own_settings(section: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """The fields of one section, with their values."""
+    """Yields the fields of one section, with their values."""
     for field in dataclasses.fields(section):
         if field.metadata:  # by `setting`
             yield field, getattr(section, field.name)
 
 
 def settings(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Every field of every section of a program's settings, with its value. Names are unique over the sections."""
+    """Yields every field of all sections of a program, with its value. Names are unique over the sections."""
     for section in sections(config).values():
         yield from own_settings(section)
 
 
 def with_values(config: Program, values: Mapping[str, Any]) -> Program:
-    """`config` with some settings replaced, by name; names that no section has are ignored."""
+    """Returns `config` with some settings replaced, by name; unknown names are ignored."""
     parts = {}
     for field in dataclasses.fields(cast(Any, config)):
         part = getattr(config, field.name)
@@ -421,7 +416,7 @@ def with_values(config: Program, values: Mapping[str, Any]) -> Program:
 
 
 def config_to_json(config: Config) -> str:
-    """A JSON object of sections, and of those of further rewards. Secrets are left out."""
+    """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out."""
 
     def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -434,7 +429,7 @@ def config_to_json(config: Config) -> str:
 
 
 def config_from_json(text: str | bytes) -> Config:
-    """The inverse of `config_to_json`. Settings that the text lacks have their defaults.
+    """Inverts `config_to_json`. Settings that the text lacks have their defaults.
 
     Raises:
         UserError: the text is no such object.
@@ -457,16 +452,16 @@ def config_from_json(text: str | bytes) -> Config:
 
 
 def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Every setting with its value; where those of several rewards differ, with a list, as a flag takes it."""
+    """Yields every setting with its value; with a list, as a flag takes it, where those of several rewards differ."""
     for own in zip(*map(settings, config.terms())):
         values = [value for _, value in own]
-        # As many types as there are rewards: two of one type are not one.
+        # Always one type per reward: two rewards of one type are not one.
         alike = values.count(values[0]) == len(values) and (len(values) == 1 or own[0][0].name != "llm_reward_type")
         yield own[0][0], values[0] if alike else ",".join(map(str, values))
 
 
 def changed(old: Config, new: Config) -> list[str]:
-    """One text a setting that differs, `name: old -> new`; secrets are not compared."""
+    """Returns `name: old -> new` for each setting that differs; secrets are not compared."""
     pairs = zip(listed(old), listed(new), strict=True)
     return [
         f"{field.name}: {before!r} -> {after!r}"
@@ -479,10 +474,10 @@ FIXED_ON_RESUME = tuple(field.name for field, _ in settings(Config()) if field.m
 
 
 def check_resume(old: Config, new: Config) -> None:
-    """Refuses changes that a run's saved parameters do not survive.
+    """Rejects changes of the settings that are fixed in a run.
 
     Raises:
-        UserError: names the settings. (The number of actions, which also can't change, is the caller's to compare.)
+        UserError: names the settings. (The caller compares the number of actions, which is fixed, too.)
     """
     refused = {text.split(":")[0]: text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME}
     if refused:
@@ -494,7 +489,7 @@ def check_resume(old: Config, new: Config) -> None:
 
 
 def is_within(value: float, interval: str) -> bool:
-    """Whether a number is in an interval such as "[0, 1)". NaN is in none."""
+    """Returns whether a number is in an interval such as "[0, 1)". NaN is in none."""
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     above = low <= value if interval[0] == "[" else low < value
     below = value <= high if interval[-1] == "]" else value < high
@@ -502,7 +497,7 @@ def is_within(value: float, interval: str) -> bool:
 
 
 def check_values(config: Any) -> None:
-    """Checks each setting of a program by itself. Raises UserError: the first that is outside its range or choices."""
+    """Checks each setting by itself. Raises UserError for the first that is outside its range or choices."""
     programs = config.terms() if isinstance(config, Config) else [config]
     for field, value in (setting for program in programs for setting in settings(program)):
         if field.type in (int, float) and not is_within(value, field.metadata["within"]):
@@ -512,10 +507,10 @@ def check_values(config: Any) -> None:
 
 
 def check_config(config: Config) -> None:
-    """Checks what can be told from the values alone.
+    """Checks a run's settings by their values alone.
 
     Raises:
-        UserError: the first thing that is wrong.
+        UserError: the first mistake.
     """
     check_values(config)
     _check_batches(config.learner)
@@ -540,25 +535,25 @@ def _check_batches(learner: LearnerConfig) -> None:
         raise UserError(f"--recurrence {learner.recurrence}: must equal --rollout {learner.rollout}")
     for name in ("num_batches_per_iteration", "ppo_epochs"):
         if getattr(learner, name) != 1:
-            raise UserError(f"--{name} {getattr(learner, name)}: only 1 is offered")
+            raise UserError(f"--{name} {getattr(learner, name)}: only 1 is supported; leave it out")
     if not learner.with_vtrace:
-        raise UserError("--with_vtrace false: GAE is not carried over; leave V-trace on")
+        raise UserError("--with_vtrace false: GAE is not supported; leave V-trace on")
 
 
 def of_all_processes(config: Config) -> Config:
-    """Without what tells one process of a run from the others, and where they met."""
+    """Returns the settings without those of single processes: index, number and coordinator's address."""
     own = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
     return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
 
 
-def check_shares(learner: LearnerConfig, num_devices: int) -> None:
-    """Raises UserError: the trajectories of a batch can't be shared by the devices that learn, of all processes."""
+def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
+    """Raises UserError: a batch can't be sharded evenly over the `num_devices` that learn, of all processes."""
     num_trajectories = learner.batch_size // learner.rollout
     if num_trajectories % num_devices:
         raise UserError(
             f"--batch_size {learner.batch_size}: {num_trajectories} trajectories of --rollout {learner.rollout} can't "
-            f"be shared by {num_devices} devices evenly; a multiple of {num_devices * learner.rollout} can, or "
-            "--learner_devices"
+            f"be sharded evenly over {num_devices} devices; give a multiple of {num_devices * learner.rollout}, or "
+            "change --learner_devices"
         )
 
 
@@ -575,19 +570,19 @@ def _check_processes(config: Config) -> None:
 
 
 def check_network(network: NetworkConfig) -> None:
-    """Raises UserError: parts of an encoder that don't go together."""
+    """Raises UserError: an encoder lacks an input that it needs."""
     if network.use_crop and not network.use_blstats:
-        raise UserError("--use_crop needs --use_blstats, which tells where the hero is")
+        raise UserError("--use_crop needs --use_blstats, which holds the hero's position")
 
 
 def check_annotation(annotation: AnnotationConfig) -> None:
-    """Raises UserError: settings of the server that don't go together, or a key where its place should be."""
+    """Raises UserError: conflicting settings of the server, or a key instead of its location."""
     if not re.fullmatch(r"((env|file):.+)?", annotation.llm_api_key):
         raise UserError(
-            "--llm_api_key: says where the key is, env:NAME or file:PATH; a key on the command line, where others "
-            "on this machine can read it, is not taken"
+            "--llm_api_key: give the key's location, env:NAME or file:PATH; a key on the command line could be read "
+            "by others on this machine"
         )
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
-            f"--llm_constraint {annotation.llm_constraint}: restricts an answer to a label; add --llm_answer label"
+            f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"
         )

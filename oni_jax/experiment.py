@@ -1,4 +1,4 @@
-"""The folder of a run: one owner at a time, its settings, and whether a resumed run may go on with new ones."""
+"""The folder of a run: its lock, its settings, and the check of changed settings on resume."""
 
 import fcntl
 import os
@@ -16,20 +16,20 @@ from oni_jax.config import (
     of_all_processes,
 )
 from oni_jax.envs.registry import env_spec
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 
 
 def experiment_folder(config: Config) -> str:
-    """The path of <train_dir>/<experiment>."""
+    """Returns the path of <train_dir>/<experiment>."""
     return os.path.abspath(os.path.join(config.run.train_dir, config.run.experiment))
 
 
 @contextmanager
 def open_experiment(config: Config) -> Iterator[str]:
-    """Makes <train_dir>/<experiment>, holds it for this process, and yields its path.
+    """Makes <train_dir>/<experiment>, locks it for this process, and yields its path.
 
     Raises:
-        UserError: it can't be written, another run holds it, or a setting changed that can't change.
+        UserError: it can't be written, another run has locked it, or a fixed setting has changed.
     """
     folder = experiment_folder(config)
     try:
@@ -46,21 +46,21 @@ def open_experiment(config: Config) -> Iterator[str]:
 
 
 def write_settings(config: Config, folder: str) -> None:
-    """Writes config.json, whole or not at all. Raises UserError when it can't be written."""
+    """Writes config.json atomically. Raises UserError when it can't be written."""
     try:
-        write_whole(_settings_path(folder), config_to_json(of_all_processes(config)).encode())
+        write_atomically(_settings_path(folder), config_to_json(of_all_processes(config)).encode())
     except OSError as error:
         path = _settings_path(folder)
         raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None
 
 
 def read_settings(folder: str) -> Config:
-    """The settings of the run in a folder. Raises UserError when it holds none."""
+    """Reads the settings of the run in a folder. Raises UserError when it holds none."""
     path = _settings_path(folder)
     try:
         with open(path, "rb") as file:
             config = config_from_json(file.read())
-        check_values(config)  # others may have written it
+        check_values(config)  # the file may be a stranger's
         return config
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}); name a training run") from None

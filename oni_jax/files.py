@@ -1,4 +1,4 @@
-"""Files on a disk that may be full, written by a process that may be killed at any moment."""
+"""File operations that survive full disks and killed processes."""
 
 import contextlib
 import errno
@@ -16,14 +16,14 @@ import weakref
 from oni_jax.config import UserError
 
 
-def write_whole(path: str | os.PathLike, data: bytes | memoryview) -> None:
-    """Puts `data` in the place of the file at `path`, or leaves that as it is. Raises OSError."""
+def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:
+    """Replaces the file at `path` atomically; an error leaves it as it was. Raises OSError."""
     partial = f"{os.fspath(path)}.partial"
     try:
         with open(partial, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # a power cut would else leave the new name without its contents
+            os.fsync(file.fileno())  # otherwise a power cut could leave the new name without its contents
         os.replace(partial, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -31,8 +31,8 @@ def write_whole(path: str | os.PathLike, data: bytes | memoryview) -> None:
         raise
 
 
-def append_whole(file: io.FileIO, data: bytes) -> None:
-    """Writes behind the end of an unbuffered file, or leaves it as it was. Raises OSError with the file's name."""
+def append_atomically(file: io.FileIO, data: bytes) -> None:
+    """Appends to an unbuffered file; an error leaves it as it was. Raises OSError with the file's name."""
     end = file.seek(0, os.SEEK_END)
     try:
         if file.write(data) != len(data):  # as on a disk that becomes full
@@ -43,9 +43,9 @@ def append_whole(file: io.FileIO, data: bytes) -> None:
 
 
 def reserve(path: str | os.PathLike, num_bytes: int) -> None:
-    """Makes a file at least so long, and has the disk keep the room for it. Raises OSError.
+    """Makes a file at least `num_bytes` long, and allocates its disk space. Raises OSError.
 
-    To write through a memory map into a part that the disk then has no room for would kill the process (SIGBUS).
+    Writing through a memory map where disk space is missing would kill the process (SIGBUS).
     """
     with open(path, "r+b") as file:
         there, disk = os.fstat(file.fileno()), os.fstatvfs(file.fileno())
@@ -58,11 +58,11 @@ def reserve(path: str | os.PathLike, num_bytes: int) -> None:
 
 
 def check_output(flag: str, path: str) -> None:
-    """Before the work whose result goes there: raises UserError, naming the flag, where no file can be put."""
+    """Raises UserError, naming the flag, when no file can be written at `path`; called before the work for it."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UserError(f"--{flag} {path}: there is no folder {folder}; make it, or name another file")
-    # A new file takes the place of what is there: of a link or a device, too.
+    # Writing replaces what is there, even a link or a device.
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
         raise UserError(f"--{flag} {path}: is no regular file; name another")
     if not os.access(folder, os.W_OK):
@@ -70,18 +70,18 @@ def check_output(flag: str, path: str) -> None:
 
 
 def write_output(flag: str, path: str, data: bytes) -> None:
-    """As `write_whole`. Raises UserError, naming the flag."""
+    """Writes a file atomically. Raises UserError, naming the flag."""
     try:
-        write_whole(path, data)
+        write_atomically(path, data)
     except OSError as error:
         raise UserError(f"--{flag} {path}: can't be written ({error.strerror}); name another file") from None
 
 
 def keep_printing() -> None:
-    """From now on, what can't be printed is lost; it would be an error, wherever it is printed.
+    """Makes stdout and stderr drop what can't be written, instead of raising an error wherever something is printed.
 
-    As into a file on a full disk, a pipe that nobody reads any more, a terminal that is gone. Characters that the
-    encoding lacks are escaped.
+    Examples: a full disk, a pipe without a reader, a terminal that is gone. Characters that the encoding lacks are
+    escaped.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -100,14 +100,14 @@ class _LossyFile(io.FileIO):
 
 
 class ScratchFolder:
-    """A folder for the temporary files of this process, gone when it is closed or the process ends.
+    """A folder for the temporary files of this process, removed when it is closed or the process ends.
 
-    A killed process can't remove its own: the next one that makes such a folder in the same place does, and ends what
-    still runs in there. A lock tells the living from the dead, which the kernel drops however a process ends. The
-    host's name is in the folder's, since not every network file system shows a lock to other hosts.
+    A killed process can't remove its folder: the next process with the same `parent` does, and kills those that still
+    use it. A lock, which the kernel drops however a process ends, marks folders in use. The host's name is in the
+    folder's, since not every network file system shows locks to other hosts.
 
     Args:
-        parent: where it is made; None: where Python puts temporary files.
+        parent: folder; None: Python's for temporary files.
 
     Raises:
         UserError: it can't be made.
@@ -125,8 +125,8 @@ class ScratchFolder:
             try:
                 lock = _open_folder(self.path)
             except FileNotFoundError:
-                continue  # another process took it for a dead one's before it was locked
-            with contextlib.suppress(OSError):  # without locks nobody takes it for a dead one's either
+                continue  # another process removed it before it was locked
+            with contextlib.suppress(OSError):  # without locks, no process removes it either
                 fcntl.flock(lock, fcntl.LOCK_SH)
             if os.path.isdir(self.path):
                 break
@@ -150,10 +150,7 @@ def _remove_dead(parent: str, prefix: str) -> None:
 
 
 def _kill_users(folder: str) -> None:
-    """Ends the processes that have files open in a dead program's folder.
-
-    Those that it had started ended with it, unless they were stopped or hung.
-    """
+    """Kills the processes that have files open in a dead process's folder: its children, if stopped or hung."""
     for link in glob.glob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if os.readlink(link).startswith(f"{folder}/"):

@@ -1,4 +1,4 @@
-"""What a running training can be asked about itself: rates, queues, memory, newest answers. Read when a row is made."""
+"""Gauges of a running training: rates, queues, memory, newest answers. Read when a row is made."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from oni_jax.metrics.rows import Row, histogram
 from oni_jax.metrics.statistics import RateMeters
 from oni_jax.worlds.base import World
 
-# Rates of counts that a row holds: name -> the count's.
+# Rates of counts that a row holds: name -> name of the count.
 _RATES_OF = {
     "env_steps": "env_steps",
     "updates": "updates",
@@ -28,19 +28,19 @@ _MEMORY = {
 
 
 class Gauges:
-    """Reads the parts of a run. Nothing is measured for it in between."""
+    """Reads gauges from the parts of a run; costs nothing between rows."""
 
     def __init__(self, learner: Learner, world: World, annotator: Annotator):
         self._learner, self._world, self._annotator = learner, world, annotator
         self._rates = RateMeters()
 
     def start(self, env_steps: int, updates: int) -> None:
-        """Acting and learning begin, with what earlier starts have done."""
+        """Starts the rates, from the counts of earlier starts."""
         counts = {name: float(value) for name, value in self._world.gauges().items() if name in _COUNTED}
         self._rates.update({"env_steps": env_steps, "updates": updates, **counts}, time.monotonic())
 
     def read(self, row: Row) -> Row:
-        """What is to be added to the counts in `row`."""
+        """Returns the gauges that belong to the counts in `row`."""
         gauges = dict(self._world.gauges())
         totals: dict[str, float] = {name: row[count] for name, count in _RATES_OF.items() if count in row}
         totals |= {name: gauges.pop(name) for name in _COUNTED}
@@ -49,7 +49,7 @@ class Gauges:
         answers, distributions = self._annotator.answers(), jax.device_get(dict(self._learner.distributions))
         return {
             **self._rates.update(totals, time.monotonic()),
-            "learner_waits_share": self._learner.trajectory_wait.share(),
+            "learner_waits_fraction": self._learner.trajectory_wait.fraction(),
             **gauges,
             **device_memory(jax.local_devices()[0].memory_stats()),
             **{name: values for name, x in distributions.items() if (values := histogram(x)) is not None},
@@ -58,5 +58,5 @@ class Gauges:
 
 
 def device_memory(stats: Mapping[str, int] | None) -> Row:
-    """A device's memory as rows name it; what the platform does not tell is left out."""
+    """Returns a device's memory under the names of metrics, as far as the platform reports it."""
     return {name: stats[key] for name, key in _MEMORY.items() if key in stats} if stats else {}

@@ -1,4 +1,4 @@
-"""Published networks as checkpoints of ours: a run that goes on with a policy, a reward model to reward with."""
+"""Import of published networks: a policy as a run to resume, a ranking model as a reward model."""
 
 import dataclasses
 import functools
@@ -28,18 +28,18 @@ from oni_jax.types import ModelState, PyTree
 
 
 class Normalisation(NamedTuple):
-    """Of a ranking model's reward, over what it was trained on."""
+    """Statistics of a ranking model's raw scores over its training data."""
 
     mean: float
     variance: float
-    quantiles: Mapping[float, float]  # 0.05 ... 0.95 -> of the normalised reward
+    quantiles: Mapping[float, float]  # level 0.05 ... 0.95 -> quantile of the normalised reward
 
 
 def import_run(config: Config, policy: StateDict | None, classifier: StateDict | None) -> Config:
-    """Makes a run of 0 steps with the imported networks and fresh moments; what is None is drawn afresh.
+    """Makes a run of 0 steps with the imported networks and fresh moments; None: freshly initialised.
 
     Returns:
-        The run's settings: `config`, and what the policy's shapes tell.
+        The run's settings: `config`, with the network that the policy's shapes imply.
 
     Raises:
         UserError: the weights are of another network or task than the settings say, or there is a run already.
@@ -68,7 +68,7 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
 
 
 def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalisation, source: str) -> NetworkConfig:
-    """Writes a ranking model as launch.train_reward does. Returns its encoder's settings.
+    """Writes a ranking model in the format of launch.train_reward. Returns its encoder's settings.
 
     Raises:
         UserError: the weights are of no such network, or there is a reward model already.
@@ -85,7 +85,7 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
 
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:
-    """The checkpoint of 0 steps."""
+    """Returns the checkpoint of 0 steps."""
     spec = env_spec(config.env, observations_read(config))
     policy = make_policy(config.network, env_spec(config.env, policy_observations(config.network)))
     key = initial_key(config.run.seed)
@@ -106,8 +106,8 @@ def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | No
     return Saved(state, rewards.save(), dataclasses.asdict(Progress()))
 
 
-def _check_fits(what: str, params: PyTree, wanted: PyTree, hint: str = "") -> None:
+def _check_fits(name: str, params: PyTree, wanted: PyTree, hint: str = "") -> None:
     try:
         check_shapes(params, wanted, "in the file")
     except ValueError as error:
-        raise UserError(f"{what} does not fit: {error}{hint}") from None
+        raise UserError(f"{name} does not fit: {error}{hint}") from None

@@ -1,4 +1,4 @@
-"""What a run's reward gives for each message that the run knows of."""
+"""Inspection of a run's reward: the value of each caption that the run knows."""
 
 import collections
 import itertools
@@ -29,13 +29,13 @@ NUM_SCORED_AT_ONCE = 1024
 NUM_PAIRS_READ_AT_ONCE = 4096
 
 
-class InspectedMessage(NamedTuple):
-    """A message and its reward, before the count in its episode and the coefficient."""
+class InspectedCaption(NamedTuple):
+    """A caption and its reward, before episodic count and coefficient."""
 
-    message: bytes
-    count: int | None  # steps at which the run met it, and those of the data set; None: not recorded
-    labels: tuple[int, ...] | None  # `label_columns`: its label, or how many labelled pairs it was better in, ...
-    raw_reward: float  # label, probability, similarity, or the model's own number
+    caption: bytes
+    count: int | None  # steps of the run and rows of the data set that have it; None: not recorded
+    labels: tuple[int, ...] | None  # `label_columns`: its label, or the number of labelled pairs it was better in, ...
+    raw_reward: float  # the raw score: label, probability, similarity, or model output
     reward: float  # normalised and thresholded, as the policy is trained with
 
 
@@ -44,38 +44,38 @@ class NoRewardError(UserError):
 
 
 class RunReward(NamedTuple):
-    """The rewards that a run has learnt."""
+    """A run's rewards, as a checkpoint holds them."""
 
     env_steps: int  # of the checkpoint
     config: Config
-    spec: EnvSpec  # with what is read
+    spec: EnvSpec  # with the observations that are read
     rewards: RewardSum
     state: PyTree
-    saved: Mapping[str, np.ndarray]  # of its host half
+    saved: Mapping[str, np.ndarray]  # the host's state, `RewardSum.save`
     annotations: Sequence[Annotation]
 
 
 class Inspection(NamedTuple):
-    """What `inspect_reward` found."""
+    """Result of `inspect_reward`."""
 
     env_steps: int  # of the checkpoint
     label_columns: Sequence[str]
-    messages: Sequence[InspectedMessage]  # each once, the most rewarded first
-    other_observations: Sequence[str]  # that the reward reads beside messages; they were zeros
+    captions: Sequence[InspectedCaption]  # unique, the most rewarded first
+    other_observations: Sequence[str]  # that the reward reads beside captions; zeros here
 
-    def ends(self, num: int) -> list[tuple[str, Sequence[InspectedMessage]]]:
-        """("most rewarded", the first `num`) and, if there are more, ("least rewarded", `num` of the others)."""
+    def ends(self, num: int) -> list[tuple[str, Sequence[InspectedCaption]]]:
+        """Returns ("most rewarded", the first `num`) and, if there are more, ("least rewarded", `num` of the rest)."""
         # The least rewarded first, and of equals the most frequent.
-        rest = sorted(self.messages[num:], key=lambda row: (row.reward, row.raw_reward, -(row.count or 0)))
-        found = [("most rewarded", self.messages[:num]), ("least rewarded", rest[:num])]
+        rest = sorted(self.captions[num:], key=lambda row: (row.reward, row.raw_reward, -(row.count or 0)))
+        found = [("most rewarded", self.captions[:num]), ("least rewarded", rest[:num])]
         return [(title, rows) for title, rows in found if rows]
 
 
 def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
-    """The reward of a checkpoint, with the labels that the run has by now; env_steps None: of the newest readable one.
+    """Loads the reward of a checkpoint, with the run's labels so far; env_steps None: of the newest readable one.
 
     Raises:
-        NoRewardError: there is no reward but the environment\'s.
+        NoRewardError: there is no reward but the environment's.
         UserError: there is no such run, or no checkpoint that can be read.
     """
     config = read_settings(folder)
@@ -87,23 +87,23 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)
     try:
         rewards.restore(saved)
-    except (ValueError, KeyError, TypeError):  # others, or an older version, may have written it
-        raise UserError(f"{folder}: checkpoint {found} holds no reward of this version; train the run anew") from None
+    except (ValueError, KeyError, TypeError):  # a stranger's, or an older version's
+        raise UserError(f"{folder}: checkpoint {found} holds no reward of this version; train the run again") from None
     annotations = read_annotations(config, folder)
     rewards.ingest(annotations)
     return RunReward(found, config, spec, rewards, state, saved, annotations)
 
 
 def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspection:
-    """Scores all messages known with the reward of a run's newest readable checkpoint. Changes nothing in the run.
+    """Scores all known captions with the reward of a run's newest readable checkpoint. Changes nothing in the run.
 
-    Those are the messages that the run met and counted, those of its label store and of its reward model's data set,
-    and with `dataset_dir` those of an offline data set.
+    Known are the captions that the run counted, those of its label store and of its reward model's data set, and with
+    `dataset_dir` those of an offline data set.
 
     Args:
         folder: <train_dir>/<experiment>; the run may be going on.
         dataset_dir: holds data/message.npy.
-        name: of several rewards, which: its label in `RewardSum`; the first that values messages when left out.
+        name: label in `RewardSum` of one of several rewards; default: the first that values captions.
 
     Raises:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
@@ -111,61 +111,61 @@ def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspec
     run = load_reward(folder)
     known = {label: i for i, label in enumerate(run.rewards.labels) if run.rewards.rewards[i].scorer}
     if not known:
-        raise NoRewardError(f"{folder}: its reward values no messages, so there is nothing to inspect")
+        raise NoRewardError(f"{folder}: its reward values no captions, so there is nothing to inspect")
     if name and name not in known:
-        raise UserError(f"--llm_reward_type {name}: the run's rewards that value messages are {', '.join(known)}")
+        raise UserError(f"--llm_reward_type {name}: the run's rewards that value captions are {', '.join(known)}")
     index = known[name or next(iter(known))]
     term = run.rewards.terms[index]
     kind = QUERIES[questions(run.config)[term.question][1]] if term.question >= 0 else None
     labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
     counts = _counts(folder, dataset_dir)
-    learnt_from = [_texts(rows) for array, rows in run.saved.items() if array.endswith("rows_message")]
-    messages = sorted({*counts, *labels, *itertools.chain(*learnt_from)})
-    if not messages:
-        raise UserError(f"{folder}: no message is known; train it further, or name messages with --dataset_dir")
+    learnt_from = [_captions(rows) for array, rows in run.saved.items() if array.endswith("rows_message")]
+    captions = sorted({*counts, *labels, *itertools.chain(*learnt_from)})
+    if not captions:
+        raise UserError(f"{folder}: no caption is known; train it further, or add captions with --dataset_dir")
     state = run.rewards.states(run.state)[index]
-    raw_values, values = score_messages(cast(Scorer, term.reward.scorer), state, run.spec, messages)
+    raw_values, values = score_captions(cast(Scorer, term.reward.scorer), state, run.spec, captions)
     rows = [
-        InspectedMessage(message, counts.get(message), labels.get(message), raw, given)
-        for message, raw, given in zip(messages, raw_values.tolist(), values.tolist())
+        InspectedCaption(caption, counts.get(caption), labels.get(caption), raw, value)
+        for caption, raw, value in zip(captions, raw_values.tolist(), values.tolist())
     ]
     rows.sort(key=lambda row: (row.reward, row.raw_reward, row.count or 0), reverse=True)
     return Inspection(run.env_steps, kind.columns if kind else (), rows, term.reward.other_observations)
 
 
-def score_messages(
-    scorer: Scorer, state: PyTree, spec: EnvSpec, messages: Sequence[bytes]
+def score_captions(
+    scorer: Scorer, state: PyTree, spec: EnvSpec, captions: Sequence[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(raw values, values) of N >= 1 distinct messages, each [N] float32; running statistics stay as they are.
+    """Returns (raw scores, values) of N >= 1 unique captions, each [N] float32; running statistics do not change.
 
-    Observations that the scorer reads beside the message are zeros.
+    Observations that the scorer reads beside the caption are zeros.
     """
-    size = min(NUM_SCORED_AT_ONCE, len(messages))
+    size = min(NUM_SCORED_AT_ONCE, len(captions))
     shapes = {name: spec.observations[name] for name in scorer.other_observations}
     zeros = {name: np.zeros((1, size, *x.shape), x.dtype) for name, x in shapes.items()}
 
     @jax.jit
     def score(state: PyTree, index: Array, features: Mapping[str, Array]) -> tuple[Array, Array]:
         raw = scorer.raw_values(state, Seen(index, zeros), features)
-        return raw, scorer.from_raw(state, raw)
+        return raw, scorer.normalise(state, raw)
 
-    chunks = [messages[start : start + size] for start in range(0, len(messages), size)]
-    # The last chunk is filled up with its last message.
-    places = [np.minimum(np.arange(size, dtype=np.int32), len(chunk) - 1)[None] for chunk in chunks]
+    chunks = [captions[start : start + size] for start in range(0, len(captions), size)]
+    # The last chunk is padded with its last caption.
+    indices = [np.minimum(np.arange(size, dtype=np.int32), len(chunk) - 1)[None] for chunk in chunks]
     scored = [
-        score(state, index, scorer.prepare(CaptionBatch(chunk, index, zeros))) for chunk, index in zip(chunks, places)
+        score(state, index, scorer.prepare(CaptionBatch(chunk, index, zeros))) for chunk, index in zip(chunks, indices)
     ]
-    raw, values = (np.concatenate([np.asarray(x)[0] for x in parts])[: len(messages)] for parts in zip(*scored))
+    raw, values = (np.concatenate([np.asarray(x)[0] for x in parts])[: len(captions)] for parts in zip(*scored))
     return raw, values
 
 
 def read_annotations(config: Config, folder: str) -> list[Annotation]:
-    """What the run's label store holds for its models and prompts."""
+    """Reads the annotations by the run's models and prompts from its label store."""
     asked, path = questions(config), config.annotation.label_store or os.path.join(folder, "labels.sqlite")
     if not asked or not (config.annotation.label_store or os.path.exists(path)):
         return []
     if not os.path.exists(path):
-        raise UserError(f"label store {path}: no such file; start from the folder where the run was started")
+        raise UserError(f"label store {path}: no such file; start in the folder in which the run was started")
     store, language = LabelStore(path), find_environment(config.env).language
     found = []
     try:
@@ -181,18 +181,18 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
 
 
 def _counts(folder: str, dataset_dir: str) -> collections.Counter[bytes]:
-    """Message -> how often the run met it, and the data set holds it."""
+    """Returns caption -> number of steps of the run, and of rows of the data set, that have it."""
     met = MessageCounts()
     met.restore(folder)
     counts = collections.Counter(met.counts())
     if dataset_dir:
         dataset = PairDataset(dataset_dir, ["data/message"])
         for start in range(0, dataset.num_pairs, NUM_PAIRS_READ_AT_ONCE):
-            counts.update(_texts(dataset.messages(slice(start, start + NUM_PAIRS_READ_AT_ONCE))))
+            counts.update(_captions(dataset.messages(slice(start, start + NUM_PAIRS_READ_AT_ONCE))))
     return counts
 
 
-def _texts(padded: np.ndarray) -> list[bytes]:
-    """[..., M] uint8 -> messages."""
+def _captions(padded: np.ndarray) -> list[bytes]:
+    """Converts [..., M] uint8 to captions."""
     rows = np.ascontiguousarray(padded).view(f"S{padded.shape[-1]}").ravel()
     return [row.replace(b"\0", b"") for row in rows.tolist()]

@@ -1,4 +1,4 @@
-"""Modules of the user's own: what they register counts in every process that imports them."""
+"""The user's own modules; their registrations hold in every process that imports them."""
 
 import importlib
 import os
@@ -8,13 +8,13 @@ from oni_jax.config import UserError
 
 
 def load_plugins(plugin: str) -> None:
-    """Imports modules, once a process; see `EnvConfig.plugin`.
+    """Imports modules, once per process; see `EnvConfig.plugin`.
 
-    They register what they bring: `envs.registry.register_environment`, `networks.registry.register_encoder`,
-    `rewards.registry.register_reward`, `annotation.queries.registry.register_query`.
+    They may call `envs.registry.register_environment`, `networks.registry.register_encoder`,
+    `rewards.registry.register_reward` and `annotation.queries.registry.register_query`.
 
     Args:
-        plugin: their names, with commas between them; looked for in the current folder, too.
+        plugin: names, separated by commas; the current folder is searched, too.
 
     Raises:
         UserError: one of them can't be imported.
@@ -26,7 +26,7 @@ def load_plugins(plugin: str) -> None:
             importlib.import_module(name)
         except UserError as error:
             raise UserError(f"--plugin {name}: {error}") from None
-        except Exception as error:  # it is anybody's code
+        except Exception as error:  # a user's code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             where = "; looked for in the current folder and in $PYTHONPATH" * isinstance(error, ModuleNotFoundError)
             raise UserError(f"--plugin {name}: can't be imported ({reason}){where}") from error

@@ -1,4 +1,4 @@
-"""Supervised child processes, requests to stop, and clocks."""
+"""Supervised child processes, stop requests, and clocks."""
 
 import ctypes
 import os
@@ -20,16 +20,16 @@ from oni_jax.config import UserError
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-LEAVE_SECS = 3.0  # for tidying up after a second SIGINT
+LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
 
 class ChildError(RuntimeError):
-    """A child process failed; the text holds its traceback, what the user can mend, or the exit code."""
+    """A child process failed; the text is its traceback, its UserError, or the exit code."""
 
 
 def ending(error: BaseException) -> tuple[int, str]:
-    """The exit code of a program that an error ends, and its last line; empty for an error that nobody foresaw."""
+    """Returns exit code and last line of a program that an error ends; an empty line for an unexpected error."""
     if isinstance(error, UserError):
         return 2, f"error: {' '.join(str(error).split())}"
     if isinstance(error, KeyboardInterrupt):
@@ -38,12 +38,12 @@ def ending(error: BaseException) -> tuple[int, str]:
 
 
 def tune_memory() -> None:
-    """Starts this program anew, as the same process, with glibc's memory in large pages and few arenas.
+    """Restarts this program in place (execve), with glibc's memory in large pages and few arenas.
 
-    XLA takes its working memory anew for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a tenth
-    of the time. Each thread's own arena keeps what it once had: a tenth of a program's memory, and more by the hour.
-    glibc reads the settings only when a program starts, and children inherit them. Does nothing where $GLIBC_TUNABLES
-    says anything about large pages; what else it says holds.
+    XLA allocates its working memory again for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a
+    tenth of the time. Each thread's own arena keeps freed memory: a tenth of a program's memory, and more by the hour.
+    glibc reads the settings only when a program starts, and children inherit them. Does nothing if $GLIBC_TUNABLES
+    sets large pages; its other settings stay.
     """
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     if platform.libc_ver()[0] == "glibc" and "glibc.malloc.hugetlb" not in tunables and sys.executable:
@@ -53,9 +53,9 @@ def tune_memory() -> None:
 
 
 def return_memory() -> None:
-    """Gives what glibc holds and nobody uses back to the system: a tenth of a program's memory, and more by the hour.
+    """Returns memory that glibc holds free to the system: a tenth of a program's, and more by the hour.
 
-    It takes a tenth of a second at most; what is needed again is taken anew.
+    Takes a tenth of a second at most.
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
@@ -67,12 +67,12 @@ def start_child(
     """Starts `body(connection, *args)` in a new process. Returns it and this side of the connection.
 
     STOP_SIGNALS never reach the child: its parent stops it by closing the connection. When the parent is killed,
-    so is the child, unless it `cleans_up`: then it ends by itself where it meets the closed connection.
+    so is the child, unless it `cleans_up`: then it exits when it finds the connection closed.
     `single_threaded` keeps NumPy's BLAS from starting threads in it.
     """
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=_child_main, args=(name, body, theirs, args, cleans_up), name=name, daemon=True)
-    with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}), _deaf():
+    with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}), _sigmask():
         process.start()
     theirs.close()
     return process, ours
@@ -96,7 +96,7 @@ def _child_main(name: str, body: Callable[..., None], connection: Connection, ar
 
 
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process when the thread that started it ends. Linux only; elsewhere no-op."""
+    """Has the kernel kill this process when the thread that started it ends. A no-op outside Linux."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -106,7 +106,7 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float = 5.0) -> None:
-    """Closes the connection, waits, and kills the process if it is still there."""
+    """Closes the connection, waits, and kills the process after the time-out."""
     connection.close()
     process.join(timeout_secs)
     if process.is_alive():
@@ -115,10 +115,10 @@ def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started meanwhile inherit that STOP_SIGNALS are blocked, so that none gets one before it could say so.
+def _sigmask() -> Iterator[None]:
+    """Blocks STOP_SIGNALS in this thread; processes started meanwhile inherit that, and never get one.
 
-    The thread itself gets those that come meanwhile afterwards.
+    The thread gets its pending signals afterwards.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -142,10 +142,10 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 class StopRequest:
-    """Set by a stop signal once installed: SIGINT, SIGTERM or SIGUSR1, which Slurm sends ahead of a job's end.
+    """Set, once installed, by a stop signal: SIGINT, SIGTERM, or SIGUSR1, which Slurm sends before a job's end.
 
-    A second SIGINT raises KeyboardInterrupt, and ends the process LEAVE_SECS later if it is still there, whatever it
-    does: compiling, waiting for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
+    A second SIGINT raises KeyboardInterrupt, and kills the process after a grace period of LEAVE_SECS, even while it
+    compiles or waits for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
     """
 
     def __init__(self) -> None:
@@ -160,10 +160,10 @@ class StopRequest:
 
     @contextmanager
     def installed(self) -> Iterator["StopRequest"]:
-        came, write_end = os.pipe()
+        read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         ended = threading.Event()
-        threading.Thread(target=self._leave_if_stuck, args=(came, ended), name="signals", daemon=True).start()
+        threading.Thread(target=self._leave_if_stuck, args=(read_end, ended), name="signals", daemon=True).start()
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         try:
@@ -190,17 +190,17 @@ class StopRequest:
 
     def _interrupt(self, number: int, frame: object) -> None:
         del frame
-        signal.signal(number, signal.SIG_IGN)  # tidying up is not interrupted again
-        self.interrupted_twice = True  # what is raised inside a callback is printed and lost: raised again at the end
+        signal.signal(number, signal.SIG_IGN)  # cleaning up is not interrupted again
+        self.interrupted_twice = True  # an exception inside a callback is printed and lost: raised again at the end
         raise KeyboardInterrupt
 
-    def _leave_if_stuck(self, came: int, ended: threading.Event) -> None:
-        """Ends the process when it has not `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.
+    def _leave_if_stuck(self, read_end: int, ended: threading.Event) -> None:
+        """Kills the process unless it has `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.
 
-        Python runs handlers between its own instructions, in the main thread alone, and several of a kind at once as
-        one: a thread that compiles gets to them when it is done. The numbers come at once.
+        Python runs handlers between instructions of the main thread, and merges several signals of a kind: a thread
+        that compiles gets to them when it is done. The numbers arrive at once.
         """
-        with open(came, "rb", buffering=0) as numbers:
+        with open(read_end, "rb", buffering=0) as numbers:
             while self._num_interrupts < 2 and (number := numbers.read(1)):
                 self._num_interrupts += number[0] == signal.SIGINT
             if self._num_interrupts == 2 and not ended.wait(LEAVE_SECS):
@@ -210,8 +210,8 @@ class StopRequest:
                 os._exit(130)
 
 
-class Worker(threading.Thread):
-    """A thread whose exception is kept, for `check` to raise where the run can end with it."""
+class BackgroundThread(threading.Thread):
+    """A thread that keeps its exception, for `check` to raise in another thread."""
 
     def __init__(self, name: str, body: Callable[[], None]):
         super().__init__(name=name, daemon=True)
@@ -225,13 +225,13 @@ class Worker(threading.Thread):
             self._error = error
 
     def check(self) -> None:
-        """Raises what ended the thread, if anything did."""
+        """Raises the exception that ended the thread, if any."""
         if self._error is not None:
             raise self._error
 
 
 class WaitClock:
-    """The share of time that a part spends waiting: read and started anew by `share`."""
+    """The fraction of time that a part spends waiting; `fraction` reads and resets it."""
 
     def __init__(self) -> None:
         self._waited_secs = 0.0
@@ -245,8 +245,8 @@ class WaitClock:
         finally:
             self._waited_secs += time.perf_counter() - start
 
-    def share(self) -> float:
-        """Waiting time divided by all time since the last call, in [0, 1]."""
+    def fraction(self) -> float:
+        """Returns waiting time divided by all time since the last call, in [0, 1]."""
         now = time.perf_counter()
         elapsed, waited = now - self._since, self._waited_secs
         self._since, self._waited_secs = now, 0.0
@@ -254,7 +254,7 @@ class WaitClock:
 
 
 class Every:
-    """Calling it says whether `secs` have passed since it last said so; never with 0 secs."""
+    """A timer. A call returns whether `secs` have passed since it last returned True; never with 0 secs."""
 
     def __init__(self, secs: float):
         self._secs = secs

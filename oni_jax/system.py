@@ -19,15 +19,15 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, UserError, check_shares
+from oni_jax.config import Config, UserError, check_batch_size
 from oni_jax.distributed.meeting import joined
-from oni_jax.distributed.peers import ALONE, Alone, Peers
+from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
-from oni_jax.learner.shares import pack_shares, split_policy, split_score
+from oni_jax.learner.shards import pack_shards, shard_policy, shard_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
@@ -43,12 +43,11 @@ from oni_jax.worlds.lockstep import LockstepWorld
 
 
 def run(config: Config, stop: StopRequest) -> int:
-    """Trains until a limit of `config.run` or a request to stop; saves; returns the exit code 0.
+    """Trains until a limit of `config.run` or a stop request; saves; returns the exit code 0.
 
     Raises:
-        UserError: bad input, before anything was started or with everything stopped again; or too little memory on
-            the accelerator.
-        ChildError: an actor process or the annotation service died; what was learnt is saved.
+        UserError: bad input, or too little memory on the accelerator; all that was started is stopped.
+        ChildError: an actor process or the annotation service died; a checkpoint is saved.
     """
     keep_compiled_code()
     with joined(config.devices, stop) as peers:
@@ -61,19 +60,19 @@ def run(config: Config, stop: StopRequest) -> int:
     return 0
 
 
-def _train(config: Config, stop: StopRequest, peers: Alone | Peers) -> None:
+def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> None:
     with ExitStack() as stack:
-        folder = stack.enter_context(open_experiment(config)) if peers.leads else experiment_folder(config)
-        peers.check_settings(config)  # and wait for the folder
+        folder = stack.enter_context(open_experiment(config)) if peers.is_primary else experiment_folder(config)
+        peers.check_settings(config)  # also waits for the folder
         training = build_training(config, folder, stack, peers)
-        if peers.leads:
+        if peers.is_primary:
             write_settings(config, folder)
         if not stop or peers.num > 1:
             training.train(stop)
 
 
 def keep_compiled_code() -> None:
-    """A second start finds what the first one compiled; $JAX_COMPILATION_CACHE_DIR says where else."""
+    """Turns on JAX's persistent compilation cache; $JAX_COMPILATION_CACHE_DIR names another folder for it."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         folder = os.path.join(cache, "oni_jax", f"compiled-{_processor_digest()}")
@@ -81,7 +80,7 @@ def keep_compiled_code() -> None:
 
 
 def _processor_digest() -> str:
-    """Tells processors apart that share a home folder: code compiled for one may not run on another."""
+    """Returns a hash of the processor's features: in a common home folder, code is compiled for each kind apart."""
     try:
         with open("/proc/cpuinfo") as file:
             features = next(line for line in file if line.startswith(("flags", "Features")))
@@ -91,49 +90,51 @@ def _processor_digest() -> str:
 
 
 class Task(NamedTuple):
-    """What is learnt, and by what."""
+    """Environment and policy of a run."""
 
     environment: Environment
     spec: EnvSpec  # with the observations that the policy and the reward read
     policy: ActorCritic
 
 
-def build_training(config: Config, folder: str, stack: ExitStack, peers: Alone | Peers = ALONE) -> Training:
-    """Builds every part; what has to be closed is left to `stack`, the last built first."""
+def build_training(
+    config: Config, folder: str, stack: ExitStack, peers: SingleProcess | Peers = SINGLE_PROCESS
+) -> Training:
+    """Builds all parts of a run; `stack` closes them in reverse order."""
     task = build_task(config)
     learning, acting = choose_devices(config)
     replicas = Replicas(learning)
     rewards = make_rewards(config, task.spec, replicas)
     task = task._replace(spec=task.spec._replace(final_observations=tuple(rewards.final_observations)))
-    asks = peers.leads and questions(config)
+    asks = peers.is_primary and questions(config)
     annotator = stack.enter_context(_annotation(config, folder, task.environment)) if asks else NoAnnotator()
     optimizer = make_optimizer(config.learner)
-    checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.leads else None
+    checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.is_primary else None
     state = fresh_state(config.run.seed, task, rewards, optimizer)
-    state, saved = peers.same(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
-    # Where it will stay, said now: what is placed anew after the first gradient step of the reward compiles anew.
-    state = replicas.place(state)
-    progress = find_progress(saved, peers.first(annotator.labels_of), folder)
+    state, saved = peers.broadcast_state(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
+    # With its final sharding: another one after the reward's first gradient step would compile the update again.
+    state = replicas.put(state)
+    progress = find_progress(saved, peers.broadcast_text(annotator.labels_of), folder)
     if saved:
         rewards.restore(saved.reward)
-    rewards.save()  # what no checkpoint holds is told at once
-    # Of a batch, each process plays its part.
+    rewards.save()  # fails now, rather than hours later, on state that no checkpoint can hold
+    # Each process collects its part of a batch.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
     world = stack.enter_context(closing(build_world(own, task, state, progress, acting, peers)))
     if saved and world.restore(saved.acting):
-        print("the games go on where they were", flush=True)
+        print("environments resumed from the checkpoint", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
-    loss_fn = make_loss_fn(split_policy(task.policy.apply, replicas), learner_config, coeffs)
-    update = make_update_fn(loss_fn, split_score(rewards, replicas), optimizer, world.unpack)
-    pack = functools.partial(pack_shares, payload_split=world.payload_split, rewards=rewards, replicas=replicas)
+    loss_fn = make_loss_fn(shard_policy(task.policy.apply, replicas), learner_config, coeffs)
+    update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, world.unpack)
+    pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
     learner = Learner(step, rewards, world, annotator, state, progress.updates, peers)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
 
 
 def build_task(config: Config) -> Task:
-    """Raises UserError: the environment lacks an observation that the encoder or the reward reads."""
+    """Builds the task. Raises UserError: the environment lacks an observation that the encoder or the reward reads."""
     environment = find_environment(config.env)
     policy = make_policy(config.network, env_spec(config.env, policy_observations(config.network)))
     return Task(environment, env_spec(config.env, observations_read(config)), policy)
@@ -141,17 +142,17 @@ def build_task(config: Config) -> Task:
 
 @contextmanager
 def _annotation(config: Config, folder: str, environment: Environment) -> Iterator[Annotator]:
-    """The annotation service, and the judge in front of it where no server was named."""
+    """Runs the annotation service, and the embedded judge where no server was named."""
     asked, language = questions(config), environment.language
     with ExitStack() as stack:
-        distinct = dict.fromkeys(own for own, _ in asked)
-        servers = {own: stack.enter_context(server_or_judge(own, language)) for own in distinct}
+        unique = dict.fromkeys(own for own, _ in asked)
+        servers = {own: stack.enter_context(server_or_judge(own, language)) for own in unique}
         prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
         path = config.annotation.label_store or os.path.join(folder, "labels.sqlite")
         service = AnnotationService(prompts, LabelStore(path))
         try:
             yield service
-        except KeyboardInterrupt:  # who interrupts twice does not wait
+        except KeyboardInterrupt:  # interrupted twice: don't wait
             service.close(grace_secs=0.0)
             raise
         finally:
@@ -164,17 +165,17 @@ def open_checkpoints(config: Config, folder: str) -> Checkpoints:
 
 
 def fresh_state(seed: int, task: Task, rewards: RewardSum, optimizer: optax.GradientTransformation) -> TrainState:
-    """Before the first update."""
+    """Returns the training state before the first update."""
     key = initial_key(seed)
     params = init_params(task.policy, task.spec, key)
     return TrainState(params, optimizer.init(params), rewards.init(jax.random.fold_in(key, 1)), key)
 
 
 def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
-    """That of a checkpoint, from which a run goes on that asks `labels_of` (see `Annotator`), or none yet.
+    """Returns the progress of a restored checkpoint, or of a new run. `labels_of`: of the run's `Annotator`.
 
     Raises:
-        UserError: it is of another version, or its reward model has learnt from other labels than would now come.
+        UserError: the checkpoint is of another version, or its reward model has learnt from another LLM or prompt.
     """
     if saved is None:
         return Progress(labels_of=labels_of)
@@ -196,36 +197,41 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
 
 
 def build_world(
-    config: Config, task: Task, state: TrainState, progress: Progress, devices: Sequence[Any], peers: Alone | Peers
+    config: Config,
+    task: Task,
+    state: TrainState,
+    progress: Progress,
+    devices: Sequence[Any],
+    peers: SingleProcess | Peers,
 ) -> World:
-    """The world in which this process plays, on these devices; the batch size is its own."""
+    """Builds this process's world, which acts on `devices`; the batch size is this process's own."""
     key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
     key = jax.random.fold_in(key, peers.index) if peers.index else key
     acting = Acting(task.policy, state.params, progress.updates, key, devices)
-    # A resumed run plays new games, unless those that were under way could be saved.
+    # A resumed run starts new episodes, unless the running ones could be saved.
     seeds = [config.run.seed, progress.env_steps, *([peers.index] if peers.index else [])]
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
     make_env = functools.partial(make_vector_env, config.env, seed=seed, observations=tuple(task.spec.observations))
-    in_step = config.actors.actor_pool == "serial" and peers.num == 1
-    return (LockstepWorld if in_step else ActorWorld)(config, task.spec, make_env, acting)
+    lockstep = config.actors.actor_pool == "serial" and peers.num == 1
+    return (LockstepWorld if lockstep else ActorWorld)(config, task.spec, make_env, acting)
 
 
 def choose_devices(config: Config) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The devices that learn, of all processes, and those of this one that act.
+    """Returns the learning devices of all processes, and the acting devices of this one.
 
     Raises:
-        UserError: there are fewer, or they can't share a batch evenly.
+        UserError: there are too few, or a batch can't be sharded evenly over them.
     """
     num_local = jax.local_device_count()
     counts = Counter(device.process_index for device in jax.devices())
     if not config.devices.learner_devices and len({*counts.values()}) > 1:
-        raise UserError(f"--learner_devices: the processes have {sorted(counts.values())} devices; give a number")
+        raise UserError(f"--learner_devices: the processes have {sorted(counts.values())} devices; give one number")
     for name in ("learner_devices", "inference_devices"):
         if (number := getattr(config.devices, name)) > num_local:
-            raise UserError(f"--{name} {number}: there are {num_local}")
+            raise UserError(f"--{name} {number}: this process has {num_local}; give no more than that")
     num_learning = config.devices.learner_devices or num_local
     num_acting = config.devices.inference_devices or num_local
-    check_shares(config.learner, num_learning * jax.process_count())
+    check_batch_size(config.learner, num_learning * jax.process_count())
     by_process = [sorted(jax.local_devices(i), key=lambda d: d.id) for i in range(jax.process_count())]
     learning = [device for devices in by_process for device in devices[:num_learning]]
     return learning, by_process[jax.process_index()][num_local - num_acting :]

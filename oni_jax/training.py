@@ -13,16 +13,16 @@ import numpy as np
 
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config
-from oni_jax.distributed.peers import Wishes
+from oni_jax.distributed.peers import Decision
 from oni_jax.gauges import Gauges
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
-from oni_jax.learner.loop import Annotator, Learner, Metrics
+from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.update import TrainState
-from oni_jax.metrics.progress import NullProgress, build_progress
 from oni_jax.metrics.rows import Row
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
+from oni_jax.metrics.view import NullView, build_view
 from oni_jax.runtime import Every, StopRequest, return_memory
 from oni_jax.worlds.base import World, WorldReport
 
@@ -32,7 +32,7 @@ LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_f
 
 @dataclasses.dataclass
 class Progress:
-    """What a run has done so far, over all its starts. Plain values, for the checkpoint."""
+    """Counters of a run over all its starts; plain values, for the checkpoint."""
 
     env_steps: int = 0
     updates: int = 0
@@ -44,17 +44,17 @@ class Progress:
     game_restarts: int = 0
     bad_updates: int = 0  # skipped
     labels_of: str = ""  # Annotator.labels_of
-    last_episodes: Sequence[Sequence[float]] = ()  # statistics that the means are of
+    last_episodes: Sequence[Sequence[float]] = ()  # statistics of the episodes in the means
 
 
 class Training:
-    """Owns the progress and the clock; `train` is called once, on the main thread.
+    """The run loop, with its progress and its clock. `train` is called once, on the main thread.
 
     Args:
         config: of the run.
         folder: of the run.
-        learner, world, annotator: its parts, which are its own.
-        checkpoints: where process 0 saves; None: another process.
+        learner, world, annotator: parts of the run.
+        checkpoints: of the primary process; None in the others.
         progress: so far.
     """
 
@@ -74,7 +74,7 @@ class Training:
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg)
         self._stats.add(np.array(progress.last_episodes))
         self._gauges = Gauges(learner, world, annotator)
-        self._notes: list[str] = []  # what the environments say of how they run, to be printed
+        self._notes: list[str] = []  # of the environments, to be printed
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
@@ -82,15 +82,15 @@ class Training:
         learner.message_counts.restore(folder)
 
     def train(self, stop: StopRequest) -> None:
-        """Trains until a limit of `config.run` or a request to stop; always saves what was learnt."""
+        """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice."""
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
         print(f"{where}; compiling takes a while at the first start", flush=True)
-        run, leads = self._config.run, self._peers.leads
+        run, is_primary = self._config.run, self._peers.is_primary
         # Before the clock: W&B takes long.
-        sinks = build_sinks(run, self._folder, self.progress.env_steps) if leads else MultiSink([])
-        at_rest = False  # what fails may leave acting in the middle of a step
-        view = build_progress(run) if leads else NullProgress()
+        sinks = build_sinks(run, self._folder, self.progress.env_steps) if is_primary else MultiSink([])
+        at_rest = False  # after an error, acting may be in the middle of a step
+        view = build_view(run) if is_primary else NullView()
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
             self._started = time.monotonic()
@@ -103,18 +103,18 @@ class Training:
             finally:
                 self._world.stop()
                 self._count_reports()
-                self._count(self._world.report(), tells=True)  # the other processes don't hear of it any more
-                if not isinstance(sys.exception(), KeyboardInterrupt):  # who interrupts twice does not wait
+                self._count(self._world.report(), log=True)  # too late to be all-gathered
+                if not isinstance(sys.exception(), KeyboardInterrupt):  # interrupted twice: don't wait
                     self._save(at_rest)
-                    self._annotator.close()  # takes in the answers under way, which the summary counts
-                if leads:
+                    self._annotator.close()  # waits for answers in flight, which the summary counts
+                if is_primary:
                     write_json(os.path.join(self._folder, "summary.json"), self.summary())
 
     def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> None:
         run, progress = self._config.run, self.progress
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
-        metrics: Metrics | None = None
+        metrics: Scalars | None = None
         ended = self._steps_done() or (bool(stop) and self._peers.num == 1)
         if ended and not stop:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
@@ -127,8 +127,8 @@ class Training:
                 self._bad_updates.check(metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             save_asked, stop.save_due = stop.save_due, False
-            wishes = Wishes(bool(stop) or self._time_is_up(), save_asked or (self._peers.leads and save_due()))
-            agreed = self._peers.agree(wishes)
+            decision = Decision(bool(stop) or self._time_is_up(), save_asked or (self._peers.is_primary and save_due()))
+            agreed = self._peers.agree(decision)
             ended = agreed.end or self._steps_done()
             if metrics and (log_due() or ended):
                 while self._notes:
@@ -143,12 +143,12 @@ class Training:
                 return_memory()
 
     def _count_reports(self) -> None:
-        """Takes in what the worlds of all processes have reported."""
+        """Takes in the reports of all processes' worlds."""
         while self.learner.reports:
-            self._count(self.learner.reports.popleft(), self._peers.leads)
+            self._count(self.learner.reports.popleft(), self._peers.is_primary)
 
-    def _count(self, report: WorldReport, tells: bool) -> None:
-        for failure in report.failures if tells else ():
+    def _count(self, report: WorldReport, log: bool) -> None:
+        for failure in report.failures if log else ():
             print(f"warning: {failure}", flush=True)
         self.progress.actor_restarts += len(report.failures)
         self.progress.game_restarts += report.num_restarts
@@ -162,7 +162,7 @@ class Training:
     def _time_is_up(self) -> bool:
         return self.progress.train_secs - self._secs_before >= self._config.run.train_for_seconds
 
-    def _count_update(self, metrics: Metrics) -> None:
+    def _count_update(self, metrics: Scalars) -> None:
         progress = self.progress
         progress.env_steps += self._config.learner.batch_size
         progress.updates = self.learner.version
@@ -182,7 +182,7 @@ class Training:
         self._checkpoints.save(self.progress.env_steps, saved)
         self.learner.message_counts.save(self._folder)
 
-    def _row(self, metrics: Metrics) -> Row:
+    def _row(self, metrics: Scalars) -> Row:
         progress, secs = self.progress, time.monotonic() - self._started
         row = {
             "env_steps": progress.env_steps,
@@ -225,9 +225,9 @@ class Training:
 
 
 def _problem(state: TrainState) -> str:
-    """Why a training state must not be saved; empty when it can."""
+    """Returns why a training state must not be saved; empty when it can be."""
     try:
         leaves = jax.device_get(jax.tree.leaves((state.params, state.opt_state)))
     except RuntimeError:
-        return "the update that failed has taken the training state with it"
-    return "" if all(np.isfinite(x).all() for x in leaves) else "parameters, or Adam's moments, are not finite"
+        return "the failed update had donated the training state's buffers"
+    return "" if all(np.isfinite(x).all() for x in leaves) else "NaN or inf in parameters or Adam's moments"

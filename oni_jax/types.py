@@ -1,9 +1,26 @@
-"""The data that passes between the parts.
+"""Types that pass between the parts. `Array` is a NumPy array on the host, a JAX array in the learner; no JAX here.
 
 Axes: T unroll length, B batch (trajectories), A actions, M caption bytes, N environments of a group,
-U distinct captions of a batch, S slots of the ring, K episode statistics, D features, L devices.
-Index t is the action taken at observation t and what came of it. This module never imports JAX:
-`Array` is a NumPy array in the actors and on the host, a JAX array in the learner.
+U unique captions of a batch, S slots of the ring, K episode statistics, D features, L devices.
+Index t is the action taken at observation t, and its outcome.
+
+trajectory: T steps of one environment and the observation after the last; may cross episodes
+unroll: the T steps that make a trajectory, over which the recurrent core is run
+episode: from a reset to a termination or a truncation
+caption: text of an environment's state that an LLM can judge; may be empty
+event: text of what an action did, apart from the caption; may be empty
+message: NetHack's own line, the caption of its states; also a message of HTTP or of a chat
+item: what a query is about: one caption, or two to compare
+query: an item and the question that the LLM is asked about it
+answer: the LLM's reply to a query, as the kind of query encodes it
+annotation: an item with its answer, or with none
+group: environments of a process that step together, and are answered together
+slot: part of the ring, filled by a group with one unroll: [T+1, N] records
+shard: part of a batch, or of an array, on one device
+replicated: in full on every device
+primary process: process index 0; it saves, logs and queries the LLM
+raw score: value of a caption before normalisation and threshold
+episodic count: times that a caption was seen in the episode so far, this one included
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,62 +28,60 @@ from typing import Any, NamedTuple
 
 Array = Any
 PyTree = Any
-Item = tuple[bytes, ...]  # texts that a query is about
+Item = tuple[bytes, ...]
 
-# Labels of pairs: which is better. UNKNOWN: there is none.
-FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3
-EVERYTHING = "*"  # in place of names: all observations that an environment shows without being asked
-NO_MESSAGE = "(no message)"  # how an empty one is shown
+FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3  # labels of a pair: the better one, a tie, no label
+EVERYTHING = "*"  # as a name: all observations that an environment shows by default
+NO_MESSAGE = "(no message)"  # shown for an empty caption
 
 
 class ArraySpec(NamedTuple):
-    """Shape and NumPy type name of one environment's array."""
+    """Shape and dtype of one environment's array."""
 
     shape: tuple[int, ...]
     dtype: str
-    num_ids: int = 0  # of an array of ids: they are 0 ... num_ids - 1
+    num_ids: int = 0  # of an array of ids: 0 ... num_ids - 1
 
 
 class EnvSpec(NamedTuple):
-    """What a policy and a reward need to know of an environment."""
+    """Facts of an environment that policies and rewards depend on."""
 
     observations: Mapping[str, ArraySpec]
     num_actions: int
-    has_captions: bool  # whether its observations come with texts that an LLM can judge
+    has_captions: bool
     episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
-    has_events: bool = False  # whether it says what an action did
-    final_observations: tuple[str, ...] = ()  # of ended episodes, that a reward reads
+    has_events: bool = False
+    final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
 
 
 class CaptionBatch(NamedTuple):
     """Captions of a batch's observations, on the host."""
 
-    messages: Sequence[bytes]  # U distinct captions, zeros dropped; may hold b""
+    messages: Sequence[bytes]  # U unique captions, without zero bytes; may hold b""
     index: Array  # [T, B] int32, into messages
-    observations: Mapping[str, Array] = {}  # those that the captions are of, each [T, B, ...]
+    observations: Mapping[str, Array] = {}  # at the captions' steps, each [T, B, ...]
 
 
 class StepCaptions(NamedTuple):
-    """The captions at both ends of a batch's steps."""
+    """Captions before and after a batch's steps."""
 
     own: CaptionBatch  # of the observations before the actions
-    caused: CaptionBatch  # that the actions led to: where an episode ended, of its final observation
+    caused: CaptionBatch  # of the observations after them; at an episode's end, of its final observation
 
 
 class Trajectory(NamedTuple):
     """B trajectories of T steps, as the learner and the rewards see them."""
 
     observations: Mapping[str, Array]  # each [T+1, B, ...]
-    is_first: Array  # [T+1, B] bool; the observation opens an episode
-    # [T, B] float32; times that the own or caused caption was seen in the episode, this time included
-    own_counts: Array
-    caused_counts: Array
+    is_first: Array  # [T+1, B] bool; the observation is an episode's first
+    own_counts: Array  # [T, B] float32; episodic count of the own caption
+    caused_counts: Array  # [T, B] float32; episodic count of the caused caption
     actions: Array  # [T, B] int32
     rewards: Array  # [T, B] float32; the environment's
     terminations: Array  # [T, B] bool; the episode ended with step t by its own rules
-    truncations: Array  # [T, B] bool; the episode was cut off with step t by the step limit
+    truncations: Array  # [T, B] bool; the episode was truncated after step t by the step limit
     truncation_values: Array  # [T, B] float32; value of the final observation of a truncated episode, else 0
-    final_observations: Mapping[str, Array]  # that rewards read, each [T, B, ...]; only where an episode ended
+    final_observations: Mapping[str, Array]  # that rewards read, each [T, B, ...]; valid where an episode ended
     behaviour_logits: Array  # [T, B, A] float32
     values: Array  # [T, B] float32; by the network that acted
     policy_lags: Array  # [T, B] int32; versions between the network that acted and the newest
@@ -74,10 +89,10 @@ class Trajectory(NamedTuple):
 
 
 class RewardOutput(NamedTuple):
-    """What scoring a batch gives."""
+    """Rewards of a batch, and the reward's new state."""
 
     rewards: Array  # [T, B] float32; before the coefficient
-    state: PyTree  # the reward's state, running statistics brought up to date
+    state: PyTree  # with updated running statistics
 
 
 class ModelState(NamedTuple):
@@ -88,23 +103,23 @@ class ModelState(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What the LLM is to be asked about: one message, say, or two."""
+    """A query about an item, for the LLM."""
 
     item: Item
-    question: int = 0  # which of those that the run asks: by a kind of query, a prompt, and a model
+    question: int = 0  # index of the run's question: kind of query, prompt and model
 
 
 class Annotation(NamedTuple):
-    """The LLM's answer about one item."""
+    """An item with the LLM's answer."""
 
     item: Item
-    answer: bytes | None  # as the kind of query keeps it; None: there is none in this run
+    answer: bytes | None  # as the kind of query encodes it; None: the item gets none in this run
     question: int = 0  # as in Query
 
 
 class Answer(NamedTuple):
-    """What the LLM said about one item, for people to read."""
+    """An LLM's answer about an item, for people to read."""
 
     item: Item
-    said: str  # in a word or two
-    text: str  # of anybody's making, bounded in length
+    said: str  # the answer in a word or two
+    text: str  # the LLM's whole reply: untrusted, bounded in length

@@ -1,6 +1,6 @@
 """Memory: an episode's first signal is recalled at its end. Shows whether a recurrent core starts each episode anew.
 
-Signals go on at random after the first, episodes differ in length and nothing marks their beginning: without
+Decision go on at random after the first, episodes differ in length and nothing marks their beginning: without
 a state that is zero there, no agent can tell which signal was the first.
 """
 

@@ -58,7 +58,7 @@ class LearningLater(Reward):
             self._trainer.append({"x": np.ones(4, np.float32)})
 
     def steps_due(self):
-        return self._trainer.num_owed
+        return self._trainer.num_due
 
     def train_step(self, state):
         return self._trainer.train_step(state)

@@ -18,7 +18,7 @@ import pytest
 from oni_jax.config import EnvConfig, NetworkConfig, UserError
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
 from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env
-from oni_jax.learner.shares import split_policy
+from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import ENCODERS, policy_observations
 from oni_jax.parallel import Replicas
@@ -169,7 +169,7 @@ def policy_of(name: str, encoder: str) -> tuple[ActorCritic, EnvSpec]:
 def values_and_gradients(name: str, encoder: str, num_devices: int) -> tuple:
     policy, spec = policy_of(name, encoder)
     params = init_params(policy, spec, jax.random.key(0))
-    apply = split_policy(policy.apply, Replicas(jax.devices()[:num_devices]))
+    apply = shard_policy(policy.apply, Replicas(jax.devices()[:num_devices]))
     arguments = observations_of(name, spec), policy.initial_state(B), np.zeros((T, B), bool)
 
     @jax.jit

@@ -118,8 +118,8 @@ def test_captions_of_several_processes_and_of_shares():
 @pytest.mark.parametrize(
     ("devices", "text"),
     [
-        (DevicesConfig(learner_devices=2), "--learner_devices 2: there are 1"),
-        (DevicesConfig(inference_devices=3), "--inference_devices 3: there are 1"),
+        (DevicesConfig(learner_devices=2), "--learner_devices 2: this process has 1"),
+        (DevicesConfig(inference_devices=3), "--inference_devices 3: this process has 1"),
     ],
 )
 def test_devices_that_are_not_there(devices, text):

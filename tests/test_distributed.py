@@ -17,8 +17,8 @@ from launch import train
 from oni_jax import system
 from oni_jax.config import DevicesConfig, UserError
 from oni_jax.distributed import meeting, peers
-from oni_jax.distributed.peers import Alone
-from oni_jax.distributed.told import Told, merge_told, pack_told
+from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
+from oni_jax.distributed.peers import SingleProcess
 from oni_jax.experiment import read_settings
 from oni_jax.learner.loop import Learner
 from oni_jax.networks import ragged
@@ -193,7 +193,7 @@ def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, r
     monkeypatch.setenv("SLURM_SRUN_COMM_HOST", there)
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
     for devices in (DevicesConfig(coordinator_address=f"{there}:1", num_processes=2, process_id=1), DevicesConfig()):
-        with pytest.raises(UserError, match="own name, me, stands for 127.0.1.1") if refused else nullcontext():
+        with pytest.raises(UserError, match="own name, me, resolves to 127.0.1.1") if refused else nullcontext():
             meeting._meet(devices, False, StopRequest())
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     meeting._meet(DevicesConfig(), True, StopRequest())
@@ -223,12 +223,12 @@ def test_what_each_process_tells_all_have():
     report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
     other = captions._replace(messages=[b"d", b"a", b"e"])
     told = [
-        Told(StepCaptions(captions, NO_CAPTIONS), annotations, report),
-        Told(StepCaptions(other, NO_CAPTIONS)),
+        Contribution(StepCaptions(captions, NO_CAPTIONS), annotations, report),
+        Contribution(StepCaptions(other, NO_CAPTIONS)),
     ]
-    found = [from_npz(to_npz(pack_told(own))) for own in told]
-    assert merge_told(found[1:]).annotations == [] and merge_told(found[1:]).report.episodes == []
-    merged = merge_told(found + found[:1])
+    found = [from_npz(to_npz(pack_contribution(own))) for own in told]
+    assert merge_contributions(found[1:]).annotations == [] and merge_contributions(found[1:]).report.episodes == []
+    merged = merge_contributions(found + found[:1])
     assert [[merged.captions.own.messages[i] for i in row] for row in merged.captions.own.index] == [
         [b"a", b"d", b"a"],
         [b"", b"a", b""],
@@ -257,7 +257,7 @@ def test_who_else_there_is(monkeypatch):
         with meeting.joined(devices, StopRequest()) as peers:
             return peers
 
-    assert isinstance(found(DevicesConfig()), Alone)
+    assert isinstance(found(DevicesConfig()), SingleProcess)
     with pytest.raises(UserError, match="outside of Slurm"):
         found(DevicesConfig(coordinator_address="a:1"))
     # No number of accelerators means all: Slurm's tasks would have one each.
@@ -266,9 +266,9 @@ def test_who_else_there_is(monkeypatch):
     given = {"num_processes": 3, "process_id": 2}
     assert found(DevicesConfig(coordinator_address="a:1", **given)) == "peers"
     monkeypatch.setenv("SLURM_NTASKS", "4")  # of a job whose script runs us once
-    assert isinstance(found(DevicesConfig()), Alone)
+    assert isinstance(found(DevicesConfig()), SingleProcess)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    assert isinstance(found(DevicesConfig(num_processes=1)), Alone)
+    assert isinstance(found(DevicesConfig(num_processes=1)), SingleProcess)
     assert found(DevicesConfig()) == "peers" and found(DevicesConfig(coordinator_address="a:1")) == "peers"
     assert asked == [(("a:1",), {**always, **given}), (), ((None,), always), (), (("a:1",), always), ()]
 

@@ -8,32 +8,32 @@ import textwrap
 
 import pytest
 
-from oni_jax.files import ScratchFolder, append_whole, reserve, write_whole
+from oni_jax.files import ScratchFolder, append_atomically, reserve, write_atomically
 from tests.full_disk import full_disk
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
     path = tmp_path / "file"
     for content in (b"old", b"new"):
-        write_whole(path, content)
+        write_atomically(path, content)
         assert path.read_bytes() == content
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    write_atomically(path, b"old")
     with full_disk(2), pytest.raises(OSError):
-        write_whole(path, b"new")
+        write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
 
 
 def test_nothing_is_appended_by_halves(tmp_path):
     with open(tmp_path / "file", "ab", buffering=0) as file:
-        append_whole(file, b"first,")
+        append_atomically(file, b"first,")
         with full_disk(8), pytest.raises(OSError, match="file"):
-            append_whole(file, b"second,")
-        append_whole(file, b"third")
+            append_atomically(file, b"second,")
+        append_atomically(file, b"third")
     assert (tmp_path / "file").read_bytes() == b"first,third"
 
 

@@ -15,7 +15,7 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.checkpointing import Checkpoints, Saved, restore_reward
 from oni_jax.config import Config, NetworkConfig, UserError, config_to_json, with_values
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.inspection import InspectedMessage, inspect_reward
+from oni_jax.inspection import InspectedCaption, inspect_reward
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
@@ -118,8 +118,8 @@ def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> n
     return np.asarray(output.rewards)[0, 0]
 
 
-def by_message(folder: pathlib.Path, dataset_dir: str = "") -> dict[bytes, InspectedMessage]:
-    return {row.message: row for row in inspect_reward(str(folder), dataset_dir).messages}
+def by_message(folder: pathlib.Path, dataset_dir: str = "") -> dict[bytes, InspectedCaption]:
+    return {row.caption: row for row in inspect_reward(str(folder), dataset_dir).captions}
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "none"])
@@ -128,23 +128,23 @@ def test_the_learner_gives_what_is_told(tmp_path, monkeypatch, name):
     config = settings_of(tmp_path, name)
     reward, state = write_run(tmp_path / "run", config)
     inspection = inspect_reward(str(tmp_path / "run"))
-    rows = {row.message: row for row in inspection.messages}
+    rows = {row.caption: row for row in inspection.captions}
     labels = LABELS[reward_type(config).query]
     assert {message: row.labels for message, row in rows.items()} == {**dict.fromkeys(MET), **labels}
     assert inspection.env_steps == 640
     given = learner_gives(reward, state, list(rows))
     np.testing.assert_allclose([row.reward for row in rows.values()], given, rtol=1e-4, atol=1e-6)
     assert len({row.raw_reward for row in rows.values()}) > 1
-    assert [row.reward for row in inspection.messages] == sorted((row.reward for row in rows.values()), reverse=True)
+    assert [row.reward for row in inspection.captions] == sorted((row.reward for row in rows.values()), reverse=True)
     assert {message: row.count for message, row in rows.items() if row.count is not None} == MET
 
 
 def test_probabilities_are_raw_rewards(tmp_path):
     write_run(tmp_path / "run", settings_of(tmp_path, "online_cls", llm_reward_value="probability"))
     rows = by_message(tmp_path / "run")
-    assert rows[LABELLED] == InspectedMessage(LABELLED, 2, (1,), 0.75, 0.75)
-    assert rows[ASKED_ONLY] == InspectedMessage(ASKED_ONLY, None, (0,), 0.25, 0.25)
-    assert rows[b""] == InspectedMessage(b"", 30, None, 0.0, 0.0)
+    assert rows[LABELLED] == InspectedCaption(LABELLED, 2, (1,), 0.75, 0.75)
+    assert rows[ASKED_ONLY] == InspectedCaption(ASKED_ONLY, None, (0,), 0.25, 0.25)
+    assert rows[b""] == InspectedCaption(b"", 30, None, 0.0, 0.0)
 
 
 def test_a_data_set_of_pairs_is_scored_too(tmp_path):
@@ -217,4 +217,4 @@ def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
     (folder / "config.json").write_text(config_to_json(config))
     (folder / "labels.sqlite").unlink()
     (folder / "messages.npz").unlink()
-    assert "no message is known" in refusal(folder)
+    assert "no caption is known" in refusal(folder)

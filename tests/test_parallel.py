@@ -144,4 +144,4 @@ def test_what_is_learnt_and_told_does_not_depend_on_the_number_of_devices(progra
 
 def test_a_batch_that_does_not_come_out_even_is_refused():
     with pytest.raises(UserError, match="--reward_model_batch_size 7: must be a multiple of the 2 devices"):
-        Replicas([None, None]).share_size(7, "reward_model_batch_size")
+        Replicas([None, None]).shard_size(7, "reward_model_batch_size")

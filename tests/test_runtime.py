@@ -57,7 +57,7 @@ def test_memory_that_nobody_uses_is_given_back():
 
 
 def send(process: subprocess.Popen, *numbers: int, pause_secs: float = 0.3) -> None:
-    """Signals one by one, so far apart that each is seen by itself."""
+    """Decision one by one, so far apart that each is seen by itself."""
     assert process.stdout and process.stdout.readline() == "ready\n"
     for number in numbers:
         process.send_signal(number)

@@ -180,7 +180,7 @@ def test_actors_that_die_are_replaced_until_there_are_too_many(tmp_path):
     an_actor(run).kill()
     output = run.finish(60)
     assert run.process.returncode == 1
-    assert "new games in its place (restart 2 of 2" in output and "--max_actor_restarts is 2" in output
+    assert "replaced, with new episodes (restart 2 of 2" in output and "--max_actor_restarts is 2" in output
     assert "died, killed by SIGKILL" in output.splitlines()[-2], output
     assert checkpoints(folder)
     assert run.leftovers() == []

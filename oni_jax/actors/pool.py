@@ -1,4 +1,4 @@
-"""What a pool of actors is: `serial_pool` and `process_pool` have one each."""
+"""The interface of actor pools, implemented in `serial_pool` and `process_pool`."""
 
 import os
 from collections.abc import Sequence
@@ -8,30 +8,30 @@ from oni_jax.config import ActorConfig
 
 
 def num_workers(actors: ActorConfig) -> int:
-    """Actor processes; 0 in the settings means one a core that this process may use."""
+    """Returns the number of actor processes; 0 in the settings means one per core available to this process."""
     return actors.num_workers or len(os.sched_getaffinity(0))
 
 
-class Answers(NamedTuple):
-    """What came back from the units since the last look."""
+class Replies(NamedTuple):
+    """Replies of groups since the last call."""
 
-    done: Sequence[int] = ()  # units that have finished their step
-    texts: Sequence[tuple[int, bytes]] = ()  # that they met for the first time, with their numbers
-    lost: Sequence[int] = ()  # units whose games are gone; their next step, which starts new ones, writes a row 0
-    failures: Sequence[str] = ()  # why they are lost, one line each
+    done: Sequence[int] = ()  # groups that have finished their step
+    texts: Sequence[tuple[int, bytes]] = ()  # new ones, each with its id
+    lost: Sequence[int] = ()  # groups whose environments are lost; the next dispatch starts new ones, and writes row 0
+    failures: Sequence[str] = ()  # reasons for the losses, one line each
 
 
 class ActorPool(Protocol):
-    """Steps units on command. `dispatch` and `wait` are called by one thread, `wake` by any."""
+    """Steps groups on command. `dispatch` and `wait` are called by one thread, `wake` by any."""
 
     def start(self) -> None: ...
 
-    def dispatch(self, unit: int, slot: int, t: int) -> None:
-        """The unit's actions lie in the ring: step it and write row `t` of `slot`. The first starts its games."""
+    def dispatch(self, group: int, slot: int, t: int) -> None:
+        """Has the group take its actions from the ring and write row `t` of `slot`. The first call resets it."""
         ...
 
-    def wait(self, timeout_secs: float) -> Answers:
-        """Empty after the time-out or a `wake`. Raises ChildError when the games can't be kept running."""
+    def wait(self, timeout_secs: float) -> Replies:
+        """Returns empty replies after the time-out or a `wake`. Raises ChildError when restarts are exhausted."""
         ...
 
     def wake(self) -> None:

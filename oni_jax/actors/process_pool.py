@@ -1,4 +1,4 @@
-"""The games stepped by processes of their own. One that dies or hangs is replaced."""
+"""Environments stepped in actor processes. A process that dies or hangs is replaced."""
 
 import dataclasses
 import os
@@ -12,59 +12,59 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import Answers
-from oni_jax.actors.worker import COMMAND, run_worker, unpack_answer
+from oni_jax.actors.pool import Replies
+from oni_jax.actors.worker import COMMAND, run_worker, unpack_reply
 from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.captions import NewTexts
 from oni_jax.files import ScratchFolder
 from oni_jax.runtime import ChildError, start_child, stop_child
 
 HANG_SECS = 60.0  # a step takes microseconds
-START_SECS = 600.0  # of all environments of a process, which may be anybody's
+START_SECS = 600.0  # of all environments of a process, which may be slow plugins
 RESTARTS_WINDOW_SECS = 600.0
 CHECK_SECS = 1.0
 
 
 class ActorLost(Exception):
-    """An actor process is gone or no longer of use; the text says why."""
+    """An actor process died, failed or hangs; the text says why."""
 
 
 @dataclasses.dataclass(eq=False)
 class Actor:
-    """A process and what it plays."""
+    """An actor process and its groups."""
 
     name: str
-    units: Sequence[int]
-    scratch: str  # folder of its games' files
+    groups: Sequence[int]
+    scratch: str  # folder of its environments' files
     process: BaseProcess
     connection: Connection
-    restarts: int = 0  # processes that had its place before
-    has_answered: bool = False
+    restarts: int = 0  # processes replaced so far
+    has_replied: bool = False
 
 
 class ProcessPool:
-    """`num_workers` processes, each with an equal share of the ring's units.
+    """`num_workers` processes, each with equally many of the ring's groups.
 
-    A process that fails, dies or does not answer for HANG_SECS (START_SECS at first) is replaced by one with new games.
+    A process that fails, dies or sends no reply for HANG_SECS (START_SECS at first) is replaced, with new episodes.
 
     Args:
-      make_env: makes a unit's environments.
-      ring: that of the units.
+      make_env: makes a group's environments.
+      ring: the groups' ring.
       num_workers: processes.
-      max_restarts: replacements within RESTARTS_WINDOW_SECS; what would be one more raises ChildError, and so does a
-        process that has never answered, since the next would do no better.
+      max_restarts: replacements within RESTARTS_WINDOW_SECS; one more raises ChildError, and so does a process lost
+        before its first reply, since the next would be lost too.
     """
 
     def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, num_workers: int, max_restarts: int = 0):
         self._make_env, self._ring, self._max_restarts = make_env, ring, max_restarts
-        per_worker = ring.shape.num_units // num_workers
-        self._units = [range(i * per_worker, (i + 1) * per_worker) for i in range(num_workers)]
+        per_worker = ring.shape.num_groups // num_workers
+        self._groups = [range(i * per_worker, (i + 1) * per_worker) for i in range(num_workers)]
         self._actors: list[Actor] = []
         self._actor_of: dict[int, Actor] = {}
         self._dispatched_at: dict[int, float] = {}
         self._restarted_at: deque[float] = deque()
         self._checked_at = time.monotonic()
-        self._scratch = ScratchFolder()  # for the games' files, also those of a killed actor
+        self._scratch = ScratchFolder()  # for the environments' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -72,83 +72,83 @@ class ProcessPool:
 
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in range(len(self._units))]
-        for scratch in scratches:  # all of them first: the last actor to leave removes the folder around them
+        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in range(len(self._groups))]
+        for scratch in scratches:  # all of them first: the last actor to exit removes their parent folder
             os.mkdir(scratch)
-        for index, (units, scratch) in enumerate(zip(self._units, scratches, strict=True)):
+        for index, (groups, scratch) in enumerate(zip(self._groups, scratches, strict=True)):
             name = f"actor-{index}"
-            actor = Actor(name, units, scratch, *self._start_process(name, units, scratch, restarts=0))
+            actor = Actor(name, groups, scratch, *self._start_process(name, groups, scratch, restarts=0))
             self._actors.append(actor)
-            self._actor_of.update(dict.fromkeys(units, actor))
+            self._actor_of.update(dict.fromkeys(groups, actor))
             self._selector.register(actor.connection, selectors.EVENT_READ, actor)
 
     def _start_process(
-        self, name: str, units: Sequence[int], scratch: str, restarts: int
+        self, name: str, groups: Sequence[int], scratch: str, restarts: int
     ) -> tuple[BaseProcess, Connection]:
-        body = (run_worker, self._make_env, self._ring, units, scratch, restarts)
+        body = (run_worker, self._make_env, self._ring, groups, scratch, restarts)
         return start_child(name, *body, single_threaded=True, cleans_up=True)
 
-    def dispatch(self, unit: int, slot: int, t: int) -> None:
-        self._dispatched_at[unit] = time.monotonic()
+    def dispatch(self, group: int, slot: int, t: int) -> None:
+        self._dispatched_at[group] = time.monotonic()
         try:
-            self._actor_of[unit].connection.send_bytes(COMMAND.pack(unit, slot, t))
+            self._actor_of[group].connection.send_bytes(COMMAND.pack(group, slot, t))
         except OSError:
-            pass  # it has died: `wait` finds out
+            pass  # it has died: `wait` will report it
 
-    def wait(self, timeout_secs: float) -> Answers:
+    def wait(self, timeout_secs: float) -> Replies:
         done: list[int] = []
         texts: NewTexts = []
-        lost: dict[Actor, str] = {}  # and why
+        lost: dict[Actor, str] = {}  # actor -> reason
         for key, _ in self._selector.select(timeout_secs):
             if key.data is None:
                 os.read(self._wake_read, 4096)
                 continue
             try:
-                unit, new = self._receive(key.data)
-                done.append(unit)
+                group, new = self._receive(key.data)
+                done.append(group)
                 texts += new
             except ActorLost as reason:
                 lost[key.data] = str(reason)
-        for unit in done:
-            del self._dispatched_at[unit]
+        for group in done:
+            del self._dispatched_at[group]
         now = time.monotonic()
         if now - self._checked_at > CHECK_SECS:
             lost.update(self._hanging(now))
             self._checked_at = now
         if not lost:
-            return Answers(done, texts)
+            return Replies(done, texts)
         failures = [self._replace(actor, reason) for actor, reason in lost.items()]
-        return Answers(done, texts, [unit for actor in lost for unit in actor.units], failures)
+        return Replies(done, texts, [group for actor in lost for group in actor.groups], failures)
 
     def _receive(self, actor: Actor) -> tuple[int, NewTexts]:
         try:
-            answer = actor.connection.recv_bytes()
+            reply = actor.connection.recv_bytes()
         except (EOFError, OSError):
             actor.process.join(1.0)
             code = actor.process.exitcode or 0
             ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {actor.process.exitcode}"
             raise ActorLost(f"died, {ending}") from None
-        if not answer.startswith(b"\0"):  # its last words
-            raise ActorLost(answer.decode(errors="replace"))
-        actor.has_answered = True
-        return unpack_answer(answer)
+        if not reply.startswith(b"\0"):  # an error's text
+            raise ActorLost(reply.decode(errors="replace"))
+        actor.has_replied = True
+        return unpack_reply(reply)
 
     def _hanging(self, now: float) -> dict[Actor, str]:
-        if now - self._checked_at > 10 * CHECK_SECS:  # this process stood still itself, and perhaps the actors with it
+        if now - self._checked_at > 10 * CHECK_SECS:  # this process was suspended, perhaps the actors too
             self._dispatched_at = dict.fromkeys(self._dispatched_at, now)
-        limits = {actor: HANG_SECS if actor.has_answered else START_SECS for actor in self._actor_of.values()}
-        waiting = [(self._actor_of[unit], now - since) for unit, since in self._dispatched_at.items()]
+        limits = {actor: HANG_SECS if actor.has_replied else START_SECS for actor in self._actor_of.values()}
+        waiting = [(self._actor_of[group], now - since) for group, since in self._dispatched_at.items()]
         silent = [actor for actor, secs in waiting if secs > limits[actor]]
-        return {actor: f"has not answered for {limits[actor]:.0f} s" for actor in silent}
+        return {actor: f"has not replied for {limits[actor]:.0f} s" for actor in silent}
 
     def _replace(self, actor: Actor, reason: str) -> str:
-        """Puts a new process in the place of a lost one, and says so; raises ChildError when that makes no sense."""
+        """Replaces a lost actor's process. Returns a log line; raises ChildError when it should not be replaced."""
         now = time.monotonic()
         self._restarted_at.append(now)
         while now - self._restarted_at[0] > RESTARTS_WINDOW_SECS:
             self._restarted_at.popleft()
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
-        if not self._max_restarts or (not actor.has_answered and actor.restarts == 0):
+        if not self._max_restarts or (not actor.has_replied and actor.restarts == 0):
             raise ChildError(text)
         window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
         if len(self._restarted_at) > self._max_restarts:
@@ -163,21 +163,21 @@ class ProcessPool:
         actor.restarts += 1
         try:
             os.mkdir(actor.scratch)
-            started = self._start_process(actor.name, actor.units, actor.scratch, actor.restarts)
+            started = self._start_process(actor.name, actor.groups, actor.scratch, actor.restarts)
         except OSError as error:
-            raise ChildError(f"{text}\nno other can take its place: {error}") from None
+            raise ChildError(f"{text}\nit can't be replaced: {error}") from None
         actor.process, actor.connection = started
         self._selector.register(actor.connection, selectors.EVENT_READ, actor)
-        for unit in actor.units:
-            self._dispatched_at.pop(unit, None)
+        for group in actor.groups:
+            self._dispatched_at.pop(group, None)
         of_allowed = f"restart {len(self._restarted_at)} of {self._max_restarts} in {window}"
-        return f"{text.strip().splitlines()[-1]}: new games in its place ({of_allowed})"
+        return f"{text.strip().splitlines()[-1]}: replaced, with new episodes ({of_allowed})"
 
     def wake(self) -> None:
         try:
             os.write(self._wake_write, b"\0")
         except BlockingIOError:
-            pass  # it is awake already
+            pass  # the pipe is full: a wake-up is pending
 
     def close(self) -> None:
         for actor in self._actors:

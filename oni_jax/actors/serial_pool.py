@@ -1,15 +1,15 @@
-"""The games stepped by this process itself."""
+"""Environments stepped by this process itself."""
 
 import time
 from collections import deque
 
 from oni_jax.actors.group import Group, MakeEnv
-from oni_jax.actors.pool import Answers
+from oni_jax.actors.pool import Replies
 from oni_jax.buffers.ring import TrajectoryRing
 
 
 class SerialPool:
-    """Steps games inside `wait`, in the order of the commands. For tests and debugging."""
+    """Steps groups inside `wait`, in the order of dispatch. For lockstep, tests and debugging."""
 
     def __init__(self, make_env: MakeEnv, ring: TrajectoryRing):
         self._make_env, self._ring = make_env, ring
@@ -17,20 +17,21 @@ class SerialPool:
         self._commands: deque[tuple[int, int, int]] = deque()
 
     def start(self) -> None:
-        self.groups = {unit: Group(self._make_env, self._ring, unit) for unit in range(self._ring.shape.num_units)}
+        indices = range(self._ring.shape.num_groups)
+        self.groups = {index: Group(self._make_env, self._ring, index) for index in indices}
 
-    def dispatch(self, unit: int, slot: int, t: int) -> None:
-        self._commands.append((unit, slot, t))
+    def dispatch(self, group: int, slot: int, t: int) -> None:
+        self._commands.append((group, slot, t))
 
-    def wait(self, timeout_secs: float) -> Answers:
+    def wait(self, timeout_secs: float) -> Replies:
         if not self._commands:
             time.sleep(min(timeout_secs, 1e-3))
         done, texts = [], []
         while self._commands:
-            unit, slot, t = self._commands.popleft()
-            texts += self.groups[unit].advance(slot, t)
-            done.append(unit)
-        return Answers(done, texts)
+            group, slot, t = self._commands.popleft()
+            texts += self.groups[group].advance(slot, t)
+            done.append(group)
+        return Replies(done, texts)
 
     def wake(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What an actor process does: wait for a command, step a group of games, say so."""
+"""Main loop of an actor process: receive a command, step a group, reply."""
 
 import contextlib
 import os
@@ -11,48 +11,49 @@ from oni_jax.actors.group import Group, MakeEnv
 from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.captions import NewTexts
 
-COMMAND = struct.Struct("=iii")  # unit, slot, row t to write
-ANSWER = struct.Struct("=xi")  # a zero byte, with which no error's text begins; unit; then its new texts, of which each
-TEXT = struct.Struct("=qi")  # is its number, its length and itself
+COMMAND = struct.Struct("=iii")  # group, slot, row t to write
+# A reply: a zero byte, with which no error's text begins; the group; then each new text's id, length and bytes.
+REPLY = struct.Struct("=xi")
+TEXT = struct.Struct("=qi")
 
 
-def pack_answer(unit: int, texts: NewTexts) -> bytes:
-    """What a process says when it has stepped a unit."""
-    return ANSWER.pack(unit) + b"".join(TEXT.pack(number, len(text)) + text for number, text in texts)
+def pack_reply(group: int, texts: NewTexts) -> bytes:
+    """Encodes the reply of a group that has been stepped."""
+    return REPLY.pack(group) + b"".join(TEXT.pack(text_id, len(text)) + text for text_id, text in texts)
 
 
-def unpack_answer(answer: bytes) -> tuple[int, NewTexts]:
-    """The inverse."""
-    (unit,), place, texts = ANSWER.unpack_from(answer), ANSWER.size, []
-    while place < len(answer):
-        number, length = TEXT.unpack_from(answer, place)
-        place += TEXT.size + length
-        texts.append((number, answer[place - length : place]))
-    return unit, texts
+def unpack_reply(reply: bytes) -> tuple[int, NewTexts]:
+    """Decodes what `pack_reply` encoded."""
+    (group,), offset, texts = REPLY.unpack_from(reply), REPLY.size, []
+    while offset < len(reply):
+        text_id, length = TEXT.unpack_from(reply, offset)
+        offset += TEXT.size + length
+        texts.append((text_id, reply[offset - length : offset]))
+    return group, texts
 
 
 def run_worker(
-    connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, units: Sequence[int], scratch: str, restarts: int
+    connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, indices: Sequence[int], scratch: str, restarts: int
 ) -> None:
-    """Serves commands for `units` until the connection closes (EOFError, which ends the process quietly).
+    """Serves commands for the groups `indices` until the connection closes (EOFError, which ends the process quietly).
 
-    Games keep their files in the folder `scratch`, beside those of other actors; the last to leave removes the lot.
-    `restarts` processes had this one's place before: its games are others than theirs.
+    Environments keep files in the folder `scratch`, a sibling of other actors'; the last to exit removes the parent.
+    restarts: processes that this one follows; its episodes differ from theirs.
     """
     tempfile.tempdir = scratch
-    groups = {unit: Group(make_env, ring, unit, restarts) for unit in units}
+    groups = {index: Group(make_env, ring, index, restarts) for index in indices}
     parent_is_gone = False
     try:
         while True:
-            unit, slot, t = COMMAND.unpack(connection.recv_bytes())
-            connection.send_bytes(pack_answer(unit, groups[unit].advance(slot, t)))
+            index, slot, t = COMMAND.unpack(connection.recv_bytes())
+            connection.send_bytes(pack_reply(index, groups[index].advance(slot, t)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         parent_is_gone = True
         raise
     finally:
         for group in groups.values():
             group.close()
-        if parent_is_gone:  # else it goes on with another in this one's place
+        if parent_is_gone:  # else the pool removes them
             with contextlib.suppress(OSError):
                 os.rmdir(scratch)
                 os.rmdir(os.path.dirname(scratch))

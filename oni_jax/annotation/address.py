@@ -1,4 +1,4 @@
-"""Where the LLM server is, and the key that it wants."""
+"""Address of the LLM server, and the key that it requires."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ _HINT = "must be host, host:port or an http(s) URL"
 
 
 def server_url(address: str) -> str:
-    """The base URL of an address: host, host:port (9001 when left out) or an http(s) URL; `/v1` unless it has a path.
+    """Returns the base URL of an address: host, host:port (default 9001) or an http(s) URL; `/v1` unless it has a path.
 
     Raises:
         UserError: anything else.
@@ -36,34 +36,32 @@ def server_url(address: str) -> str:
     except ValueError as error:
         raise UserError(f"--llm_server_addr {address!r}: {_HINT} ({error})") from None
     host = parts.hostname or ""
-    # Host names of plain letters only: no two programs read others alike, and the key must go where the user thinks.
+    # ASCII host names only: programs parse others differently, and the key must reach the host that the user means.
     plain = re.fullmatch(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*|[0-9a-f:.]+(%[a-z0-9]+)?", host)
     plain = plain and re.fullmatch(r"[!-\[\]-~]+", text)
     name = f"[{host}]" if ":" in host else host
     netloc = f"{name}{default_port}" if port is None else f"{name}:{port}"
-    whole = parts.netloc.lower() in (name, netloc)  # nothing else beside host and port
+    whole = parts.netloc.lower() in (name, netloc)  # nothing but host and port
     if parts.scheme not in ("http", "https") or not plain or not whole:
         raise UserError(f"--llm_server_addr {address!r}: {_HINT}")
     return f"{parts.scheme}://{netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
 def api_key_header(config: AnnotationConfig) -> dict[str, str]:
-    """The Authorization header, empty without a key.
+    """Returns the Authorization header; empty without a key.
 
     Raises:
-        UserError: no key where `llm_api_key` says, or one that no header can hold. Its text has neither key nor place.
+        UserError: `llm_api_key` names no key, or one that no header can hold. The text holds neither key nor source.
     """
     check_annotation(config)
-    place, _, name = config.llm_api_key.partition(":")
-    key = _first_line(os.path.expanduser(name)) if place == "file" else os.environ.get(name or "OPENAI_API_KEY", "")
+    source, _, name = config.llm_api_key.partition(":")
+    key = _first_line(os.path.expanduser(name)) if source == "file" else os.environ.get(name or "OPENAI_API_KEY", "")
     key = key.strip()
     if name and not key:
-        where = "the first line of that file" if place == "file" else "that environment variable"
-        raise UserError(f"--llm_api_key {place}:...: there is no key in {where}")
+        where = "the first line of that file" if source == "file" else "that environment variable"
+        raise UserError(f"--llm_api_key {source}:...: there is no key in {where}")
     if not key.isascii() or not key.isprintable():
-        raise UserError(
-            "--llm_api_key: the key that it names holds characters that can't be sent; it must be plain ASCII"
-        )
+        raise UserError("--llm_api_key: the key that it names can't be sent: it must be printable ASCII")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -76,7 +74,7 @@ def _first_line(path: str) -> str:
 
 
 def check_server(config: AnnotationConfig) -> None:
-    """Raises UserError for a bad address or key, and, with --llm_required, when nothing answers there."""
+    """Checks address and key, and, with --llm_required, that the server answers. Raises UserError."""
     url, headers = server_url(config.llm_server_addr), api_key_header(config)
     if not config.llm_required:
         return

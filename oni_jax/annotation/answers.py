@@ -1,6 +1,6 @@
-"""Reading a server's answer: its text, and how many tokens it took.
+"""Reading a server's answer: its text, and its token counts.
 
-Nothing here raises, whatever a server sends.
+No function raises, whatever a server sends.
 """
 
 from collections.abc import Mapping
@@ -17,31 +17,31 @@ class Reply(NamedTuple):
     """One choice of a server's answer."""
 
     text: str
-    answer: bytes | None  # as the query's kind keeps it; None: unreadable
+    answer: bytes | None  # as the kind of query encodes it; None: unreadable
 
 
 def read_choice(choice: object, kind: QueryKind, answer_key: str) -> Reply:
-    """One element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key."""
+    """Reads one element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key."""
     fields = choice if isinstance(choice, Mapping) else {}
     text = _text(fields)
     answer = kind.read(text, fields.get("logprobs"), answer_key)
-    # What a kind would not take from the store must never get there.
-    kept = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
-    return Reply(text, answer if kept else None)
+    # An answer that `is_answer` rejects would be refused when it is read from the store.
+    valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+    return Reply(text, answer if valid else None)
 
 
 def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
-    """Tokens of a request by TOKEN_COUNTS, as far as the server's answer counts them."""
+    """Reads the token counts (TOKEN_COUNTS) that a server's answer reports."""
     usage = answer.get("usage")
     counts = {name: usage.get(name) for name in TOKEN_COUNTS} if isinstance(usage, Mapping) else {}
     return {name: count for name, count in counts.items() if type(count) is int and 0 <= count <= MAX_TOKENS}
 
 
 def _text(fields: Mapping[str, Any]) -> str:
-    """The text of a completion, or of a chat message (a string, or a list of parts)."""
+    """Returns the text of a completion, or of a chat message (a string, or a list of parts)."""
     message = fields.get("message")
     content = message.get("content") if isinstance(message, Mapping) else fields.get("text")
     if isinstance(content, list):
-        words = (part.get("text") for part in content if isinstance(part, Mapping))
-        content = "".join(word for word in words if isinstance(word, str))
+        parts = (part.get("text") for part in content if isinstance(part, Mapping))
+        content = "".join(part for part in parts if isinstance(part, str))
     return content[:MAX_TEXT_CHARS] if isinstance(content, str) else ""

@@ -1,6 +1,6 @@
-"""An asynchronous client of one OpenAI-compatible server: sends a request, and hands back exactly as many replies.
+"""An asynchronous client of one OpenAI-compatible server: one reply for each item of a request.
 
-What goes wrong is a RequestError with a name of its own (see `failures`). Retrying, halving and waiting are the
+A failed request is a RequestError with a name of its own (see `failures`). Retries, splitting and backoff are the
 labeller's part.
 """
 
@@ -25,11 +25,11 @@ MAX_DETAIL_CHARS = 300
 MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
 MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
 _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
-NOTHING_SAID: Mapping[Item, str] = types.MappingProxyType({})
-# A peer that vanished without a word (power, network) is noticed within 20 s.
+NO_ANSWERS: Mapping[Item, str] = types.MappingProxyType({})
+# A dead peer (power, network) is detected within 20 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 
-# Restricting an answer to the labels is in no standard: each server has fields of its own.
+# No standard has constrained decoding: each server has fields of its own.
 CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
     "none": lambda labels: {},
     "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},
@@ -64,16 +64,16 @@ class Client:
         self._chat_template = load_chat_template(config.llm_chat_template)
         self._optional = self._optional_fields()
         self._optional_proven = False
-        self.events: Counter[str] = Counter()  # things that were put right: choices out of order, fields dropped
-        self.tokens: Counter[str] = Counter()  # by the server's own count: prompt_tokens, completion_tokens
+        self.events: Counter[str] = Counter()  # recoveries: choices reordered, fields dropped, stale connections
+        self.tokens: Counter[str] = Counter()  # as the server counts: prompt_tokens, completion_tokens
 
     async def __aenter__(self) -> "Client":
         trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_note_reuse)
+        trace.on_connection_reuseconn.append(_record_reuse)
         total_secs = self._config.llm_timeout_secs
         timeout = aiohttp.ClientTimeout(total=total_secs, connect=min(CONNECT_TIMEOUT_SECS, 0.9 * total_secs))
         options: dict[str, Any] = {"headers": self._headers, "timeout": timeout, "cookie_jar": aiohttp.DummyCookieJar()}
-        options["auto_decompress"] = False  # not asked for, and a few bytes may unpack into very many
+        options["auto_decompress"] = False  # not requested, and could be a decompression bomb
         pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECS, socket_factory=_open_socket)
         fresh = aiohttp.TCPConnector(limit=0, force_close=True, socket_factory=_open_socket)
         self._session = aiohttp.ClientSession(connector=pool, trace_configs=[trace], **options)
@@ -84,34 +84,34 @@ class Client:
         await self._session.close()
         await self._fresh_session.close()
 
-    async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str] = NOTHING_SAID) -> list[Reply]:
-        """One reply an item, in their order. More than one item only where lists are offered (completions).
+    async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str] = NO_ANSWERS) -> list[Reply]:
+        """Returns one reply per item, in order. More than one item only with the completions API.
 
         Args:
-            first_answers: those that could not be read, to items that are asked about once more: in the conversation.
+            first_answers: unreadable answers of items that are asked about again; they join the conversation.
 
         Raises:
-            RequestError: there are no replies.
+            RequestError: the request failed.
         """
         conversations = [self._prompt.turns(item, first_answers.get(item, "")) for item in items]
         optional = self._optional
-        while True:  # without those of the optional fields that the server refuses
+        while True:  # drops the optional fields that the server refuses
             try:
                 replies = await self._request(conversations, optional)
                 break
             except RequestError as error:
-                fewer = self._fewer(optional, error)
+                fewer = self._without_refused(optional, error)
                 if fewer is None:
                     raise
                 optional = fewer
-        if optional != self._optional:  # remembered only now: without them it worked
+        if optional != self._optional:  # kept only now that a request has succeeded without them
             self.events["fields_dropped"] += len(self._optional) - len(optional)
             self._optional = optional
         self._optional_proven = True
         return replies
 
-    def _fewer(self, optional: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
-        """The fields to try again with: without those that the server names, or without any. None: not to blame."""
+    def _without_refused(self, optional: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
+        """The fields to retry with: without those that the error names, or empty. None: the fields are not at fault."""
         if self._optional_proven or not optional or error.status not in (400, 422, 500):
             return None
         rest = {name: value for name, value in optional.items() if name not in error.detail}
@@ -146,7 +146,7 @@ class Client:
         try:
             raw = await self._post(self._session, body, max_bytes, reuse)
         except RequestError as error:
-            # A pooled connection that the server had closed: its request was never read, so once more on a new one.
+            # A stale pooled connection: the server never read the request, so retry on a new one.
             if error.name != "disconnected" or not reuse.reused:
                 raise
             self.events["stale_connections"] += 1
@@ -154,7 +154,7 @@ class Client:
         return self._read(raw, len(conversations))
 
     async def _post(self, session: aiohttp.ClientSession, body: bytes, max_bytes: int, reuse: object) -> bytes:
-        """The body of a good answer, of at most `max_bytes`."""
+        """Posts a request; returns the body of a 200 answer, at most `max_bytes` long."""
         answered = False
         try:
             async with session.post(self._url, data=body, allow_redirects=False, trace_request_ctx=reuse) as response:
@@ -173,23 +173,23 @@ class Client:
             raise RequestError("unreachable", self.line(str(error)), server_at_fault=True) from None
         except TimeoutError:
             name = "too_slow" if answered else "timed_out"
-            raise RequestError(name, f"no whole answer within {self._config.llm_timeout_secs:g} s") from None
+            raise RequestError(name, f"no complete answer within {self._config.llm_timeout_secs:g} s") from None
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
             raise RequestError("disconnected", self.line(f"{type(error).__name__}: {error}")) from None
         except (aiohttp.ClientError, ValueError) as error:
             raise RequestError("bad_http", self.line(f"{type(error).__name__}: {error}")) from None
 
     def line(self, text: str) -> str:
-        """Anybody's words as one short line that can be shown: without the key, or bytes that steer a terminal."""
+        """Sanitises untrusted text to one short printable line, without the key."""
         text = " ".join(self.without_key(text).split())[:MAX_DETAIL_CHARS]
         return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
     def without_key(self, text: str) -> str:
-        """Anybody's words before anything is cut off: a part of the key would not be found."""
+        """Redacts the key. To be called before truncation: a part of the key would not be found."""
         return text.replace(self._key, "***") if self._key else text
 
     def _read(self, raw: bytes, num_choices: int) -> list[Reply]:
-        """Exactly `num_choices` replies, by index."""
+        """Parses an answer into exactly `num_choices` replies, sorted by index."""
         try:
             answer = json.loads(raw)
             choices = answer["choices"]
@@ -211,7 +211,7 @@ class Client:
         return [read_choice(choice, prompt.kind, prompt.answer_key) for choice in choices]
 
 
-async def _note_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:
+async def _record_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:
     del session
     if context.trace_request_ctx is not None:
         context.trace_request_ctx.reused = True
@@ -222,6 +222,6 @@ def _open_socket(address: tuple[Any, ...]) -> socket.socket:
     opened = socket.socket(family, kind, protocol)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _TCP_OPTIONS.items():
-        if hasattr(socket, name):  # not everywhere
+        if hasattr(socket, name):  # not on every platform
             opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return opened

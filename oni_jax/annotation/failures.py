@@ -1,28 +1,28 @@
-"""How a request can fail: the name that it is counted under, and what becomes of the messages that it asked about.
+"""Failures of a request: the name that each is counted under, and how its items are handled.
 
 | name | what happened | rule |
 |---|---|---|
-| unreachable | no connection, or none within 10 s | wait |
-| http_429, http_502, http_503 | overloaded, or not ready yet | wait, and as long as Retry-After says, up to 20 s |
-| wrong_key, wrong_model, redirected, http_404 | 401 or 403; the model is named as missing; any 3xx | wait |
-| http_<any other> | refused: a prompt too long, a dead worker, a mistake of the server's | split |
-| timed_out, too_slow | no answer, or only a part of one, within llm_timeout_secs | split |
-| disconnected, bad_http | the connection broke; not the HTTP protocol | split |
-| too_large, broken_json | more bytes than answers can have; no JSON object with `choices` | split |
+| unreachable | no connection, or none within 10 s | requeue |
+| http_429, http_502, http_503 | overloaded, or not ready yet | requeue, and honour Retry-After up to 20 s |
+| wrong_key, wrong_model, redirected, http_404 | 401 or 403; the model is reported missing; any 3xx | requeue |
+| http_<any other> | refused: a prompt too long, a dead worker, a server bug | split |
+| timed_out, too_slow | time-out: no answer, or an incomplete one, within llm_timeout_secs | split |
+| disconnected, bad_http | connection lost; malformed HTTP | split |
+| too_large, broken_json | answer over the size limit; no JSON object with `choices` | split |
 | too_few_choices, too_many_choices, bad_indices | not one choice for each prompt | split |
-| unexpected_<exception> | a mistake of this client's | split |
-| unreadable, empty_text | an answer without a label, or with several; the other answers of its list count | once more |
-| label_store | labels can't be written (disk full): tried again every 10 s | nothing more is asked meanwhile |
+| unexpected_<exception> | a bug of this client | split |
+| unreadable, empty_text | an answer without a label, or with several; others of its list are kept | ask again |
+| label_store | labels can't be written (disk full) | retry every 10 s; no requests meanwhile |
 
-- wait: nothing is held against the messages. They go back to wait behind the others, and one small request at a time
-  asks whether the server is well, after pauses that grow from 0.25 s to 10 s.
-- split: a list is halved until the message that it fails for is alone. That one is asked `llm_max_retries` times more,
-  after pauses that grow in the same way, and then put aside: it has no label in this run, the next run asks again.
+- requeue: the items are not at fault. They are requeued behind the others, and one small request at a time probes the
+  server, with exponential backoff from 0.25 s to 10 s.
+- split: a list is halved until the item that it fails for is alone. That one is retried `llm_max_retries` times, with
+  the same backoff, and then put aside: it has no label in this run; the next run asks again.
   Lists get shorter after timed_out, too_slow and http_413, 429, 502, 503, 504, and longer again with each good answer.
-- once more: the message is asked a second time, with the first answer in the conversation, and then put aside.
+- ask again: the item is asked about once more, with the first answer in the conversation, and then put aside.
 
-Choices that are out of order are put right by their indices and counted as events/choices_reordered. No redirect is
-followed: messages and key go to the address that was named, and to no other.
+Choices out of order are sorted by their indices and counted as events/choices_reordered. No redirect is followed:
+captions and key go to the configured address, and to no other.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from collections.abc import Mapping
 OVERLOADED = (429, 502, 503)
 SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
 _NO_MODEL = re.compile("model", re.I)
-_TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # also names the model, and is the prompt's fault
+_TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # may name the model too, but the prompt is at fault
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,18 +44,18 @@ class RequestError(Exception):
     name: str
     detail: str = ""  # one line, for people; without the key
     status: int = 0
-    server_at_fault: bool = False  # the rule is `wait`: the same prompts may do later
+    server_at_fault: bool = False  # the rule is `requeue`: the same prompts may succeed later
     retry_after_secs: float = 0.0
 
 
 def read_refusal(status: int, headers: Mapping[str, str], detail: str, model: str) -> RequestError:
-    """A status other than 200, by name. It is not to be trusted: a dead worker may be a 400.
+    """Classifies an HTTP status other than 200. The status is not reliable: a dead worker may answer 400.
 
     Args:
-        status: HTTP's.
+        status: the HTTP status.
         headers: of the answer.
-        detail: the server's words, in a line.
-        model: that was asked for.
+        detail: the server's error text, one line.
+        model: the one requested.
     """
     if status in (401, 403):
         return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
@@ -63,7 +63,7 @@ def read_refusal(status: int, headers: Mapping[str, str], detail: str, model: st
     if status in (400, 404) and missing:
         return RequestError("wrong_model", f"the server has no model {model}: {detail}", status, server_at_fault=True)
     if 300 <= status < 400:
-        detail = f"the server redirects elsewhere; name that address if you trust it. {detail}"
+        detail = f"the server redirects to another address; name that one if you trust it. {detail}"
         return RequestError("redirected", detail, status, server_at_fault=True)
     if status == 404:
         return RequestError("http_404", f"no such endpoint (--llm_api): {detail}", status, server_at_fault=True)
@@ -72,7 +72,7 @@ def read_refusal(status: int, headers: Mapping[str, str], detail: str, model: st
 
 
 def retry_after_secs(text: str) -> float:
-    """Seconds, from a number or an HTTP date; 0 for anything else, and for the past. Without a bound."""
+    """Parses Retry-After: seconds or an HTTP date. Returns seconds, unbounded; 0 for the past, and if unreadable."""
     if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text, re.ASCII):
         return float(text)
     try:

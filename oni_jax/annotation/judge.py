@@ -1,8 +1,8 @@
 """The embedded judge: a server of the OpenAI protocol that judges an environment's captions by its written rules.
 
-A stand-in, so that a run and the tests need no LLM: it knows nothing but those rules. It reads the goal, the message
-and the form of the answer out of the prompt's text, as an LLM would, so it understands only this project's prompts; in
-any other it judges the last line by the default goal.
+A stand-in for an LLM in tests and trial runs: it knows nothing but those rules. It parses the goal, the captions and
+the form of the answer from the prompt's text, so it understands only this project's prompts; of any other it judges the
+last line by the default goal.
 """
 
 import asyncio
@@ -40,36 +40,36 @@ MAX_REQUEST_BYTES = 1 << 26
 
 
 class Trouble(Protocol):
-    """Faults that a judge is to have, for tests."""
+    """Fault injection, for tests."""
 
     def draw(self) -> str | None:
-        """That of the next request, if any."""
+        """Returns the next request's fault, or None."""
         ...
 
     async def answer(self, fault: str, request: web.Request, payload: Payload) -> web.StreamResponse:
-        """What is said in place of `payload`."""
+        """Responds with a fault instead of `payload`."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeOptions:
-    """How the judge behaves beyond judging."""
+    """Options of the judge's server."""
 
     host: str = "127.0.0.1"
     port: int = 0  # 0: a free one
     latency_secs: float = 0.0  # before each answer
-    log_path: str = ""  # one JSON line a prompt
+    log_path: str = ""  # file of one JSON line per prompt
     trouble: Trouble | None = None
 
 
 class Judge:
-    """The server's state and handlers. Raises UserError: an environment without rules."""
+    """The server's state and handlers. Raises UserError: the environment has no rules."""
 
     def __init__(self, language: Language | None, options: JudgeOptions):
         self._reader = Reader(language)
         self._options, self._trouble = options, options.trouble
         self._counts: Counter[str] = Counter(dict.fromkeys(("requests", "prompts", "repeated"), 0))
-        self._seen: set[int] = set()  # hashes of prompts judged well
+        self._seen: set[int] = set()  # hashes of prompts answered without a fault
         self._log: TextIO | None = None
         if options.log_path:
             try:
@@ -98,7 +98,7 @@ class Judge:
         return web.json_response({"status": "ok"})
 
     async def _stats(self, _: web.Request) -> web.Response:
-        """Requests, prompts judged, those of them judged before, and faults by kind."""
+        """Counts of requests, prompts, repeated prompts, and faults by kind."""
         return web.json_response(self._counts)
 
     async def _answer(self, request: web.Request, chat: bool) -> web.StreamResponse:
@@ -116,12 +116,12 @@ class Judge:
         top = body.get("top_logprobs" if chat else "logprobs") if body.get("logprobs") else None
         choices = [make_choice(index, verdict, chat, top is not None) for index, verdict in enumerate(verdicts)]
         payload = make_payload(body, chat, prompts, choices)
-        self._note(prompts, verdicts, fault)
+        self._record(prompts, verdicts, fault)
         if self._trouble and fault:
             return await self._trouble.answer(fault, request, payload)
         return web.json_response(payload)
 
-    def _note(self, prompts: Sequence[str], verdicts: Sequence[Verdict], fault: str | None) -> None:
+    def _record(self, prompts: Sequence[str], verdicts: Sequence[Verdict], fault: str | None) -> None:
         if fault:
             self._counts[f"fault_{fault}"] += 1
         else:
@@ -132,9 +132,9 @@ class Judge:
         if self._log:
             now = round(time.time(), 3)
             for verdict in verdicts:
-                texts = [message.decode("latin-1") for message in verdict.item]
-                said = {"message": texts[0]} if len(texts) == 1 else {"messages": texts}
-                record = {"time": now, "goal": verdict.goal, **said, "label": verdict.label}
+                captions = [caption.decode("latin-1") for caption in verdict.item]
+                texts = {"message": captions[0]} if len(captions) == 1 else {"messages": captions}
+                record = {"time": now, "goal": verdict.goal, **texts, "label": verdict.label}
                 self._log.write(json.dumps({**record, "fault": fault}) + "\n")
             self._log.flush()
 
@@ -157,7 +157,7 @@ async def serve(language: Language | None, options: JudgeOptions, started: Any, 
 
 
 class EmbeddedJudge:
-    """A judge in a process of its own, on a free loopback port. It ends with `close`, or with this process."""
+    """A judge in a child process, on a free loopback port. It ends with `close`, or with this process."""
 
     def __init__(self, language: Language | None, options: JudgeOptions | None = None):
         self._process, self._connection = start_child(
@@ -171,7 +171,7 @@ class EmbeddedJudge:
             self.close()
             raise ChildError(raw.decode("utf-8", "replace"))
         self.address = f"127.0.0.1:{int(raw)}"
-        atexit.register(self.close)  # before multiprocessing's own hook, which would wait for ever
+        atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
 
     def close(self) -> None:
         atexit.unregister(self.close)
@@ -180,14 +180,14 @@ class EmbeddedJudge:
 
 @contextmanager
 def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iterator[AnnotationConfig]:
-    """The settings with the address of a server: of a judge started for the while when they name none.
+    """Yields the settings with a server's address; if they name none, that of a judge started meanwhile.
 
     Args:
         config: names a server, or none.
-        language: of the environment that the judge is asked about.
+        language: the environment's, for the judge.
 
     Raises:
-        UserError: a server that is required is not there, or the environment has no rules for the judge.
+        UserError: a required server does not answer, or the environment has no rules for the judge.
     """
     with ExitStack() as stack:
         if not config.llm_server_addr:
@@ -205,8 +205,8 @@ def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iter
 def run_judge(
     connection: Connection, language: Language, options: JudgeOptions, kinds: Mapping[str, QueryKind]
 ) -> None:
-    """The process's body: reports its port, and serves until the other side of `connection` closes."""
-    QUERIES.update(kinds)  # a plugin's, too
+    """Runs in the child process: sends its port, and serves until the other end of `connection` closes."""
+    QUERIES.update(kinds)  # plugins' included
 
     async def body() -> None:
         stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The embedded judge's reading and writing: prompts in, verdicts, answers in the shapes of the OpenAI protocol."""
+"""The embedded judge's parsing of prompts, its verdicts, and its answers in the form of the OpenAI protocol."""
 
 import dataclasses
 import functools
@@ -18,14 +18,14 @@ from oni_jax.envs.base import Language
 from oni_jax.types import Item
 
 JUDGE_MODEL = "rule-based-judge"
-CERTAINTY = 0.95  # the probability that it gives to its label
+CERTAINTY = 0.95  # the probability of its label
 _KNOWLEDGE = "A stand-in's written rules, no LLM's knowledge."
 
 Payload = dict[str, Any]
 
 
 class Instructions(NamedTuple):
-    """What a prompt wants."""
+    """Goal and form of answer that a prompt asks for."""
 
     goal: str
     one_word: bool  # the answer is the label alone
@@ -38,24 +38,24 @@ class Verdict:
     goal: str
     item: Item
     word: str  # the answer itself
-    text: str  # what is said
+    text: str  # the whole answer
     one_word: bool
 
     @property
     def label(self) -> int | str:
-        """The answer's index among the choices; the answer where it is free."""
+        """The answer's index among the choices; the answer itself where it is free."""
         return self.kind.choices.index(self.word) if self.kind.choices else self.word
 
 
 def load_rules(language: Language | None) -> Rules:
-    """Raises UserError: an environment without rules."""
+    """Imports an environment's rules. Raises UserError: it has none."""
     if not (language and language.judge_rules):
         raise UserError("this --root_env has no rules for the rule-based judge: name an LLM with --llm_server_addr")
     return cast(Rules, importlib.import_module(language.judge_rules))
 
 
 class Reader:
-    """Reads the prompts of an environment, and judges what they are about. Raises UserError: it has no rules."""
+    """Parses the prompts of an environment, and judges their items. Raises UserError: it has no rules."""
 
     def __init__(self, language: Language | None):
         self._rules = load_rules(language)
@@ -64,7 +64,7 @@ class Reader:
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
 
     def judge_prompt(self, prompt: str) -> Verdict:
-        """Reads a prompt and answers it: of the kind whose texts stand last in it, else about its last line."""
+        """Parses a prompt and judges its item, of the kind whose opening comes last in it; else its last line."""
         known = (kind for kind in QUERIES.values() if kind.openings)
         kind = max(known, key=lambda kind: prompt.rfind(kind.openings[-1]))
         before, item = _split(prompt, kind.openings)
@@ -73,11 +73,11 @@ class Reader:
             kind, item = QUERIES["classification"], (unescape((prompt.strip().splitlines() or [""])[-1]),)
         found = kind.judge(self._rules, wanted.goal, item, wanted.answer_key)
         text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{found.analysis}</analysis>\n{found.ending}"
-        said = found.word if wanted.one_word else text
-        return Verdict(kind, wanted.goal, item, found.word, said, wanted.one_word)
+        answer = found.word if wanted.one_word else text
+        return Verdict(kind, wanted.goal, item, found.word, answer, wanted.one_word)
 
     def _instructions(self, text: str) -> Instructions:
-        """What is wanted, from all that stands before the messages."""
+        """Parses the instructions from the text before the captions."""
         known = (goal for file in self._files for goal, wording in file["goals"].items() if wording in text)
         one_word = any(file["answers"].get("label", "\0") in text for file in self._files)
         keys = (file["answer_key"] for file in self._files if f'"{file["answer_key"]}"' in text)
@@ -85,13 +85,13 @@ class Reader:
         return Instructions(goal, one_word, next(keys, DEFAULT_ANSWER_KEY))
 
     def _own_words(self, text: str) -> str:
-        """The line that stands where the environment's prompts have the goal."""
+        """The line at the position of the goal in the environment's prompts."""
         heads = (file["user"].partition("{goal}")[0] for file in self._files)
         return next((text.rpartition(head)[2].partition("\n")[0] for head in heads if head in text), "")
 
 
 def _split(prompt: str, openings: Sequence[str]) -> tuple[str, tuple[bytes, ...]]:
-    """What stands before the messages, and the messages: each up to the next tag, for none can hold a tag."""
+    """The text before the captions, and the captions: each up to the next tag, for none can hold a tag."""
     before, item = prompt, []
     for opening in reversed(openings):
         before, opened, after = before.rpartition(opening)
@@ -102,7 +102,7 @@ def _split(prompt: str, openings: Sequence[str]) -> tuple[str, tuple[bytes, ...]
 
 
 def read_prompts(body: Payload, chat: bool) -> list[str]:
-    """The prompts of a request; of a chat, its turns' texts in one."""
+    """Returns the prompts of a request; the turns of a chat are joined into one."""
     if chat:
         return ["\n\n".join(str(turn["content"]) for turn in body["messages"])]
     prompts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
@@ -122,15 +122,15 @@ def make_choice(index: int, verdict: Verdict, chat: bool, with_logprobs: bool) -
             if chat
             else {"tokens": [word], "token_logprobs": [tops[word]], "top_logprobs": [tops], "text_offset": [0]}
         )
-    said: dict[str, Any] = (
+    answer: dict[str, Any] = (
         {"message": {"role": "assistant", "content": verdict.text}} if chat else {"text": verdict.text}
     )
-    return {"index": index, **said, "logprobs": logprobs, "finish_reason": "stop"}
+    return {"index": index, **answer, "logprobs": logprobs, "finish_reason": "stop"}
 
 
 def make_payload(body: Payload, chat: bool, prompts: Sequence[str], choices: list[Payload]) -> Payload:
-    num_words = sum(len(prompt) for prompt in prompts) // 4
-    usage = {"prompt_tokens": num_words, "completion_tokens": len(choices), "total_tokens": num_words + len(choices)}
+    num_tokens = sum(len(prompt) for prompt in prompts) // 4
+    usage = {"prompt_tokens": num_tokens, "completion_tokens": len(choices), "total_tokens": num_tokens + len(choices)}
     kind = "chat.completion" if chat else "text_completion"
     head = {"id": "judge", "object": kind, "created": int(time.time()), "model": body.get("model", JUDGE_MODEL)}
     return {**head, "choices": choices, "usage": usage}

@@ -1,12 +1,12 @@
-"""Answers that were paid for, in an SQLite file that outlives the run and may be shared by several at once.
+"""The label store: answers in an SQLite file that outlives a run, and that several runs may use at once.
 
-An answer belongs to a model, a prompt's digest and an item (one message, or two), and is kept as bytes that its kind of
-query makes of it. A file of the earlier form, with labels in place of answers, is upgraded when it is opened.
+An answer is keyed by model, prompt digest and item (one caption, or two), and stored as bytes that its kind of query
+encodes. A file of the earlier schema, with labels instead of answers, is upgraded when it is opened.
 
-Write-ahead logging, synced at every commit: what was committed survives a kill and a power cut, and readers never wait
-for a writer. The file must be on a local disk or one with working locks.
+Write-ahead log, synced at every commit: committed answers survive a kill and a power cut, and readers never block on a
+writer. The file must be on a local disk or one with working locks.
 
-The file may come from a stranger: it is looked at before SQLite opens it, then its schema, its pages and each row are.
+The file is untrusted: it is checked before SQLite opens it, and then its schema, its pages and each row.
 """
 
 import contextlib
@@ -32,25 +32,25 @@ _SCHEMA = (
     "answer BLOB NOT NULL CHECK (typeof(answer) = 'blob'), text TEXT NOT NULL, time REAL NOT NULL, "
     "PRIMARY KEY (prompt, item)) WITHOUT ROWID",
 )
-_LABELS_SCHEMA = (  # the earlier form
+_EARLIER_SCHEMA = (  # with labels instead of answers
     _PROMPTS,
     "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
     "label INTEGER NOT NULL CHECK (label IN (0, 1, 2)), probability REAL NOT NULL CHECK (probability BETWEEN 0 AND 1), "
     "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
 )
 _MAX_ITEMS_PER_QUERY = 500
-_MAX_ROW_BYTES = 1 << 20  # messages and answers are far shorter; SQLite's own limit is a gigabyte
-_BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
-_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: what SQLite says quotes the file
+_MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's own limit is a gigabyte
+_SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
+_DAMAGE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: SQLite's error text may quote the file
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 class LabelStore:
-    """The answers in the file at `path`, made if it is missing. Opened in each process when first used there.
+    """Answers in the file at `path`, created if missing. Each process opens it on first use.
 
     Raises:
         UserError: the file is no label store, is damaged, or can't be made or written.
-        OSError: later, from any method, when the file can't be read or written for now (locked, disk full).
+        OSError: from any method, when the file can't be read or written for now (locked, disk full).
     """
 
     commit_delay_secs = 0.2
@@ -68,7 +68,7 @@ class LabelStore:
         return {"path": self.path, "_database": None}
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]:
-        """The answers held of these items."""
+        """Returns the stored answers of these items."""
         found = []
         with self._connection() as database:
             for start in range(0, len(items), _MAX_ITEMS_PER_QUERY):
@@ -83,27 +83,27 @@ class LabelStore:
         return found
 
     def put_many(self, model: str, digest: str, answered: Sequence[tuple[Annotation, str]]) -> None:
-        """Commits annotations with the answers' text. An answer that is held already stays as it is."""
+        """Commits annotations with the answers' text. An answer that is stored already is kept."""
         now = time.time()
-        rows = [(_encode(annotation.item), annotation.answer, _bounded(text), now) for annotation, text in answered]
+        rows = [(_encode(annotation.item), annotation.answer, _storable(text), now) for annotation, text in answered]
         with self._connection() as database, database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("INSERT OR IGNORE INTO prompts (model, digest) VALUES (?, ?)", (model, digest))
             query = "SELECT id FROM prompts WHERE model = ? AND digest = ?"
             (prompt,) = database.execute(query, (model, digest)).fetchone()
-            # Conflicts only: a plain OR IGNORE would also pass over a value that breaks a rule of the table.
+            # Conflicts only: a plain OR IGNORE would also skip a row that violates a constraint.
             database.executemany(
                 f"INSERT INTO answers VALUES ({prompt}, ?, ?, ?, ?) ON CONFLICT (prompt, item) DO NOTHING", rows
             )
 
     def all(self, model: str, digest: str) -> list[Annotation]:
-        """Every answer held for a model and a prompt."""
+        """Returns every answer stored for a model and a prompt."""
         query = "SELECT item, answer FROM answers JOIN prompts ON prompt = id WHERE model = ? AND digest = ?"
         with self._connection() as database:
             return [_annotation(row) for row in database.execute(query, (model, digest))]
 
     def count(self, model: str, digest: str) -> int:
-        """How many answers are held for a model and a prompt."""
+        """Number of answers stored for a model and a prompt."""
         query = "SELECT count(*) FROM answers JOIN prompts ON prompt = id WHERE model = ? AND digest = ?"
         with self._connection() as database:
             return database.execute(query, (model, digest)).fetchone()[0]
@@ -121,10 +121,10 @@ class LabelStore:
         try:
             yield self._database
         except sqlite3.IntegrityError:
-            raise  # an answer that no reader could use: the caller's mistake
+            raise  # an answer of the wrong type: the caller's mistake
         except sqlite3.OperationalError as error:
             raise OSError(f"label store {self.path}: {error}") from error
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             text = f"label store {self.path} is damaged ({_line(error)}); move it away or name another"
             raise UserError(text) from error
 
@@ -135,7 +135,7 @@ class LabelStore:
         except sqlite3.Error as error:
             raise OSError(str(error)) from None
         try:
-            # A file of somebody else's must not run anything: no function in a schema is trusted.
+            # An untrusted file must not run code: no function in its schema is trusted.
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
@@ -147,7 +147,7 @@ class LabelStore:
         except sqlite3.OperationalError as error:
             database.close()
             raise OSError(str(error)) from None
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             database.close()
             raise UserError(f"label store {self.path} is no label store ({_line(error)}); name another file") from None
         except BaseException:
@@ -156,24 +156,24 @@ class LabelStore:
         return database
 
     def _check_files(self) -> None:
-        """Refuses, before SQLite touches them, links to other files, and a journal that names a file.
+        """Refuses links, special files, and a journal that names another file, before SQLite opens them.
 
-        SQLite would write into what a link points at, and at the end of a journal it removes the file that is named.
-        The database itself is read by SQLite alone: who closes a file loses the locks that its process has on it, so
-        that another connection's would be gone, and with them the labels (sqlite.org/howtocorrupt.html, 2.2).
+        SQLite would write through a link, and deletes a file that the end of a journal names. Only SQLite may open the
+        database itself: closing any descriptor of a file drops all locks that the process has on it, other connections'
+        too, and the labels could be corrupted (sqlite.org/howtocorrupt.html, 2.2).
         """
-        for path in (self.path, *(self.path + suffix for suffix in _BESIDE)):
+        for path in (self.path, *(self.path + suffix for suffix in _SIDE_SUFFIXES)):
             if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
-                raise UserError(f"label store {path} is a link or no file; name the file itself")
-        if _end(f"{self.path}-journal", len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC:
+                raise UserError(f"label store {path} is a link or no regular file; name the file itself")
+        if _tail(f"{self.path}-journal", len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC:
             raise UserError(f"label store {self.path}-journal names another file; move it away")
 
     def _check(self, database: sqlite3.Connection) -> None:
-        """Makes the tables in an empty file; refuses one of another program, with other tables or views, or damage.
+        """Creates the tables in an empty file; refuses another program's file, other tables or views, and damage.
 
-        What is of the earlier form is upgraded in one transaction: who is killed meanwhile leaves it as it was.
+        The earlier schema is upgraded in one transaction: killed meanwhile, the process leaves the file as it was.
         """
-        num_pages, application_id = (  # in this order: another process may be making it
+        num_pages, application_id = (  # in this order: another process may be creating it
             database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "application_id")
         )
         if num_pages and application_id != _APPLICATION_ID:
@@ -185,7 +185,7 @@ class LabelStore:
                     database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                     for statement in _SCHEMA:
                         database.execute(statement)
-        if _schema(database) == _LABELS_SCHEMA:
+        if _schema(database) == _EARLIER_SCHEMA:
             self._check_pages(database)
             _upgrade(database)
         if _schema(database) != _SCHEMA:
@@ -205,19 +205,19 @@ def _schema(database: sqlite3.Connection) -> tuple[str, ...]:
 
 
 def _upgrade(database: sqlite3.Connection) -> None:
-    """Labels become answers: `label probability`, as kinds of query with choices keep them."""
+    """Converts labels to answers: `label probability`, as kinds of query with choices encode them."""
     database.create_function("as_answer", 2, lambda label, probability: f"{label} {probability!r}".encode())
     with database:
         database.execute("BEGIN IMMEDIATE")
-        if _schema(database) == _LABELS_SCHEMA:  # no other process was sooner
+        if _schema(database) == _EARLIER_SCHEMA:  # no other process has upgraded it meanwhile
             database.execute(_SCHEMA[-1])
             columns = "prompt, item, as_answer(label, probability), answer, time"
             database.execute(f"INSERT INTO answers SELECT {columns} FROM labels")
             database.execute("DROP TABLE labels")
 
 
-def _end(path: str, num_bytes: int) -> bytes:
-    """The last bytes of a file; nothing where none is."""
+def _tail(path: str, num_bytes: int) -> bytes:
+    """Returns the last bytes of a file; none if it is missing."""
     try:
         with open(path, "rb") as file:
             file.seek(-min(num_bytes, os.path.getsize(path)), os.SEEK_END)
@@ -227,16 +227,16 @@ def _end(path: str, num_bytes: int) -> bytes:
 
 
 def _encode(item: Item) -> bytes:
-    """The messages with a zero between them: messages hold none."""
-    if any(b"\0" in message for message in item):
-        raise ValueError("a message holds a zero byte")
+    """Joins an item's captions with zero bytes, which no caption holds."""
+    if any(b"\0" in caption for caption in item):
+        raise ValueError("a caption holds a zero byte")
     return b"\0".join(item)
 
 
 def _annotation(row: tuple[bytes, bytes]) -> Annotation:
     item, answer = row
     if not (type(item) is bytes and type(answer) is bytes):
-        raise sqlite3.DatabaseError("a row is no answer")  # SQLite keeps any type in any column
+        raise sqlite3.DatabaseError("a row is not an answer")  # SQLite keeps any type in any column
     return Annotation(tuple(item.split(b"\0")), answer)
 
 
@@ -244,8 +244,8 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _bounded(text: str) -> str:
-    """An answer's beginning and end; SQLite takes no half characters."""
+def _storable(text: str) -> str:
+    """Truncates an answer to its beginning and end, and replaces lone surrogates, which SQLite refuses."""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[: MAX_TEXT_CHARS // 2]} [...] {text[-MAX_TEXT_CHARS // 2 :]}"
     return text.encode("utf-8", "replace").decode()

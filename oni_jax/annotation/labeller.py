@@ -1,6 +1,6 @@
-"""Annotates items: asks, decides what becomes of what failed, commits to the label store, then hands out.
+"""Annotates items: asks, handles failures, commits answers to the label store, then emits them.
 
-The rule for each kind of failure is written in `failures`.
+The rule for each kind of failure is in `failures`.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
-from oni_jax.annotation.pacing import LONGEST_PAUSE_SECS, Pacer, pause_secs
+from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.types import Annotation, Answer, Item
 
-MAX_ITEM_BYTES = 1 << 16  # no LLM is asked about more
-HANDED_OUT_AT_ONCE = 1000
+MAX_ITEM_BYTES = 1 << 16  # longer items are put aside
+EMITTED_AT_ONCE = 1000
 MAX_FAILURE_NAMES = 64
-NUM_LATENCIES = 100  # requests that the mean is of
-NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept to be shown
+NUM_LATENCIES = 100  # of the latest requests, whose mean is reported
+NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
 UNREADABLE = "unreadable"
 
 WAITING = "waiting for server"
@@ -32,9 +32,9 @@ FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
 
 class Store(Protocol):
-    """Answers kept on disk, by model and prompt. OSError: can't be read or written for now."""
+    """A store of answers by model and prompt. Methods raise OSError: it can't be read or written for now."""
 
-    commit_delay_secs: float  # for which answers wait for others, to be committed with them
+    commit_delay_secs: float  # delay of a commit, so that answers are committed together
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]: ...
 
@@ -44,13 +44,13 @@ class Store(Protocol):
 
 
 class Labeller:
-    """Lives in one event loop: `run` for ever, `submit` meanwhile, `finish` in the end.
+    """Annotates items in one event loop: `run` for ever, `submit` meanwhile, `finish` in the end.
 
     Args:
-        prompt: that the client asks with.
-        emit: takes annotations that the store holds, and those without an answer of items that get none in this run.
-        forget: takes items that were dropped unasked; they may be submitted again.
-        unreadable: takes those of the items without an answer that were answered twice, unreadably, before `emit` does.
+        prompt: the client's.
+        emit: receives annotations that are in the store, and, without an answer, those of items put aside.
+        forget: receives dropped items; they may be submitted again.
+        unreadable: receives items put aside after two unreadable answers, before `emit` does.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Labeller:
     ):
         self._config, self._client, self._store = config, client, store
         self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
-        self._emit, self._forget, self._answered_in_vain = emit, forget, unreadable
+        self._emit, self._forget, self._report_unreadable = emit, forget, unreadable
         self._backlog = Backlog(config.llm_max_backlog)
         self._pacer = Pacer(config.llm_batch_size, config.llm_api == "completions", config.llm_max_in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._num_tries: dict[Item, int] = {}  # failures of items that were asked alone
-        self._unreadable: dict[Item, str] = {}  # answered once, unreadably: how
-        self._answered: list[tuple[Annotation, str]] = []  # not committed yet
+        self._num_tries: dict[Item, int] = {}  # failures of items asked about alone
+        self._unreadable: dict[Item, str] = {}  # first answers that could not be read
+        self._answered: list[tuple[Annotation, str]] = []  # not yet committed
         self._commit_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._fatal: BaseException | None = None
@@ -82,18 +82,18 @@ class Labeller:
         self._latencies_secs: deque[float] = deque(maxlen=NUM_LATENCIES)
         self._answers: deque[Answer] = deque(maxlen=NUM_ANSWERS)
 
-    def hand_out_held(self) -> None:
-        """Emits every answer that the store holds. Raises UserError: one of them is none."""
+    def emit_stored(self) -> None:
+        """Emits every stored answer. Raises UserError: one of them is not an answer."""
         held = checked(self._kind, self._store.all(*self._key))
-        for start in range(0, len(held), HANDED_OUT_AT_ONCE):
-            self._hand_out(held[start : start + HANDED_OUT_AT_ONCE])
+        for start in range(0, len(held), EMITTED_AT_ONCE):
+            self._deliver(held[start : start + EMITTED_AT_ONCE])
 
     def submit(self, items: Sequence[Item]) -> None:
-        """Takes in items, the newest last; passes over those already waiting or in flight, puts aside those too long,
-        and those with a zero byte, which no store keeps."""
+        """Adds items, the newest last; skips those already pending or in flight; puts aside those that are too long or
+        hold a zero byte, which no store keeps."""
         askable = []
         for item in items:
-            if sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in message for message in item):
+            if sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in caption for caption in item):
                 askable.append(item)
             else:
                 self._put_aside(item)
@@ -101,7 +101,7 @@ class Labeller:
         self._changed.set()
 
     async def run(self) -> None:
-        """Asks about what is submitted, for ever. Raises what only a damaged label store, or a mistake here, raises."""
+        """Asks about submitted items, for ever. Raises the error of a damaged label store, or of a bug."""
         while True:
             if self._fatal:
                 raise self._fatal
@@ -116,7 +116,7 @@ class Labeller:
                 pass
 
     async def finish(self, grace_secs: float) -> None:
-        """Waits for the answers in flight, which are paid for, and commits them."""
+        """Waits up to `grace_secs` for answers in flight, and commits them."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_secs)
         for task in self._tasks:
@@ -127,7 +127,7 @@ class Labeller:
             print(f"{len(self._answered):,} labels are lost: {self._store_problem}", file=sys.stderr, flush=True)
 
     def stats(self) -> dict[str, float | str]:
-        """Counts since the start; `state`: ok, retrying, waiting for server, ...; `problem`: more of it, in a line."""
+        """Counts since the start; `state`: ok, retrying, waiting for server, ...; `problem`: its cause, in a line."""
         counts = self._counts
         names = ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped")
         return {
@@ -136,7 +136,7 @@ class Labeller:
             or (f"{self._problem.name}: {self._problem.detail}" if self._problem else ""),
             **{name: counts[name] for name in (*names, "put_aside")},
             "backlog": len(self._backlog),
-            "in_flight": self._backlog.num_taken,
+            "in_flight": self._backlog.num_in_flight,
             "latency_secs_mean": sum(self._latencies_secs) / max(1, len(self._latencies_secs)),
             **{name: self._client.tokens[name] for name in TOKEN_COUNTS},
             **{f"failures/{name}": count for name, count in self._failures.items()},
@@ -144,7 +144,7 @@ class Labeller:
         }
 
     def answers(self) -> tuple[Answer, ...]:
-        """The newest answers, the unreadable ones too; the newest last."""
+        """The newest answers, unreadable ones included; the newest last."""
         return tuple(self._answers)
 
     def _state(self) -> str:
@@ -160,22 +160,22 @@ class Labeller:
         items = self._backlog.take(self._pacer.num_items())
         held = self._held(items)
         if held:
-            self._hand_out(held)
+            self._deliver(held)
             items = [item for item in items if item not in {annotation.item for annotation in held}]
         if items:
             task = asyncio.get_running_loop().create_task(self._ask(items))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._task_done)
 
     def _held(self, items: Sequence[Item]) -> list[Annotation]:
-        """What another run may have put into the store meanwhile."""
+        """Answers of these items that another run has stored meanwhile."""
         try:
             return checked(self._kind, self._store.get_many(*self._key, items))
         except OSError:
             self._failures["label_store"] += 1
             return []
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception():
             self._fatal = task.exception()
@@ -187,7 +187,7 @@ class Labeller:
             replies = await self._client.ask(items, self._unreadable)
         except RequestError as error:
             self._failed(items, error)
-        except Exception as error:  # what nobody thought of must not end the service either
+        except Exception as error:  # a bug must not end the service either
             self._failed(items, RequestError(f"unexpected_{type(error).__name__}", self._client.line(str(error))))
         else:
             self._latencies_secs.append(asyncio.get_running_loop().time() - start)
@@ -215,23 +215,23 @@ class Labeller:
             self._commit_timer = asyncio.get_running_loop().call_later(self._store.commit_delay_secs, self._commit)
 
     def _shown(self, text: str) -> str:
-        """The beginning and the end of an answer's text: the label is in one of them."""
+        """Truncates an answer's text to its beginning and end, for the label is in one of them; redacts the key."""
         text = self._client.without_key(text)
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 
     def _retry_unreadable(self, texts: dict[Item, str]) -> None:
-        # ONI: as published an unreadable answer is the label 0; here it is asked once more, and is no label.
+        # ONI: as published an unreadable answer is the label 0; here the item is asked about once more.
         self._counts["answers_unreadable"] += len(texts)
         self._failures.update("unreadable" if text.strip() else "empty_text" for text in texts.values())
         once = {item: text for item, text in texts.items() if item not in self._unreadable}
         for item in texts:
             if item not in once:
-                self._answered_in_vain(item)
+                self._report_unreadable(item)
                 self._put_aside(item)
         if once:
             self._unreadable.update(once)
-            self._backlog.ask_again(list(once))
+            self._backlog.retry(list(once))
 
     def _failed(self, items: list[Item], error: RequestError) -> None:
         self._pacer.failed(items, error)
@@ -242,27 +242,27 @@ class Labeller:
         self._failures[name] += 1
         middle = len(items) // 2
         if error.server_at_fault:
-            self._drop(self._backlog.put_back(items))
-        elif middle:  # halved until the one bad prompt is found, so that it takes no other with it
-            self._backlog.ask_again(items[:middle])
-            self._backlog.ask_again(items[middle:])
+            self._drop(self._backlog.requeue(items))
+        elif middle:  # bisects to the one prompt at fault, so that the others get their labels
+            self._backlog.retry(items[:middle])
+            self._backlog.retry(items[middle:])
         else:
-            self._try_later(items[0])
+            self._back_off(items[0])
 
-    def _try_later(self, item: Item) -> None:
+    def _back_off(self, item: Item) -> None:
         num_tries = self._num_tries[item] = self._num_tries.get(item, 0) + 1
         if num_tries > self._config.llm_max_retries:
             self._put_aside(item)
             return
-        self._backlog.put_to_sleep()
-        asyncio.get_running_loop().call_later(pause_secs(num_tries - 1), self._wake, item)
+        self._backlog.start_backoff()
+        asyncio.get_running_loop().call_later(backoff_secs(num_tries - 1), self._end_backoff, item)
 
-    def _wake(self, item: Item) -> None:
-        self._backlog.wake(item)
+    def _end_backoff(self, item: Item) -> None:
+        self._backlog.end_backoff(item)
         self._changed.set()
 
     def _put_aside(self, item: Item) -> None:
-        """The item gets no label in this run."""
+        """Gives up on an item: it gets no label in this run."""
         self._counts["put_aside"] += 1
         self._num_tries.pop(item, None)
         self._unreadable.pop(item, None)
@@ -278,7 +278,7 @@ class Labeller:
             self._forget(items)
 
     def _commit(self) -> None:
-        """Commits what was answered, and hands it out. While the store can't be written nothing more is asked."""
+        """Commits the answers, and emits them. While the store can't be written, no requests are made."""
         if self._commit_timer:
             self._commit_timer.cancel()
             self._commit_timer = None
@@ -289,7 +289,7 @@ class Labeller:
         except OSError as error:
             self._failures["label_store"] += 1
             self._store_problem = str(error)
-            self._commit_timer = asyncio.get_running_loop().call_later(LONGEST_PAUSE_SECS, self._commit)
+            self._commit_timer = asyncio.get_running_loop().call_later(MAX_BACKOFF_SECS, self._commit)
             return
         except Exception as error:
             self._fatal = error
@@ -298,18 +298,18 @@ class Labeller:
         self._store_problem = ""
         annotations = [annotation for annotation, _ in self._answered]
         self._answered = []
-        self._hand_out(annotations)
+        self._deliver(annotations)
         self._changed.set()
 
-    def _hand_out(self, annotations: list[Annotation]) -> None:
+    def _deliver(self, annotations: list[Annotation]) -> None:
         self._counts["labels_held"] += len(annotations)
         self._backlog.finish([annotation.item for annotation in annotations])
         self._emit(annotations)
 
 
 def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:
-    """What a label store holds for prompts of a kind. Raises UserError: something in it is no answer to one."""
+    """Returns `held`, the stored answers of a kind of query. Raises UserError: one of them is not of this kind."""
     for item, answer, _ in held:
-        if len(item) != len(kind.places) or answer is None or not kind.is_answer(answer):
+        if len(item) != len(kind.placeholders) or answer is None or not kind.is_answer(answer):
             raise UserError(f"label store: a row is no {kind.name} ({item!r:.60}); move the file away or name another")
     return held

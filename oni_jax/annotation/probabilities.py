@@ -1,4 +1,4 @@
-"""Reading probabilities: the labels' odds in the four shapes that servers send. Nothing here raises."""
+"""Reading the labels' probabilities, in the four formats that servers send. No function raises."""
 
 import math
 import re
@@ -7,19 +7,19 @@ from typing import Any
 
 
 def read_probabilities(logprobs: object, words: Sequence[str]) -> list[float] | None:
-    """The labels' probabilities among each other, where the answer's label begins, or None.
+    """Returns the labels' probabilities, normalised, at the token where the answer's label begins, or None.
 
     Reads `content` with log-probabilities (chat; llama.cpp's completions too) or with linear `prob`s (llama.cpp's
     post_sampling_probs), and the older parallel lists, with their lists of alternatives or without.
     """
-    places = _places(logprobs)
-    # A constrained label may be several tokens ("F", "OO") after a quote: take the place where it begins.
-    starts = [alternatives for token, alternatives in places if _begins(token, words)]
-    for alternatives in starts or [alternatives for _, alternatives in places]:
+    positions = _positions(logprobs)
+    # A constrained label may be several tokens ("F", "OO") after a quote: take the one where it begins.
+    starts = [alternatives for token, alternatives in positions if _begins(token, words)]
+    for alternatives in starts or [alternatives for _, alternatives in positions]:
         found = [sum(p for token, p in alternatives.items() if _begins(token, [word])) for word in words]
         if sum(found) <= 0:
             continue
-        # A label missing from the list is no likelier than the least of the list, nor than what the list leaves.
+        # A label missing from the list is at most as likely as the list's least, and as all that are missing together.
         unseen = min(min(alternatives.values()), max(0.0, 1.0 - sum(alternatives.values())))
         found = [probability or unseen for probability in found]
         return [min(1.0, probability / sum(found)) for probability in found]
@@ -27,27 +27,27 @@ def read_probabilities(logprobs: object, words: Sequence[str]) -> list[float] | 
 
 
 def _begins(token: str, words: Sequence[str]) -> bool:
-    """Whether a token begins one of these labels: "F", " FO", '"FOO' begin FOO."""
+    """Returns whether a token begins one of these labels: "F", " FO", '"FOO' begin FOO."""
     letters = re.sub(r"[\W_]", "", token[:16]).lstrip("Ġ").upper()
     return bool(letters) and any(word.upper().startswith(letters) for word in words)
 
 
-def _places(logprobs: object) -> list[tuple[str, dict[str, float]]]:
-    """For each token of the answer: the token, and its alternatives' probabilities, its own among them."""
+def _positions(logprobs: object) -> list[tuple[str, dict[str, float]]]:
+    """Each token of the answer, with the probabilities of its alternatives, itself among them."""
     if not isinstance(logprobs, Mapping):
         return []
     if isinstance(content := logprobs.get("content"), list):
-        return [_chat_place(entry) for entry in content[:32] if isinstance(entry, Mapping)]
+        return [_chat_position(entry) for entry in content[:32] if isinstance(entry, Mapping)]
     tokens, own, tops = (_list(logprobs.get(key)) for key in ("tokens", "token_logprobs", "top_logprobs"))
-    places = []
+    positions = []
     for i, token in enumerate(tokens[:32]):
         alternatives = tops[i] if i < len(tops) and isinstance(tops[i], Mapping) else {}
         pairs = [*alternatives.items(), (token, own[i] if i < len(own) else None)]
-        places.append((_word(token), _probabilities(pairs, linear=False)))
-    return places
+        positions.append((_word(token), _probabilities(pairs, linear=False)))
+    return positions
 
 
-def _chat_place(entry: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
+def _chat_position(entry: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     linear = "prob" in entry or "top_probs" in entry
     value, alternatives = ("prob", "top_probs") if linear else ("logprob", "top_logprobs")
     entries = [e for e in (*_list(entry.get(alternatives)), entry) if isinstance(e, Mapping)]
@@ -63,7 +63,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _probabilities(pairs: list[tuple[Any, Any]], *, linear: bool) -> dict[str, float]:
-    """Tokens and numbers as probabilities; what is no number is left out."""
+    """Converts values to probabilities by token; skips values that are not numbers, and NaN."""
     probabilities = {}
     for token, value in pairs[:64]:
         if isinstance(token, str) and type(value) in (int, float) and value == value:

@@ -1,10 +1,10 @@
-"""Prompt files: the wording of a question, an environment's or a user's own.
+"""Prompt files: the wording of a query, an environment's or a user's own.
 
-A prompt file holds `kind`, `system`, `user` with the kind's places ({message}; or {first} and {second}), and, where
-`user` has the places {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style. `again` may hold
-what is said when an answer could not be read. Ranking: `answer_key` is the name under which the answer declares its
-choice. A text is a string or a list of lines. The messages come last, so that a server's prefix cache serves everything
-before them.
+A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
+where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.
+`again`, optional, is the user's turn after an unreadable answer. Ranking: `answer_key` is the name under which the
+answer declares its choice. A text is a string or a list of lines. The captions come last, so that a server's prefix
+cache covers everything before them.
 """
 
 import json
@@ -20,7 +20,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 def read_prompt_file(path: pathlib.Path) -> dict:
-    """What a prompt file holds, checked; `again` and `answer_key` by default. Raises UserError."""
+    """Reads and checks a prompt file; `again` and `answer_key` have defaults. Raises UserError."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
@@ -33,13 +33,12 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         raise UserError(f"prompt file {path} must hold a JSON object with `kind`, `system` and `user`")
     if (kind := data.get("kind")) not in tuple(QUERIES):
         raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(QUERIES)}")
-    places = QUERIES[kind].places
+    placeholders = QUERIES[kind].placeholders
     texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
     texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
-    for place in places:
-        if place not in texts["user"]:
-            noun = "the message" if len(places) == 1 else f"the {place[1:-1]} message"
-            raise UserError(f"prompt file {path}: `user` has no place for {noun}: write {place} at its end")
+    for placeholder in placeholders:
+        if placeholder not in texts["user"]:
+            raise UserError(f"prompt file {path}: `user` has no placeholder {placeholder}: write it at its end")
     answer_key = data.get("answer_key", DEFAULT_ANSWER_KEY)
     if not isinstance(answer_key, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", answer_key, re.ASCII):
         raise UserError(f"prompt file {path}: `answer_key` must be a name of letters, digits and underscores")
@@ -47,9 +46,9 @@ def read_prompt_file(path: pathlib.Path) -> dict:
     for group in ("goals", "answers"):
         members = data.get(group, {})
         if not isinstance(members, dict):
-            raise UserError(f"prompt file {path}: `{group}` must be an object of texts")
+            raise UserError(f"prompt file {path}: `{group}` must be a JSON object of texts")
         choices[group] = {key: _text(text, path, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
-        if misplaced := [place for place in places if any(place in text for text in choices[group].values())]:
+        if misplaced := [name for name in placeholders if any(name in text for text in choices[group].values())]:
             raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
     return {"kind": kind, **texts, "answer_key": answer_key, **choices}
 
@@ -61,5 +60,5 @@ def _text(value: object, path: pathlib.Path, key: str) -> str:
         raise UserError(f"prompt file {path}: `{key}` must be a text or a list of lines")
     text = "\n".join(words)
     if not text.strip() or re.search("[\ud800-\udfff]", text):
-        raise UserError(f"prompt file {path}: `{key}` is empty or holds half a character (a lone surrogate)")
+        raise UserError(f"prompt file {path}: `{key}` is empty or holds a lone surrogate (half a character)")
     return text

@@ -1,4 +1,4 @@
-"""Prompts: what the LLM is asked about a message, or two. Their wording is data."""
+"""Prompts that ask an LLM about one caption, or two. Their wording is read from files."""
 
 import dataclasses
 import hashlib
@@ -17,9 +17,9 @@ from oni_jax.envs.base import Language
 MAX_GOAL_CHARS = 2000
 MAX_FIRST_ANSWER_CHARS = 4000
 
-Turn = tuple[str, str]  # who speaks (system, user, assistant), and what they say
+Turn = tuple[str, str]  # role (system, user, assistant) and content
 
-# Servers put the beginning-of-text token in front by themselves.
+# Servers prepend the beginning-of-text token themselves.
 LLAMA3_TEMPLATE = (
     "<|start_header_id|>system<|end_header_id|>\n\n{system}<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\n{user}<|eot_id|>"
@@ -27,68 +27,69 @@ LLAMA3_TEMPLATE = (
 )
 PLAIN_TEMPLATE = "{system}\n\n{user}\n\nAnswer:"
 
-# A message can open no tag and no special token of a chat template (<...>, or [INST]), and holds no control byte.
+# An escaped caption opens no tag, opens no special token of a chat template (<...>, [INST]), and has no control byte.
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*_CONTROL, ord("<"), ord("\\"))}
 _TOKEN_BRACKET = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
-# An answer keeps its lines, and the tags that were asked for.
+# An answer keeps its line breaks, and the tags that were asked for.
 _ANSWER_ESCAPES = {code: text for code, text in _ESCAPES.items() if code in _CONTROL and code != ord("\n")}
 _FOREIGN_TAG = re.compile(r"<(?!/?(?:knowledge|analysis|label)>)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """What is asked about an item. `digest` stands for kind, wording, goal and answer style in the label store."""
+    """A kind of query in words. `digest` identifies kind, wording, goal and answer style in the label store."""
 
     kind: QueryKind
     system: str
-    pieces: tuple[str, ...]  # of the user's turn: texts, and between them the places
+    pieces: tuple[str, ...]  # of the user's turn: texts, with placeholders between them
     again: str  # the user's next turn after an answer that can't be read
     answer_key: str
     digest: str
 
     def user(self, item: tuple[bytes, ...]) -> str:
-        """The user's turn. The messages' bytes are read as latin-1, and escaped: they are data.
+        """Renders the user's turn. Captions are decoded as latin-1 and escaped: they are untrusted.
 
         Raises:
-            ValueError: an item of another size than the kind's.
+            ValueError: an item with another number of captions than the kind's.
         """
-        texts = {place: self.kind.render(escape(text)) for place, text in zip(self.kind.places, item, strict=True)}
-        # Not replaced in the whole text: the goal, a message's neighbour, may have a place's name in it.
+        captions = (self.kind.render(escape(caption)) for caption in item)
+        texts = dict(zip(self.kind.placeholders, captions, strict=True))
+        # Filled in piece by piece: the goal may contain a placeholder's name.
         return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))
 
     def turns(self, item: tuple[bytes, ...], first_answer: str = "") -> tuple[Turn, ...]:
-        """The conversation that asks about an item; with an answer that could not be read, the one that asks again."""
+        """The conversation that asks about an item; with an unreadable answer, the one that asks again."""
         opening = (("system", self.system), ("user", self.user(item)))
-        if not first_answer.strip():  # some servers refuse a turn without words
+        if not first_answer.strip():  # some servers refuse an empty turn
             return opening
-        # Data too: a message may have talked the model into it.
+        # Untrusted too: a caption may have been a prompt injection.
         text = _FOREIGN_TAG.sub(r"\\x3c", _TOKEN_BRACKET.sub(r"\\x5b", first_answer.translate(_ANSWER_ESCAPES)))
-        # The end of a long one: all of it, and room for another, would be more than many models can take in.
+        # The end of a long answer: all of it, and another, may exceed the model's context.
         return (*opening, ("assistant", text[-MAX_FIRST_ANSWER_CHARS:]), ("user", self.again))
 
 
-def escape(message: bytes) -> str:
-    """A message as it stands in a prompt."""
-    return _TOKEN_BRACKET.sub(r"\\x5b", message.decode("latin-1").translate(_ESCAPES))
+def escape(caption: bytes) -> str:
+    """Decodes and escapes a caption for a prompt."""
+    return _TOKEN_BRACKET.sub(r"\\x5b", caption.decode("latin-1").translate(_ESCAPES))
 
 
 def unescape(text: str) -> bytes:
-    """The inverse of `escape`."""
+    """Inverts `escape`."""
     plain = re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)
     return plain.encode("latin-1", "replace")
 
 
 def load_prompt(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> Prompt:
-    """The prompt that the settings ask for.
+    """Loads the prompt that the settings select.
 
     Args:
-        config: a file of its own, or which of the environment's.
+        config: names a prompt file, or a version of the environment's prompts.
         language: the environment's.
         kind: name of the kind of query.
 
     Raises:
-        UserError: there is none, or the file is none, or of another kind.
+        UserError: the prompt file is missing, invalid, or of another kind.
     """
     path, data = _load(config, language, kind)
     chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, path, data)}
@@ -97,14 +98,14 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
         def choice(match: re.Match[str]) -> str:
             if (found := chosen[match[1]]) is None:
                 key = config.goal_key if match[1] == "goal" else config.llm_answer
-                raise UserError(_lacks(path, data, f"{match[1]}s", key))
+                raise UserError(_missing_text(path, data, f"{match[1]}s", key))
             return found
 
         return re.sub(r"\{(goal|answer)\}", choice, text)
 
-    places = "|".join(map(re.escape, QUERIES[kind].places))
-    pieces = tuple(fill(piece) for piece in re.split(f"({places})", data["user"]))
-    # What is said the second time is left out: a better wording of it makes no label worth asking for anew.
+    placeholders = "|".join(map(re.escape, QUERIES[kind].placeholders))
+    pieces = tuple(fill(piece) for piece in re.split(f"({placeholders})", data["user"]))
+    # `again` is not part of the digest: labels stay valid when it is reworded.
     goal_key = "" if config.goal else config.goal_key
     parts = [kind, data["system"], "".join(pieces), goal_key, config.llm_answer]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
@@ -112,15 +113,15 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
 
 
 def goal_text(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> str:
-    """The goal's sentences, as they stand in the prompt of this kind. Raises UserError if the prompt has none."""
+    """Returns the goal's text in the prompt of this kind. Raises UserError if the prompt has none."""
     path, data = _load(config, language, kind)
     text = _goal(config, path, data)
     if text is None:
-        raise UserError(_lacks(path, data, "goals", config.goal_key))
+        raise UserError(_missing_text(path, data, "goals", config.goal_key))
     return text
 
 
-def _lacks(path: pathlib.Path, data: dict, group: str, key: str) -> str:
+def _missing_text(path: pathlib.Path, data: dict, group: str, key: str) -> str:
     return f"prompt file {path}: its `{group}` has no text for `{key}`; it has {', '.join(data[group]) or 'none'}"
 
 
@@ -144,7 +145,7 @@ def _load(config: AnnotationConfig, language: Language | None, kind: str) -> tup
 
 
 def _goal(config: AnnotationConfig, path: pathlib.Path, data: dict) -> str | None:
-    """The player's own sentence, else the file's text for the goal key, None where it has none. Raises UserError."""
+    """Returns --goal, else the file's text for the goal key, None where it has none. Raises UserError."""
     goal = config.goal
     if not goal:
         return data["goals"].get(config.goal_key)
@@ -155,12 +156,12 @@ def _goal(config: AnnotationConfig, path: pathlib.Path, data: dict) -> str | Non
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in goal):
         raise UserError("--goal: holds line breaks or control characters; write it as plain text on one line")
     if "{goal}" not in data["user"]:
-        raise UserError(f"--goal: prompt file {path} has no place for it; write {{goal}} into its `user`")
+        raise UserError(f"--goal: prompt file {path} has no placeholder for it; write {{goal}} into its `user`")
     return goal.strip()
 
 
 def load_chat_template(name: str) -> str:
-    """The template named by --llm_chat_template: llama3, none, or a file. Raises UserError."""
+    """Loads the template named by --llm_chat_template: llama3, none, or a file. Raises UserError."""
     if name in ("llama3", "none"):
         return LLAMA3_TEMPLATE if name == "llama3" else PLAIN_TEMPLATE
     try:
@@ -169,15 +170,15 @@ def load_chat_template(name: str) -> str:
     except (OSError, ValueError) as error:
         raise UserError(f"chat template {name}: neither llama3, none nor a readable file: {error}") from None
     if "{system}" not in template or "{user}" not in template:
-        raise UserError(f"chat template {name} needs the places {{system}} and {{user}}")
+        raise UserError(f"chat template {name} needs the placeholders {{system}} and {{user}}")
     return template
 
 
 def render_chat(template: str, turns: Sequence[Turn]) -> str:
-    """A conversation in a chat template, in one pass: braces inside a turn stay as they are.
+    """Renders a conversation in a chat template, in one pass: braces inside a turn stay as they are.
 
-    What the template has between {system} and {user} also stands between an assistant's turn and the user's next, and
-    what it has behind {user} follows that; a template that has them otherwise leaves only blank lines there.
+    The template's text between {system} and {user} also precedes each later user turn, and its text after {user}
+    follows it. A template without these two, once each and in this order, gets blank lines there instead.
     """
     (_, system), (_, user), *rest = turns
     pieces = re.split(r"\{(system|user)\}", template)

@@ -1,4 +1,4 @@
-"""The annotation service: a process that annotates items, and the handle to it in the learner's process."""
+"""The annotation service: a child process that annotates items, and its handle in the learner's process."""
 
 import asyncio
 import atexit
@@ -24,9 +24,9 @@ from oni_jax.types import Annotation, Answer, Item, Query
 
 STATS_SECS = 0.25
 GRACE_SECS = 5.0  # for answers in flight when the service is closed
-SENT_AT_ONCE_BYTES = 1 << 14  # fits into a pipe that can be written at all, so that sending never waits
-RECEIVED_AT_ONCE = 100
-_STARTING = dict.fromkeys(
+MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never blocks
+MAX_RECEIVED = 100  # at once
+_INITIAL_STATS = dict.fromkeys(
     ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
     + ("backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
@@ -34,18 +34,18 @@ _STARTING = dict.fromkeys(
 
 
 class Question(NamedTuple):
-    """What is asked about items, and of whom."""
+    """A prompt, and the settings of the LLM that answers it."""
 
-    config: AnnotationConfig  # with the address of a server, which need not be there yet
+    config: AnnotationConfig  # with the address of a server, which may start later
     prompt: Prompt
 
 
 class AnnotationService:
-    """Annotates items in a process of its own. No call waits, except `close`.
+    """Annotates items in a child process. No call blocks, except `close`.
 
     Args:
-        questions: all that a run asks; `Query.question` is an index into them.
-        store: a picklable label store; what it holds is handed out first and never asked.
+        questions: all those of a run; `Query.question` is an index into them.
+        store: a picklable label store; the answers in it come first and are not asked for again.
 
     Raises:
         UserError: bad address, key or chat template.
@@ -53,42 +53,42 @@ class AnnotationService:
 
     def __init__(self, questions: Sequence[Question], store: Store):
         for question in questions:
-            Client(*question)  # raises what its process would raise out of sight
+            Client(*question)  # raises here what would end the child process
         self.labels_of = ", ".join(f"{config.llm_model} {prompt.digest}" for config, prompt in questions)
         self._max_outgoing = max(config.llm_max_backlog for config, _ in questions)
         self._outgoing: collections.deque[Query] = collections.deque()
-        # Hashes of the queries that wait, are answered or were put aside: at 1e6 queries, two collide once in 4e7 runs.
+        # Hashes of pending, answered and put-aside queries: at 1e6 queries, two collide once in 4e7 runs.
         self._known: set[int] = set()
-        self._held_at_start: set[int] | None = set()  # None: all of the store's answers have come
+        self._held_at_start: set[int] | None = set()  # None: all of the stored answers have arrived
         self._num_dropped = 0
         self._ready: list[Annotation] = []
         self._answers: tuple[Answer, ...] = ()
-        self._stats: dict[str, float | str] = {**_STARTING, "state": "starting", "problem": ""}
+        self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": "starting", "problem": ""}
         self._closed = False
         self._process, self._connection = start_child("annotation", run_service, questions, store)
         self._writable = select.poll()
         self._writable.register(self._connection.fileno(), select.POLLOUT)
-        atexit.register(self.close)  # before multiprocessing's own hook, which would wait for ever
+        atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Asks, the newest last. What is known already is passed over."""
+        """Adds queries, the newest last; skips those that are known already."""
         for query in queries:
             key = hash(query)
             if key not in self._known:
                 self._known.add(key)
                 self._outgoing.append(query)
         while len(self._outgoing) > self._max_outgoing:
-            self._forget([self._outgoing.popleft()])
+            self._report_dropped([self._outgoing.popleft()])
             self._num_dropped += 1
         self._send()
 
     def poll(self) -> list[Annotation]:
-        """Annotations since the last call; the first ones are those that the label store held at the start.
+        """Returns the annotations since the last call; the first are those that the label store held at the start.
 
-        One without an answer is of an item that gets none: put aside, or dropped; a dropped one may be submitted again.
+        One without an answer is of an item that was put aside or dropped; a dropped one may be submitted again.
 
         Raises:
-            ChildError: the process has died; with its traceback.
+            ChildError: the child process has died; with its traceback.
         """
         self._receive()
         self._send()
@@ -107,7 +107,7 @@ class AnnotationService:
         return self._answers
 
     def close(self, grace_secs: float = GRACE_SECS) -> None:
-        """Waits up to `grace_secs` for answers in flight, and ends the process. `poll` then gives what came last."""
+        """Waits up to `grace_secs` for answers in flight, and ends the process. `poll` then returns the rest."""
         if self._closed:
             return
         deadline = time.monotonic() + grace_secs + 2.0
@@ -121,20 +121,20 @@ class AnnotationService:
         stop_child(self._process, self._connection, timeout_secs=1.0)
 
     def _send(self) -> None:
-        """Sends what waits, as far as the pipe takes it at once, and not before it is known what the store holds."""
+        """Sends pending queries without blocking, once all of the stored answers have arrived."""
         while self._outgoing and self._held_at_start is None and not self._closed and self._writable.poll(0):
             queries, num_bytes = [], 0
-            while self._outgoing and num_bytes < SENT_AT_ONCE_BYTES:
+            while self._outgoing and num_bytes < MAX_SEND_BYTES:
                 query = self._outgoing.popleft()
                 queries.append(tuple(query))
                 num_bytes += sum(map(len, query.item)) + 16
             try:
                 self._connection.send(queries)
             except OSError:
-                return  # it has died; `poll` says so
+                return  # the process has died; `poll` raises
 
     def _receive(self) -> None:
-        for _ in range(RECEIVED_AT_ONCE):
+        for _ in range(MAX_RECEIVED):
             if self._closed or not self._connection.poll(0):
                 return
             try:
@@ -142,11 +142,11 @@ class AnnotationService:
             except (EOFError, OSError):
                 self._process.join(1.0)
                 raise ChildError(f"the annotation process ended (exit code {self._process.exitcode})") from None
-            if not raw.startswith(b"\x80"):  # no pickle: the process's last words
+            if not raw.startswith(b"\x80"):  # not a pickle: the error that ended the process
                 raise ChildError(raw.decode("utf-8", "replace"))
-            self._take_in(*pickle.loads(raw))
+            self._handle(*pickle.loads(raw))
 
-    def _take_in(self, kind: str, content) -> None:
+    def _handle(self, kind: str, content) -> None:
         if kind == "answered":
             self._ready += content
             keys = [hash(Query(item, question)) for item, _, question in content]
@@ -154,7 +154,7 @@ class AnnotationService:
             if self._held_at_start is not None:
                 self._held_at_start.update(keys)
         elif kind == "dropped":
-            self._forget(content)
+            self._report_dropped(content)
         elif kind == "answers":
             self._answers = content
         else:
@@ -163,14 +163,14 @@ class AnnotationService:
                 self._outgoing = collections.deque(q for q in self._outgoing if hash(q) not in self._held_at_start)
                 self._held_at_start = None
 
-    def _forget(self, queries: Sequence[Query]) -> None:
-        """Dropped queries: they have no answer, and may be submitted again."""
+    def _report_dropped(self, queries: Sequence[Query]) -> None:
+        """Reports dropped queries as unanswered; they may be submitted again."""
         self._known.difference_update(map(hash, queries))
         self._ready += [Annotation(item, None, question) for item, question in queries]
 
 
 def run_service(connection: Connection, questions: Sequence[Question], store: Store) -> None:
-    """The process's body; ends when the other side of `connection` closes or sends its grace time."""
+    """Runs in the child process until the other end of `connection` closes or sends a grace period."""
     asyncio.run(_serve(connection, questions, store))
 
 
@@ -182,8 +182,8 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         labellers = []
         for index, question in enumerate(questions):
             client = await stack.enter_async_context(Client(*question))
-            labellers.append(_labeller(index, question, client, store, outbox))
-            labellers[-1].hand_out_held()
+            labellers.append(_make_labeller(index, question, client, store, outbox))
+            labellers[-1].emit_stored()
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read, args=(connection, labellers, stop), daemon=True).start()
         running = [asyncio.ensure_future(labeller.run()) for labeller in labellers]
@@ -206,7 +206,7 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         writer.join(GRACE_SECS)
 
 
-def _labeller(
+def _make_labeller(
     index: int, question: Question, client: Client, store: Store, outbox: "queue.SimpleQueue[tuple[str, object] | None]"
 ) -> Labeller:
     def emit(annotations: list[Annotation]) -> None:
@@ -219,7 +219,7 @@ def _labeller(
 
 
 def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts of all questions; the state and the problem of the first that has one; the mean of their latencies."""
+    """Sums the questions' counts and averages their latencies; takes the first state but ok, and the first problem."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for own in stats for name in own):
         values = [own[name] for own in stats if name in own]
@@ -231,28 +231,28 @@ def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _newest(answers: Sequence[tuple[Answer, ...]]) -> tuple[Answer, ...]:
-    """Answers to all questions, in turn."""
+    """Interleaves the questions' answers."""
     return tuple(answer for own in zip_longest(*answers) for answer in own if answer is not None)
 
 
 def _read(connection: Connection, labellers: Sequence[Labeller], stop: "asyncio.Future[float]") -> None:
-    """Passes on what comes, at once, so that the learner's process never waits for this one."""
+    """Forwards queries as they arrive, so that the learner's process never blocks on this one."""
     loop = stop.get_loop()
     with contextlib.suppress(RuntimeError):  # the loop has ended
         while True:
             try:
-                message: Any = connection.recv()
+                received: Any = connection.recv()
             except (EOFError, OSError):
-                message = 0.0
-            if isinstance(message, float):
-                loop.call_soon_threadsafe(lambda grace_secs=message: stop.done() or stop.set_result(grace_secs))
+                received = 0.0
+            if isinstance(received, float):
+                loop.call_soon_threadsafe(lambda grace_secs=received: stop.done() or stop.set_result(grace_secs))
                 return
             for index, labeller in enumerate(labellers):
-                if items := [item for item, question in message if question == index]:
+                if items := [item for item, question in received if question == index]:
                     loop.call_soon_threadsafe(labeller.submit, items)
 
 
 def _write(connection: Connection, outbox: "queue.SimpleQueue[tuple[str, object] | None]") -> None:
     with contextlib.suppress(OSError):
-        while (message := outbox.get()) is not None:
-            connection.send(message)
+        while (outgoing := outbox.get()) is not None:
+            connection.send(outgoing)

@@ -1,4 +1,4 @@
-"""What the environments have said so far."""
+"""Texts of the environments seen so far."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class CaptionTable:
-    """Number -> every text met. Written by the inference thread, read by the learner's."""
+    """Maps ids to all texts seen. Written by the inference thread, read by the learner's."""
 
     def __init__(self) -> None:
         self._texts: dict[int, bytes] = {0: b""}
@@ -17,8 +17,8 @@ class CaptionTable:
     def add(self, texts: Iterable[tuple[int, bytes]]) -> None:
         self._texts.update(texts)
 
-    def __getitem__(self, number: int) -> bytes:
-        return self._texts[number]
+    def __getitem__(self, text_id: int) -> bytes:
+        return self._texts[text_id]
 
     def save(self) -> dict[str, np.ndarray]:
         texts = list(self._texts.values())
@@ -29,6 +29,6 @@ class CaptionTable:
         }
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        whole, ends = saved["text_bytes"].tobytes(), np.cumsum(saved["text_lengths"]).tolist()
-        texts = [whole[end - length : end] for end, length in zip(ends, saved["text_lengths"].tolist())]
+        joined, ends = saved["text_bytes"].tobytes(), np.cumsum(saved["text_lengths"]).tolist()
+        texts = [joined[end - length : end] for end, length in zip(ends, saved["text_lengths"].tolist())]
         self.add(zip(saved["text_numbers"].tolist(), texts, strict=True))

@@ -1,4 +1,4 @@
-"""Where acting hands trajectories to learning, inside the learner's process."""
+"""Queue of trajectories from acting to learning, inside the learner's process."""
 
 import queue
 from collections import deque
@@ -11,13 +11,13 @@ from oni_jax.buffers.ring import TrajectoryRing
 
 
 def policy_record_dtype(num_actions: int) -> np.dtype:
-    """What the policy adds to a step: one environment's row."""
+    """Returns the dtype of one environment's row of policy outputs of one step."""
     return np.dtype(
         [
             ("action", "<i4"),
             ("value", "<f4"),
             ("logits", "<f4", (num_actions,)),
-            ("truncation_value", "<f4"),  # value of the final observation where the step was cut off, else 0
+            ("truncation_value", "<f4"),  # the final observation's value where the step was truncated, else 0
             ("version", "<i4"),  # of the parameters
         ],
         align=True,
@@ -25,28 +25,28 @@ def policy_record_dtype(num_actions: int) -> np.dtype:
 
 
 class TrajectoryExchange:
-    """The ring's slots and what the policy adds to them. One thread acts, one learns.
+    """The ring's slots, and the policy's outputs for them. One thread acts, one learns.
 
-    A slot is free, or being filled by a unit, or full; the learner releases it once it has copied what it needs.
+    A slot is free, being filled by a group, or full; the learner releases it once it has copied what it needs.
 
     Args:
-        ring: of the slots.
-        max_waiting: complete trajectories that may wait for an update, in slots or copied out of them, before acting
-            has to pause.
-        on_release: called when acting may be able to go on.
+        ring: holds the slots.
+        max_waiting: complete trajectories that may be pending for an update, in slots or copied out of them, before
+            acting has to pause.
+        on_release: called when acting may be able to resume.
     """
 
     def __init__(self, ring: TrajectoryRing, max_waiting: int, on_release: Callable[[], None] = lambda: None):
         shape = ring.shape
         self.ring = ring
         self.policy_records = np.zeros(  # [S, T, N]
-            (shape.num_slots, shape.rollout, shape.num_envs_per_unit), policy_record_dtype(ring.spec.num_actions)
+            (shape.num_slots, shape.rollout, shape.group_size), policy_record_dtype(ring.spec.num_actions)
         )
-        self.finals = {  # [S, T, N, ...] each; where an episode ended, of its final observation
+        self.finals = {  # [S, T, N, ...] each; the final observation's, where an episode ended
             name: np.zeros((*self.policy_records.shape, *ring.spec.observations[name].shape), ring.finals[name].dtype)
             for name in ring.spec.final_observations
         }
-        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # which of those that act fills it
+        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # index of the inference device that fills it
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
         self.failures: deque[str] = deque()  # of actors that were replaced, one line each
@@ -59,40 +59,40 @@ class TrajectoryExchange:
 
     @property
     def _arrays(self) -> dict[str, np.ndarray]:
-        """What lies in the slots, [S, ...]."""
+        """All arrays indexed by slot, [S, ...]."""
         finals = {f"final {name}": array for name, array in self.finals.items()}
         return {"records": self.ring.records, "texts": self.ring.texts, "policy_records": self.policy_records, **finals}
 
     @property
     def num_free(self) -> int:
-        """Slots that could be filled."""
+        """Free slots."""
         return len(self._free)
 
     @property
     def num_full(self) -> int:
-        """Slots that wait for the learner."""
+        """Full slots that wait for the learner."""
         return self._full.qsize()
 
     @property
     def must_pause(self) -> bool:
-        """Whether as many trajectories wait for an update as may."""
+        """True while `max_waiting` trajectories or more are pending for an update."""
         return self._num_completed - self._num_consumed >= self._max_waiting
 
     def take_free(self) -> int | None:
-        """A slot to fill, or None when learning has to catch up first."""
+        """Returns a slot to fill, or None while no slot is free."""
         return self._free.popleft() if self._free else None
 
     def put_full(self, slot: int) -> None:
-        self._num_completed += self.ring.shape.num_envs_per_unit
+        self._num_completed += self.ring.shape.group_size
         self._full.put(slot)
 
     def consume(self, num_trajectories: int) -> None:
-        """So many trajectories wait no longer: an update on them has begun, or they were dropped."""
+        """Counts trajectories as no longer pending: an update on them has begun, or they were dropped."""
         self._num_consumed += num_trajectories
         self._on_release()
 
     def get_full(self, timeout_secs: float) -> int | None:
-        """The oldest full slot, or None after the time-out."""
+        """Returns the oldest full slot, or None after the time-out."""
         try:
             return self._full.get(timeout=max(0.0, timeout_secs))
         except queue.Empty:
@@ -103,7 +103,7 @@ class TrajectoryExchange:
         self._on_release()
 
     def save(self) -> dict[str, np.ndarray]:
-        """While no slot is being filled: those that the learner has not given back, and the captions."""
+        """Returns, while no slot is being filled, the slots that the learner has not released, and the captions."""
         full = [self._full.get() for _ in range(self._full.qsize())]
         for slot in full:
             self._full.put(slot)
@@ -114,7 +114,7 @@ class TrajectoryExchange:
         return {**slots, **rows, **waiting, **self.captions.save()}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`, before anything was taken or put."""
+        """Restores what `save` returned, before any slot is taken or put."""
         held = saved["held"].tolist()
         for name, array in self._arrays.items():
             array[held] = saved[name]

@@ -1,7 +1,7 @@
-"""A NumPy array in memory that several processes share.
+"""A NumPy array in memory shared by several processes.
 
-The memory has no name: it lives behind a file descriptor that `spawn` hands to the child, so nothing can be
-left in /dev/shm however the processes end.
+The memory is anonymous: `spawn` passes its file descriptor to the child, so nothing can be left in /dev/shm however
+the processes end.
 """
 
 import math

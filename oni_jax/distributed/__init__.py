@@ -1,8 +1,8 @@
-"""Several processes of one run, one a host, each with games and accelerators of its own.
+"""Runs of several processes, one per host, each with its own environments and accelerators.
 
-They compute one update, of one batch, over a mesh of all their accelerators (`parallel`). Everything else that has to
-be the same everywhere they make the same: once an update, each tells all others what it met (`Peers.share`). So every
-process draws the same pairs, has the same labels in the same order, and makes the same gradient steps of a reward
-model; only process 0 asks the LLM, keeps the labels and the checkpoints, and writes anything but its games' files. What
-is told travels by JAX's own collectives, over the CPU's, so that it does not queue behind the accelerators' work.
+They compute one update, of one batch, over a mesh of all their accelerators (`parallel`). Other state is replicated:
+once an update, the captions, labels and reports of each process are all-gathered (`Peers.all_gather`). So every process
+draws the same pairs, has the same labels in the same order, and takes the same gradient steps of a reward model; only
+the primary process (index 0) queries the LLM, stores labels and checkpoints, and writes anything but environments'
+files. Data goes through JAX's CPU collectives, so that it does not queue behind the accelerators' work.
 """

@@ -1,4 +1,4 @@
-"""How the processes of a run find each other at its start, and how one of them ends."""
+"""Start and end of a process among the processes of a run."""
 
 import contextlib
 import functools
@@ -14,26 +14,26 @@ from typing import Any
 import jax
 
 from oni_jax.config import DevicesConfig, UserError
-from oni_jax.distributed.peers import ALONE, Alone, PeerLost, Peers, lost, one_line
-from oni_jax.runtime import StopRequest, Worker, ending
+from oni_jax.distributed.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
+from oni_jax.runtime import BackgroundThread, StopRequest, ending
 
-MEETING_SECS = 300  # that processes wait for each other at the start
-HEARTBEAT_SECS = 30  # of silence, after which a process counts as dead, and the others are ended
+MEETING_SECS = 300  # time-out of processes waiting for each other at the start
+HEARTBEAT_SECS = 30  # heartbeat time-out, after which a process counts as dead, and the others are ended
 
 
 @contextlib.contextmanager
-def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["Alone | Peers"]:
-    """Finds the other processes, if there are any, and yields them; ends this process with the body.
+def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["SingleProcess | Peers"]:
+    """Connects to the other processes, if there are any, and yields them; disconnects after the body.
 
-    With others, it ends here after an error, or a request to stop before they were found: JAX would wait for them, and
-    they for this one.
+    If there are others, it exits here after an error, or a stop request before they connected: otherwise JAX would wait
+    for them, and they for this process.
     """
-    # Of the job step that srun started this process in; a batch script itself is in none.
+    # Set for a job step, which srun started; a batch script itself is not in one.
     in_slurm = devices.num_processes == 0 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
     if not in_slurm and devices.num_processes <= 1:
         if devices.coordinator_address:
             raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     try:
         _meet(devices, in_slurm, stop)
@@ -44,16 +44,16 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["Alone | Peers
 
 
 def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
-    """Waits until all processes are there. Raises UserError when they don't come, or would not hear each other."""
+    """Waits until all processes have connected. Raises UserError after the time-out, or if they can't connect."""
     _check_own_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
+    jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM instead of us
     own: dict[str, Any] = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
-    # Left to itself JAX would take one accelerator for each of Slurm's tasks: with no number given, all are ours.
+    # By default JAX would take one accelerator for each of Slurm's tasks; an empty list selects all.
     own |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
-    # In a thread, which knows no signals; and JAX's own end of waiting is an abort.
+    # In a thread, since it blocks signal handlers; and JAX aborts the process at its own time-out, so ours comes first.
     own["initialization_timeout"] = 2 * MEETING_SECS
     initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **own)
-    meeting, start, told = Worker("meeting", initialize), time.monotonic(), False
+    meeting, start, logged = BackgroundThread("meeting", initialize), time.monotonic(), False
     meeting.start()
     where = f" at {devices.coordinator_address}" if devices.coordinator_address else ""
     while meeting.is_alive():
@@ -64,11 +64,11 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
         waited_secs = time.monotonic() - start
         if waited_secs > MEETING_SECS:
             raise UserError(
-                f"--coordinator_address: the processes of this run did not meet{where} in {MEETING_SECS} s: has each "
-                "been started, with the same address, which all of them reach, and the same --num_processes?"
+                f"--coordinator_address: the processes of this run did not meet{where} in {MEETING_SECS} s: start "
+                "each of them, with the same --num_processes and the same address, which all of them can reach"
             )
-        if waited_secs > 3 and not told:
-            told = True
+        if waited_secs > 3 and not logged:
+            logged = True
             print(f"waiting for the other processes of this run{where}", flush=True)
     try:
         meeting.check()
@@ -77,32 +77,32 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
 
 
 def _check_own_name(coordinator: str) -> None:
-    """Raises UserError: this host's own name leads to itself alone, where processes of other hosts would look for it.
+    """Raises UserError if this host's own name resolves to a loopback address, though other hosts connect to it.
 
-    Debian's /etc/hosts has it so, for 127.0.1.1. JAX has others told of that name's address.
+    Debian's /etc/hosts gives it 127.0.1.1. JAX sends the address of that name to the other processes.
     """
     name = socket.gethostname()
     try:
         address = socket.gethostbyname(name)
-    except (OSError, UnicodeError):  # JAX will say so
+    except (OSError, UnicodeError):  # JAX will report it
         return
     on_one_host = not coordinator or re.fullmatch(r"localhost|127\..+|\[?::1\]?", coordinator)
     if address.startswith("127.") and not on_one_host:
         raise UserError(
-            f"this host's own name, {name}, stands for {address}, at which processes of other hosts can't reach it: "
+            f"this host's own name, {name}, resolves to {address}, at which processes of other hosts can't reach it: "
             "give it its network's address in /etc/hosts (those of one host can meet at 127.0.0.1)"
         )
 
 
 def _slurm_host() -> str:
-    """Where the job's step was started, if it has several nodes."""
+    """Returns the host on which srun started the job step, if that has several nodes, else ""."""
     several = int(os.environ.get("SLURM_STEP_NUM_NODES", 1)) > 1
     return os.environ.get("SLURM_SRUN_COMM_HOST", "") if several else ""
 
 
 def _leave(error: BaseException) -> None:
     if isinstance(error, jax.errors.JaxRuntimeError) or (isinstance(error, ValueError) and "Gloo" in str(error)):
-        traceback.print_exception(error)  # it may be this process's own
+        traceback.print_exception(error)  # the cause may be in this process
         error = lost(error)
     code, line = (1, f"error: {error}") if isinstance(error, PeerLost) else ending(error)
     if line:

@@ -1,4 +1,4 @@
-"""The processes of a run, and what each tells all others."""
+"""The processes of a run, and their collectives: broadcast and all-gather."""
 
 import contextlib
 import json
@@ -14,154 +14,155 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.checkpointing import Saved
 from oni_jax.config import Config, UserError, changed, config_from_json, config_to_json, of_all_processes
-from oni_jax.distributed.told import Told, merge_told, pack_told
+from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.npz import from_npz, to_npz
 from oni_jax.types import Array, PyTree
 
-SMALLEST_BYTES = 1 << 12  # that travel: with powers of two from here on, few sizes are compiled
-BLOCK_BYTES = 1 << 20  # what process 0 alone tells may be larger than an int32: that many of these, and the rest
+SMALLEST_BYTES = 1 << 12  # of an all-gather: sizes are powers of two from here on, so that few are compiled
+BLOCK_BYTES = 1 << 20  # a broadcast's size may exceed an int32: it is sent as a number of blocks, and the rest
 
 
 class PeerLost(Exception):
     """Another process of this run can't be reached."""
 
 
-class Wishes(NamedTuple):
-    """What a process would do after an update."""
+class Decision(NamedTuple):
+    """Request of a process to save, or to end, after an update."""
 
     end: bool = False
     save: bool = False
 
 
-class Alone:
+class SingleProcess:
     """The only process of a run; see `Peers`."""
 
-    leads = True
+    is_primary = True
     num, index = 1, 0
 
-    def agree(self, wishes: Wishes) -> Wishes:
-        return wishes
+    def agree(self, decision: Decision) -> Decision:
+        return decision
 
-    def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
+    def broadcast_state(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
         return (saved.state if saved else state), saved
 
     def check_settings(self, config: Config) -> None:
         pass
 
-    def first(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         return text
 
-    def share(self, told: Told) -> Told:
-        return told
+    def all_gather(self, own: Contribution) -> Contribution:
+        return own
 
 
-ALONE = Alone()
+SINGLE_PROCESS = SingleProcess()
 
 
 class Peers:
-    """All processes of this run. Each calls each method that says so, in the same order."""
+    """All processes of this run. Methods marked so are collective: all processes call them, in the same order."""
 
     def __init__(self) -> None:
         _start_backends()
         self.num, self.index = jax.process_count(), jax.process_index()
-        self.leads = self.index == 0
-        self._wishes = self._agreed = Wishes()
+        self.is_primary = self.index == 0
+        self._decision = self._agreed = Decision()
         try:
             firsts = {device.process_index: device for device in reversed(jax.devices("cpu"))}
         except RuntimeError:
-            raise UserError("$JAX_PLATFORMS: add cpu at its end, through which processes talk") from None
+            raise UserError("$JAX_PLATFORMS: add cpu at its end, through which processes communicate") from None
         mesh = Mesh(np.array([firsts[index] for index in range(self.num)]), ("processes",))
-        self._split, whole = NamedSharding(mesh, PartitionSpec("processes")), NamedSharding(mesh, PartitionSpec())
-        self._spread = jax.jit(lambda x: x, out_shardings=whole)
-        self._sum = jax.jit(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), out_shardings=whole)
+        specs = PartitionSpec("processes"), PartitionSpec()
+        self._sharded, replicated = (NamedSharding(mesh, spec) for spec in specs)
+        self._replicate = jax.jit(lambda x: x, out_shardings=replicated)
+        self._sum = jax.jit(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), out_shardings=replicated)
         try:
-            self.gather({})  # while all are here: gloo waits 30 s for whom it has not met, and no longer
+            self.all_gather_arrays({})  # while all are here: gloo connects within 30 s, or fails
         except PeerLost as error:
             raise UserError(
                 "the processes of this run met, but one has ended since, or can't be reached: each host's own name has "
-                f"to stand for its network's address ({one_line(error.__context__ or error)})"
+                f"to resolve to its network's address ({one_line(error.__context__ or error)})"
             ) from None
 
-    def gather(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """What each process gives, which may be of any shape, in their order. All processes call it.
+    def all_gather_arrays(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Returns each process's arrays, of any shapes, in order of process index. Collective.
 
         Raises:
-            PeerLost: one of them is gone.
+            PeerLost: another process is gone.
         """
         content = to_npz(arrays)
-        sizes = self._compute(self._spread, np.array([content.size], np.int32))[:, 0]
+        sizes = self._compute(self._replicate, np.array([content.size], np.int32))[:, 0]
         size = max(SMALLEST_BYTES, 1 << int(sizes.max() - 1).bit_length())
-        rows = self._compute(self._spread, np.pad(content, (0, size - content.size)))
+        rows = self._compute(self._replicate, np.pad(content, (0, size - content.size)))
         return [from_npz(row[:size]) for row, size in zip(rows, sizes)]
 
     def _compute(self, fn: Callable[[Array], Array], row: np.ndarray) -> np.ndarray:
-        """fn of [P, N] where each process gives a row [N], N the same everywhere."""
+        """Returns fn of [P, N], made of a row [N] of each process; N is the same in all."""
         try:
-            rows = jax.make_array_from_process_local_data(self._split, row[None])
+            rows = jax.make_array_from_process_local_data(self._sharded, row[None])
             return np.asarray(fn(rows).addressable_data(0))
-        except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter where it failed before it was waited for
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter if it failed at dispatch
             raise lost(error) from None
 
-    def same(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
-        """What process 0 begins with: the state, which is its checkpoint's if it has one, and that checkpoint.
+    def broadcast_state(self, state: PyTree, saved: Saved | None) -> tuple[PyTree, Saved | None]:
+        """Broadcasts the primary process's state, that of its checkpoint if it has one, and the checkpoint.
 
-        All processes call it.
+        Collective.
         """
         own: dict[str, np.ndarray] = {}
-        if self.leads:
+        if self.is_primary:
             leaves = jax.tree.leaves(saved.state if saved else state)
             own |= {f"state {i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         if saved:
             own |= {f"reward {name}": x for name, x in saved.reward.items()}
             own["progress"] = np.array(json.dumps(saved.progress))
-        held = self._broadcast(own)
+        received = self._broadcast(own)
         structure = jax.tree.structure(state)
-        state = jax.tree.unflatten(structure, [held[f"state {i}"] for i in range(structure.num_leaves)])
-        if "progress" not in held:
+        state = jax.tree.unflatten(structure, [received[f"state {i}"] for i in range(structure.num_leaves)])
+        if "progress" not in received:
             return state, None
-        reward = {name.removeprefix("reward "): x for name, x in held.items() if name.startswith("reward ")}
-        return state, Saved(state, reward, json.loads(str(held["progress"])))
+        reward = {name.removeprefix("reward "): x for name, x in received.items() if name.startswith("reward ")}
+        return state, Saved(state, reward, json.loads(str(received["progress"])))
 
     def _broadcast(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Process 0's arrays; the others give none."""
-        content = to_npz(arrays) if self.leads else np.zeros(0, np.uint8)
+        """Returns the primary process's arrays; the others' are ignored. Collective."""
+        content = to_npz(arrays) if self.is_primary else np.zeros(0, np.uint8)
         blocks, rest = self._compute(self._sum, np.array(divmod(content.size, BLOCK_BYTES), np.int32)).tolist()
         size = blocks * BLOCK_BYTES + rest
         return from_npz(self._compute(self._sum, np.pad(content, (0, size - content.size))))
 
     def check_settings(self, config: Config) -> None:
-        """Raises UserError in each process when not all have the same settings. All processes call it."""
+        """Raises UserError in all processes unless all have the same settings. Collective."""
         own = np.array(config_to_json(of_all_processes(config)))
-        texts = [str(found["config"]) for found in self.gather({"config": own})]
+        texts = [str(found["config"]) for found in self.all_gather_arrays({"config": own})]
         for index, text in enumerate(texts):
             if text != texts[0]:
                 differences = "; ".join(changed(config_from_json(texts[0]), config_from_json(text)))
                 raise UserError(f"process {index} was started with other settings than process 0: {differences}")
 
-    def agree(self, wishes: Wishes) -> Wishes:
-        """After an update: what any process wished when it was shared; these wishes are told at the next."""
-        self._wishes = Wishes(*map(max, self._wishes, wishes))
-        agreed, self._agreed = self._agreed, Wishes()
+    def agree(self, decision: Decision) -> Decision:
+        """Returns what any process had requested by the last `all_gather`; `decision` goes with the next one."""
+        self._decision = Decision(*map(max, self._decision, decision))
+        agreed, self._agreed = self._agreed, Decision()
         return agreed
 
-    def first(self, text: str) -> str:
-        """Process 0's. All processes call it."""
-        return str(self.gather({"text": np.array(text)})[0]["text"])
+    def broadcast_text(self, text: str) -> str:
+        """Returns the primary process's text. Collective."""
+        return str(self.all_gather_arrays({"text": np.array(text)})[0]["text"])
 
-    def share(self, told: Told) -> Told:
-        """What all processes tell, and what they wish with it. All processes call it, once a batch."""
-        found = self.gather({**pack_told(told), "wishes": np.array(self._wishes)})
-        self._wishes = Wishes()
-        self._agreed = Wishes(*np.any([own.pop("wishes") for own in found], axis=0).tolist())
-        return merge_told(found)
+    def all_gather(self, own: Contribution) -> Contribution:
+        """Returns all processes' contributions, merged, and exchanges their decisions. Collective, once a batch."""
+        found = self.all_gather_arrays({**pack_contribution(own), "decision": np.array(self._decision)})
+        self._decision = Decision()
+        self._agreed = Decision(*np.any([packed.pop("decision") for packed in found], axis=0).tolist())
+        return merge_contributions(found)
 
 
 def _start_backends() -> None:
-    """Starts JAX's backends, and with them the thread by which gloo hears the others.
+    """Starts JAX's backends, and with them gloo's receiving thread, under the scheduling policy SCHED_BATCH.
 
-    While another thread sends, that one spins (gloo's issue 246); where it wakes up on the sender's core, it takes the
-    time that sending needs, and a few bytes take milliseconds. A thread of the batch policy waits for its turn instead.
-    A thread's policy is that of who started it. Where there are accelerators all get the usual one back.
+    While another thread sends, the receiving one spins (gloo's issue 246); on the sender's core it preempts the sender,
+    and a few bytes take milliseconds. Under SCHED_BATCH it waits for its turn instead. Threads inherit the policy of
+    their creator. Where there are accelerators all threads get the default policy back.
     """
     if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return
@@ -176,13 +177,13 @@ def _start_backends() -> None:
 
 
 def lost(error: BaseException) -> PeerLost:
-    """What a collective that failed means."""
+    """Returns the error to raise for a failed collective."""
     return PeerLost(
-        f"another process of this run is gone ({one_line(error)}): this one ends too; start all of them again, or "
-        "another number, to go on from the newest checkpoint"
+        f"another process of this run is gone ({one_line(error)}): this one ends too; start them again, in any "
+        "number, to resume from the newest checkpoint"
     )
 
 
 def one_line(error: BaseException) -> str:
-    """The beginning of what it says."""
+    """Returns the beginning of an error's text, on one line."""
     return " ".join(str(error).split())[:200]

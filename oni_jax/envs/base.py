@@ -1,4 +1,4 @@
-"""What an environment is to the rest of the program. Names nothing of any game."""
+"""The interface of environments to the rest of the program. Nothing here depends on a particular game."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -10,15 +10,15 @@ from oni_jax.config import EnvConfig
 from oni_jax.types import EnvSpec
 
 STEP_FIELDS = [
-    ("caption_count", "<f4"),  # times that the observation's caption was seen in the episode, this time included
+    ("caption_count", "<f4"),  # occurrences of the observation's caption in the episode so far
     ("is_first", "?"),  # the observation opens an episode
-    # What the action before this observation brought:
+    # Outcome of the action before this observation:
     ("reward", "<f4"),
     ("terminated", "?"),  # the episode ended by its own rules
     ("truncated", "?"),  # the episode was cut off by the step limit
-    ("outcome_caption_count", "<f4"),  # of the caption that the action led to; see TEXT_DTYPE
+    ("outcome_caption_count", "<f4"),  # as caption_count, of the outcome caption; see TEXT_DTYPE
 ]
-# The texts of one environment's step, by number (captions.py); 0: it has none. They stay on the host.
+# Ids of the texts of one environment's step (captions.py); 0: no text. They stay on the host.
 TEXT_DTYPE = np.dtype(
     [
         ("caption", "<i8"),  # of the observation
@@ -29,54 +29,54 @@ TEXT_DTYPE = np.dtype(
 
 
 def record_dtype(spec: EnvSpec) -> np.dtype:
-    """One environment's row of one step: its observation and STEP_FIELDS, aligned, in one block of bytes."""
+    """Returns the aligned dtype of one environment's row of one step: its observations and STEP_FIELDS."""
     observations = [(name, f"{array.dtype}", array.shape) for name, array in spec.observations.items()]
     return np.dtype(observations + STEP_FIELDS, align=True)
 
 
 class Texts(NamedTuple):
-    """What N environments say, in bytes of any length and without padding."""
+    """Texts of N environments, as bytes of any length, unpadded."""
 
     captions: list[bytes]  # of the newest observations, for an LLM to judge
     final_captions: list[bytes]  # of the final observations, where an episode ended
-    events: list[bytes]  # what the last actions did; empty at a reset
+    events: list[bytes]  # effects of the last actions; empty at a reset
 
 
 class StepOutput(NamedTuple):
-    """Memory of the caller's, which reset and step fill in place. N environments."""
+    """Buffers of the caller for N environments, which `reset` and `step` fill in place."""
 
-    records: np.ndarray  # [N] record_dtype; after an end, the new episode's first observation
+    records: np.ndarray  # [N] record_dtype; where an episode ended: the next one's first observation
     finals: np.ndarray  # [N] record_dtype; where an episode ended: its final observation
     episode_stats: np.ndarray  # [N, K] float32; where an episode ended: its statistics
-    texts: Texts  # left alone by environments without captions and events
+    texts: Texts  # not written by environments without captions and events
 
 
 def make_texts(num_envs: int) -> Texts:
-    """Empty ones."""
+    """Returns N empty texts of each kind."""
     return Texts(*([b""] * num_envs for _ in Texts._fields))
 
 
 def make_step_output(spec: EnvSpec, num_envs: int) -> StepOutput:
-    """Zeros and empty texts."""
+    """Returns zeros and empty texts."""
     records, finals = np.zeros((2, num_envs), record_dtype(spec))
     stats = np.zeros((num_envs, len(spec.episode_stats)), np.float32)
     return StepOutput(records, finals, stats, make_texts(num_envs))
 
 
 class VectorEnv(Protocol):
-    """N environments stepped one after another in this process. An ended one starts anew by itself.
+    """N environments stepped one after another in this process, each reset automatically at an episode's end.
 
     Implementations write the observations, `is_first, reward, terminated, truncated` and the texts that their spec
-    promises; numbers and counts of texts are written by `captions.CaptionTracker`, which any environment can use.
-    Equal (seed, first_index + i) give equal episodes for equal actions, however many share a process.
+    promises; ids and counts of texts are written by `captions.CaptionTracker`, which any environment can use.
+    Equal (seed, first_index + i) give equal episodes for equal actions, whatever N is.
     """
 
     spec: EnvSpec
     num_envs: int
-    num_restarts: int  # environments that failed and were started anew
+    num_restarts: int  # environments that failed and were replaced
 
     def reset(self, out: StepOutput) -> None:
-        """Starts every environment: rewards 0, no end, is_first True."""
+        """Starts an episode in every environment: rewards 0, terminated and truncated False, is_first True."""
         ...
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
@@ -84,7 +84,7 @@ class VectorEnv(Protocol):
         ...
 
     def note(self) -> str:
-        """Of a started environment: how it runs, for the log; "" when there is nothing to say."""
+        """Returns a note for the log on how the started environments run; "" for none."""
         return ""
 
     def close(self) -> None:
@@ -92,11 +92,11 @@ class VectorEnv(Protocol):
 
 
 class SingleEpisode:
-    """One episode of a vector of one environment, fresh. Step it no further than its end.
+    """One episode of a newly made `VectorEnv` with N = 1. Don't step it past its end.
 
     Attributes:
-      ended: whether it is over.
-      stats: its statistics, once it is.
+      ended: True once the episode has ended.
+      stats: its statistics, empty before the end.
     """
 
     def __init__(self, env: VectorEnv):
@@ -104,14 +104,14 @@ class SingleEpisode:
         self.ended, self.stats = False, dict[str, float]()
 
     def begin(self, earlier: bytes = b"") -> np.ndarray:
-        """Starts it, behind others of the actions `earlier`. Gives what is observed; the next step writes over it."""
+        """Starts, and replays the actions `earlier` of earlier episodes. Returns a record, which `act` overwrites."""
         self._env.reset(self._out)
         for action in earlier:
             self._env.step(np.array([action], np.int32), self._out)
         return self._out.records[0]
 
     def act(self, action: int) -> np.ndarray:
-        """Takes a step. Gives the record of what is observed then."""
+        """Takes a step. Returns the record of the observation after it, the final one at the end."""
         self._env.step(np.array([action], np.int32), self._out)
         record = self._out.records[0]
         if not (record["terminated"] or record["truncated"]):
@@ -121,37 +121,37 @@ class SingleEpisode:
         return self._out.finals[0]
 
     def caption(self) -> bytes:
-        """Of what was observed last."""
+        """Returns the last observation's caption."""
         texts = self._out.texts
         return (texts.final_captions if self.ended else texts.captions)[0]
 
 
 @runtime_checkable
 class SavableEnv(VectorEnv, Protocol):
-    """One whose running episodes can be saved, and go on in another process."""
+    """An environment whose running episodes can be saved, and resumed in another process."""
 
     def save(self) -> Mapping[str, np.ndarray]:
-        """All that later steps depend on, between two steps."""
+        """Returns, between two steps, all state that later steps depend on."""
         ...
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`, which may be among others; in place of `reset`."""
+        """Restores what `save` returned, instead of `reset`; `saved` may hold other keys too."""
         ...
 
 
 class Language(NamedTuple):
-    """How an environment's captions are put before an LLM, or before the rule-based judge."""
+    """Prompts and rules by which an LLM, or the rule-based judge, labels an environment's captions."""
 
     prompts: str | os.PathLike  # folder of prompt files, <kind>_<version>.json
-    judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: there are none
+    judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: no rules
 
 
 class Environment(NamedTuple):
-    """Tasks of one kind, which differ in their names."""
+    """A family of tasks, each with its own name."""
 
     names: Collection[str]
-    make_spec: Callable[[str], EnvSpec]  # of a task: all that it can show
-    # (settings, what is to be shown of it, number of environments, seed, first index): see `make_vector_env`
+    make_spec: Callable[[str], EnvSpec]  # of a task, with all observations that it offers
+    # (settings, spec with the observations to show, num_envs, seed, first_index); see `make_vector_env`
     make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
-    on_request: Collection[str] = ()  # observations that are not shown unless they are asked for by name
-    language: Language | None = None  # None: an LLM needs a --prompt_file, and the rule-based judge is not offered
+    on_request: Collection[str] = ()  # observations that are shown only when requested by name
+    language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge

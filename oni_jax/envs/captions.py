@@ -1,4 +1,4 @@
-"""Texts of environments: a text's number, and how often a caption was seen in an episode."""
+"""Ids of environments' texts, and episodic counts of their captions."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ import numpy as np
 from oni_jax.envs.base import StepOutput
 from oni_jax.types import EnvSpec
 
-MAX_KNOWN = 200_000  # texts a tracker remembers; beyond it starts anew, and sends what it meets again
+MAX_KNOWN = 200_000  # texts in a tracker's table; beyond, it is cleared, and texts count as new again
 
 NewTexts = list[tuple[int, bytes]]
 
 
-def caption_id(message: bytes) -> int:
-    """A number in [1, 2^63) that is the same for this text in every process and run; 0 means "no captions"."""
-    digest = hashlib.blake2b(message.rstrip(b"\0"), digest_size=8).digest()
+def caption_id(text: bytes) -> int:
+    """Returns an id in [1, 2^63), the same for this text in every process and run; 0 stands for "no text"."""
+    digest = hashlib.blake2b(text.rstrip(b"\0"), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 1) or 1
 
 
 class CaptionTracker:
-    """Numbers the texts of N environments, counts their captions, and hands on each text met for the first time.
+    """Assigns ids to the texts of N environments, counts captions within episodes, and returns the new texts.
 
     Args:
       spec: of the environments.
       num_envs: N.
-      max_known: texts remembered.
+      max_known: size at which the table of texts is cleared.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, max_known: int = MAX_KNOWN):
@@ -34,60 +34,60 @@ class CaptionTracker:
         self._ids: dict[bytes, int] = {}
         self._counts: list[dict[int, int]] = [{} for _ in range(num_envs)]  # of the running episodes
 
-    def update(self, out: StepOutput, numbers: np.ndarray) -> NewTexts:
-        """Fills in the counts of `out`, and `numbers`, after a reset or a step.
+    def update(self, out: StepOutput, ids: np.ndarray) -> NewTexts:
+        """Fills in the counts of `out`, and `ids`, after a reset or a step.
 
         Args:
           out: of the environments, in the order of earlier calls.
-          numbers: [N] TEXT_DTYPE, of the caller's.
+          ids: [N] TEXT_DTYPE, written in place.
 
         Returns:
-          The texts that are met for the first time, with their numbers.
+          (id, text) of the new texts.
         """
         if len(self._ids) > self._max_known:
             self._ids.clear()
         new: NewTexts = []
         if self._has_captions:
-            self._number_captions(out, numbers, new)
+            self._count_captions(out, ids, new)
         if self._has_events:
-            numbers["event"] = [self._number(text, new) for text in out.texts.events]
+            ids["event"] = [self._id(text, new) for text in out.texts.events]
         return new
 
-    def _number_captions(self, out: StepOutput, numbers: np.ndarray, new: NewTexts) -> None:
+    def _count_captions(self, out: StepOutput, ids: np.ndarray, new: NewTexts) -> None:
         records, finals = out.records, out.finals
         ended = (records["terminated"] | records["truncated"]).nonzero()[0].tolist()
         outcomes = [(i, *self._count(i, out.texts.final_captions[i], new)) for i in ended]
         for i in records["is_first"].nonzero()[0].tolist():
             self._counts[i].clear()
-        ids, counts = zip(*[self._count(i, text, new) for i, text in enumerate(out.texts.captions)])
-        numbers["caption"] = numbers["outcome_caption"] = np.array(ids, np.int64)
+        newest, counts = zip(*[self._count(i, text, new) for i, text in enumerate(out.texts.captions)])
+        ids["caption"] = ids["outcome_caption"] = np.array(newest, np.int64)
         records["caption_count"] = records["outcome_caption_count"] = np.array(counts, np.float32)
-        for i, number, count in outcomes:
-            numbers[i]["outcome_caption"] = number
+        for i, outcome, count in outcomes:
+            ids[i]["outcome_caption"] = outcome
             records[i]["outcome_caption_count"] = count
             finals[i]["caption_count"] = finals[i]["outcome_caption_count"] = count
 
     def save(self) -> dict[str, np.ndarray]:
-        """The counts of the running episodes; the texts are handed on anew after `restore`."""
-        rows = [(i, number, count) for i, counts in enumerate(self._counts) for number, count in counts.items()]
+        """Returns the counts of the running episodes; after `restore` all texts count as new."""
+        rows = [(i, text_id, count) for i, counts in enumerate(self._counts) for text_id, count in counts.items()]
         return {"caption_counts": np.array(rows, np.int64).reshape(-1, 3)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`, before the first `update`."""
-        for i, number, count in saved["caption_counts"].tolist():
-            self._counts[i][number] = count
+        """Restores what `save` returned, before the first `update`."""
+        for i, text_id, count in saved["caption_counts"].tolist():
+            self._counts[i][text_id] = count
 
-    def _number(self, text: bytes, new: NewTexts) -> int:
-        number = self._ids.get(text)
-        if number is None:
+    def _id(self, text: bytes, new: NewTexts) -> int:
+        text_id = self._ids.get(text)
+        if text_id is None:
             clean = text.replace(b"\0", b"")
-            number = self._ids[text] = caption_id(clean)
-            new.append((number, clean))
-        return number
+            text_id = self._ids[text] = caption_id(clean)
+            new.append((text_id, clean))
+        return text_id
 
     def _count(self, i: int, text: bytes, new: NewTexts) -> tuple[int, int]:
-        """Counts a caption in environment i's episode: (its number, its count)."""
-        number = self._number(text, new)
+        """Counts a caption in environment i's episode. Returns (id, count)."""
+        text_id = self._id(text, new)
         counts = self._counts[i]
-        counts[number] = count = counts.get(number, 0) + 1
-        return number, count
+        counts[text_id] = count = counts.get(text_id, 0) + 1
+        return text_id, count

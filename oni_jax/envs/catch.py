@@ -1,4 +1,4 @@
-"""Catch: a ball falls down a board, a paddle at the bottom may be under it. The best return is 1."""
+"""Catch: a ball falls down a board, and a paddle at the bottom can catch it. The best return is 1."""
 
 import pathlib
 from typing import Any
@@ -12,7 +12,7 @@ from oni_jax.types import ArraySpec, EnvSpec
 ROWS, COLUMNS = 10, 5
 CAPTION_BYTES = 256
 
-# What is said of (ball's column - paddle's column), by its sign: 0, 1, -1
+# Captions by the sign of (ball's column - paddle's column): 0, 1, -1
 TEXTS = (
     (b"The paddle is below the ball.", b"The ball is to the right.", b"The ball is to the left."),
     (b"You catch the ball.", b"You miss the ball.", b"You miss the ball."),  # landed
@@ -34,7 +34,7 @@ class CatchVectorEnv(SmallVectorEnv):
     """Actions 0, 1, 2: left, stay, right. Reward at the end, after nine steps: 1 for a ball caught, -1 for a miss.
 
     Observations: `board` [50] float32, ten rows of five squares, 1 where the ball or the paddle is;
-    `message` [256] uint8, zero padded, in words where the ball is seen from the paddle: its caption, too.
+    `message` [256] uint8, zero-padded text of where the ball is relative to the paddle: also the caption.
     """
 
     spec = SPEC
@@ -56,9 +56,9 @@ class CatchVectorEnv(SmallVectorEnv):
 
     def observe(self) -> dict[str, np.ndarray]:
         boards = np.zeros((self.num_envs, ROWS, COLUMNS), np.float32)
-        everyone = np.arange(self.num_envs)
-        boards[everyone, self._ball_rows, self._ball_columns] = 1
-        boards[everyone, ROWS - 1, self._paddles] = 1
+        indices = np.arange(self.num_envs)
+        boards[indices, self._ball_rows, self._ball_columns] = 1
+        boards[indices, ROWS - 1, self._paddles] = 1
         return {"board": boards.reshape(self.num_envs, -1), "message": CAPTIONS[self._situations()]}
 
     def captions(self) -> list[bytes]:
@@ -66,7 +66,7 @@ class CatchVectorEnv(SmallVectorEnv):
         return [TEXTS[i][side] for i, side in zip(landed.tolist(), sides.tolist())]
 
     def _situations(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each ball has landed, 0 or 1, and on which side of the paddle it is."""
+        """Returns, [N] each, 1 where a ball has landed, else 0, and the sign of its offset from the paddle."""
         return (self._ball_rows == ROWS - 1).astype(np.int64), np.sign(self._ball_columns - self._paddles)
 
 

@@ -1,4 +1,4 @@
-"""The rule-based judge's knowledge of Catch."""
+"""Rules of the rule-based judge for Catch."""
 
 from oni_jax.types import TIE
 

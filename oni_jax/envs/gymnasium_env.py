@@ -1,4 +1,4 @@
-"""Any environment of gymnasium, with a function that puts its state in words. One line of a plugin:
+"""Any gymnasium environment, with a function that describes its state in words. One line of a plugin:
 
 register_environment(gymnasium_environment("Taxi-v3", lambda: gymnasium.make("Taxi-v3"), caption=describe))
 """
@@ -17,12 +17,12 @@ from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
 from oni_jax.types import ArraySpec, EnvSpec
 
-NAME = "observation"  # of an observation that has none
+NAME = "observation"  # of an observation space that is not a Dict
 STATS = ("return", "length")
 
 MakeGym = Callable[[], gymnasium.Env]
-Caption = Callable[[gymnasium.Env, Any], str]  # (environment, observation) -> what an LLM is told of it
-Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, action, info) -> what the action did
+Caption = Callable[[gymnasium.Env, Any], str]  # (environment, observation) -> text of the state, for an LLM
+Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, action, info) -> effect of the action
 
 
 def gymnasium_environment(
@@ -32,13 +32,13 @@ def gymnasium_environment(
     event: Event | None = None,
     language: Language | None = None,
 ) -> Environment:
-    """An environment to register, of one task.
+    """Returns an environment of one task, to be registered.
 
     Args:
       name: of the task, for --root_env.
-      make: a new environment. Its actions are discrete; it shows a box, a discrete or multi-binary space, or a
-        dictionary of them.
-      caption, event: texts of a state, and of what an action did.
+      make: makes an environment. Its actions are discrete; its observation space is a box, discrete, multi-binary, or
+        a dictionary of them.
+      caption, event: describe a state, and the effect of an action.
       language: prompts for the captions, and rules for the judge.
     """
 
@@ -49,12 +49,12 @@ def gymnasium_environment(
                 actions, space = gym.action_space, gym.observation_space
                 shown = space.spaces if isinstance(space, spaces.Dict) else {NAME: space}
                 env = GymnasiumVectorEnv([gym], caption, None, 0, 0, 1, EnvSpec({}, 1, caption is not None, STATS))
-                env.reset(make_step_output(env.spec, 1))  # what fails at once is told at once
-        except Exception as error:  # it is anybody's code
+                env.reset(make_step_output(env.spec, 1))  # fails early if it can't be reset
+        except Exception as error:  # third-party code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"--root_env {task}: does not start ({reason})") from error
         if not isinstance(actions, spaces.Discrete) or actions.start:
-            raise UserError(f"--root_env {task}: its actions are {actions}; only Discrete(n), from 0 on, can be learnt")
+            raise UserError(f"--root_env {task}: the action space {actions} is unsupported; use Discrete(n), from 0 on")
         observations = {key: _array_spec(task, space) for key, space in shown.items()}
         return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None)
 
@@ -66,7 +66,7 @@ def gymnasium_environment(
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):
-    """Environments of gymnasium one after another; each episode is `reset` with a seed of its own. See `VectorEnv`."""
+    """Gymnasium environments stepped one after another; each episode is reset with its own seed. See `VectorEnv`."""
 
     def __init__(self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, *args: Any):
         super().__init__(len(gyms), *args)
@@ -101,7 +101,7 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         found = {name: np.stack([own[name] for own in each]) for name in self.spec.observations}
         for name, values in found.items():
             if values.shape[1:] != self.spec.observations[name].shape:
-                raise ValueError(f"{name} has the shape {values.shape[1:]}, and another in its observation space")
+                raise ValueError(f"{name} has the shape {values.shape[1:]}, which is not that of its observation space")
         return {name: _narrowed(values, self.spec.observations[name].dtype) for name, values in found.items()}
 
     def captions(self) -> list[bytes]:
@@ -122,12 +122,12 @@ def _array_spec(task: str, space: spaces.Space) -> ArraySpec:
         dtype = np.dtype(space.dtype)
         return ArraySpec(space.shape, "float32" if dtype.kind == "f" else dtype.name.replace("64", "32"))
     raise UserError(
-        f"--root_env {task}: shows {space}; a Box, Discrete(n), MultiBinary or a Dict of them can be learnt from"
+        f"--root_env {task}: the observation space {space} is unsupported; use Box, Discrete(n), MultiBinary or a Dict"
     )
 
 
 def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Whole numbers of 64 bits, which no device takes, within 32."""
+    """Clips 64-bit integers, which JAX would wrap, to the range of `dtype`."""
     if np.dtype(dtype).kind not in "iu" or values.dtype == dtype:
         return values
     limits = np.iinfo(dtype)
@@ -135,7 +135,7 @@ def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _encoded(describe: Callable[..., str], *arguments: Any) -> bytes:
-    """What a caption or event function says, in latin-1, as prompts read it. RuntimeError: it fails, and which one."""
+    """Returns a caption or event in latin-1, as prompts read it. Raises RuntimeError that names a failed function."""
     try:
         return describe(*arguments).encode("latin-1", "backslashreplace")
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Environments by name. A new one is its file and a line of ENVIRONMENTS; one from elsewhere registers itself."""
+"""Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers its own."""
 
 from collections.abc import Collection
 
@@ -8,12 +8,12 @@ from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
-MAX_ACTIONS = 256  # an episode's are kept as bytes
+MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT]
 
 
 def register_environment(environment: Environment) -> None:
-    """Makes an environment known by its names. Raises UserError when one of them is taken."""
+    """Registers an environment under its names. Raises UserError when one of them is taken."""
     taken = sorted({*environment.names} & {*environment_names()})
     if taken:
         raise UserError(f"the environment {taken[0]} is registered already: choose another name")
@@ -21,12 +21,12 @@ def register_environment(environment: Environment) -> None:
 
 
 def environment_names() -> list[str]:
-    """Of all tasks that are known."""
+    """Returns the names of all registered tasks."""
     return [name for environment in ENVIRONMENTS for name in environment.names]
 
 
 def find_environment(config: EnvConfig) -> Environment:
-    """What `root_env` names, plugins included. Raises UserError: it is unknown, or a plugin can't be imported."""
+    """Returns the environment of `root_env`, plugins included. Raises UserError: unknown, or a plugin fails."""
     load_plugins(config.plugin)
     for environment in ENVIRONMENTS:
         if config.root_env in environment.names:
@@ -37,7 +37,7 @@ def find_environment(config: EnvConfig) -> Environment:
 
 
 def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -> EnvSpec:
-    """What an environment is that shows these observations, without starting one; they are in its own order.
+    """Returns an environment's spec with these observations, in its own order, without starting it.
 
     Raises:
         UserError: an unknown name, or an observation that it does not have.
@@ -47,7 +47,7 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     taken = {field for field, _ in STEP_FIELDS} & {*spec.observations}
     if taken:
         raise UserError(
-            f"--root_env {config.root_env}: names an observation {min(taken)}, as a step's own field: rename it"
+            f"--root_env {config.root_env}: its observation {min(taken)} has the name of a step's field: rename it"
         )
     if spec.num_actions > MAX_ACTIONS:
         raise UserError(f"--root_env {config.root_env}: has {spec.num_actions} actions; {MAX_ACTIONS} at most")
@@ -70,14 +70,14 @@ def make_vector_env(
     first_index: int,
     observations: Collection[str] = (EVERYTHING,),
 ) -> VectorEnv:
-    """`num_envs` environments, the first of them number `first_index` of all that share `seed`. UserError: see above.
+    """Makes `num_envs` environments. Raises UserError: see `env_spec`.
 
     Args:
       config: the environment's name, its step limit, and its own settings.
       num_envs: N.
       seed: not negative.
-      first_index: not negative.
-      observations: names of those that are shown.
+      first_index: index of the first one among all environments with this seed, not negative.
+      observations: names of those to show.
     """
     spec = env_spec(config, observations)
     return find_environment(config).make(config, spec, num_envs, seed, first_index)

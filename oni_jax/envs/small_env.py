@@ -1,4 +1,4 @@
-"""What environments share that are stepped here: their episodes' books, and random numbers where an episode begins."""
+"""Bases of environments written in Python: episode statistics, step limit, and a random generator each."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from oni_jax.types import EnvSpec
 
 
 def small_environment(name: str, env_class: "type[SmallVectorEnv]", language: Language | None = None) -> Environment:
-    """The only task of a class."""
+    """Returns the environment whose only task is a class's."""
 
     def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> SmallVectorEnv:
         return env_class(num_envs, seed, first_index, config.max_episode_steps, spec)
@@ -20,7 +20,7 @@ def small_environment(name: str, env_class: "type[SmallVectorEnv]", language: La
 
 
 class SteppedVectorEnv(VectorEnv):
-    """Base of vectorised environments. Subclasses write the hooks and set `spec`.
+    """Base of vectorised environments. Subclasses implement the hooks and set `spec`.
 
     Episode statistics: `return`, `length`.
 
@@ -28,11 +28,11 @@ class SteppedVectorEnv(VectorEnv):
       num_envs: N.
       seed, first_index: environment i draws its episodes from a generator of (seed, first_index + i).
       max_episode_steps: steps after which an episode is truncated.
-      spec: with the observations that are shown; with all when left out.
+      spec: with the observations to show; with all when left out.
     """
 
     spec: EnvSpec
-    num_restarts = 0  # nothing here fails
+    num_restarts = 0  # never replaced
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class SteppedVectorEnv(VectorEnv):
         raise NotImplementedError
 
     def cut_off(self) -> np.ndarray:
-        """Which episodes end here without having come to their end, [N] bool."""
+        """Returns the truncated episodes, [N] bool; one that terminates at the same step counts as terminated."""
         return self._lengths >= self._max_episode_steps
 
     def observe(self) -> Mapping[str, np.ndarray]:
-        """The observations of all, by name, [N, ...]."""
+        """Returns all observations by name, [N, ...] each."""
         raise NotImplementedError
 
     def captions(self) -> list[bytes]:
-        """What is to be said of the observations of all, where the spec promises captions."""
+        """Returns all observations' captions, where the spec has captions."""
         raise NotImplementedError
 
     def events(self) -> list[bytes]:
-        """What the last actions did, where the spec promises it."""
+        """Returns the effects of the last actions, where the spec has events."""
         raise NotImplementedError
 
     def reset(self, out: StepOutput) -> None:
@@ -117,7 +117,7 @@ class SteppedVectorEnv(VectorEnv):
 
 
 class SmallVectorEnv(SteppedVectorEnv):
-    """One whose state lies in arrays, those that subclasses add, too: it can be saved; see `SavableEnv`."""
+    """An environment whose state is in array attributes, subclasses' included, and can be saved; see `SavableEnv`."""
 
     def save(self) -> dict[str, np.ndarray]:
         generators = json.dumps([generator.bit_generator.state for generator in self.generators])

@@ -1,4 +1,4 @@
-"""Who plays in an evaluation: chance, or a trained policy."""
+"""Agents of an evaluation: random actions, or a trained policy."""
 
 import functools
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from oni_jax.networks.policy import ActorCritic, init_params, make_policy, with_
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.types import Array, EnvSpec, PyTree
 
-UNIT_SIZE = 16  # games that are answered together, N below
+GROUP_SIZE = 16  # environments answered together, N below
 
 
 class Agent(Protocol):
-    """Chooses actions. What it does in an episode depends on that episode's number and observations alone."""
+    """Chooses actions, which depend on the episode's index and observations alone."""
 
-    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """The next actions of unit `unit`, which is handed every step of its games in order.
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Returns a group's next actions; called for every step of its environments, in order.
 
         Args:
-          unit: its number.
-          records: [N], what is observed.
-          episodes: [N] int32, the number of the episode that each is of.
-          steps: [N] int32, the steps that were taken in it.
+          group: its index.
+          records: [N], the observations.
+          episodes: [N] int32, the indices of their episodes.
+          steps: [N] int32, the steps taken in these so far.
 
         Returns:
           Actions [N] int32.
@@ -36,48 +36,48 @@ class Agent(Protocol):
 
 
 class RandomAgent:
-    """Every action is as likely as any other."""
+    """Draws actions uniformly."""
 
     def __init__(self, num_actions: int, seed: int):
         self._num_actions, self._seed = num_actions, seed
-        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # of (unit, row), for the running episode
+        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # of (group, row), for the running episode
 
-    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         del records
         for i in np.flatnonzero(steps == 0).tolist():
-            # A key of its own: the games' seeds are made from other sequences.
+            # A separate spawn_key: the environments' seeds are made from other sequences.
             sequence = np.random.SeedSequence([self._seed, int(episodes[i])], spawn_key=(0,))
-            self._generators[unit, i] = np.random.default_rng(sequence)
-        draws = [self._generators[unit, i].integers(self._num_actions) for i in range(len(steps))]
+            self._generators[group, i] = np.random.default_rng(sequence)
+        draws = [self._generators[group, i].integers(self._num_actions) for i in range(len(steps))]
         return np.array(draws, np.int32)
 
 
 class PolicyAgent:
-    """A policy, which draws from its distribution or takes the likeliest action."""
+    """A policy that samples from its distribution, or takes the most probable action."""
 
     def __init__(self, policy: ActorCritic, spec: EnvSpec, params: PyTree, seed: int, greedy: bool):
         self._policy = policy
         self._params = jax.jit(functools.partial(with_tables, policy))(params)
         self._key = jax.random.key(seed)
         self._act = jax.jit(make_act_fn(policy.apply, spec, record_dtype(spec), greedy))
-        self._core_states: dict[int, PyTree] = {}  # of units
+        self._core_states: dict[int, PyTree] = {}  # of groups
 
-    def act(self, unit: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        before = self._core_states.get(unit)
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        before = self._core_states.get(group)
         if before is None:
             before = self._policy.initial_state(len(steps))
-        # Copies: the device may read them after the games have gone on.
+        # Copies: the device may read them during the next step of the environments.
         packed = jnp.asarray(as_bytes(records.copy()))
-        actions, self._core_states[unit] = self._act(
+        actions, self._core_states[group] = self._act(
             self._params, self._key, before, packed, episodes.copy(), steps.copy()
         )
         return np.asarray(actions)
 
 
 def make_act_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, greedy: bool) -> Callable:
-    """act(params, key, core_state [N], packed [N, R] uint8, episodes [N], steps [N]) -> (actions [N], core_state).
+    """Returns act(params, key, core_state, packed [N, R] uint8, episodes [N], steps [N]) -> (actions [N], core_state).
 
-    An action is drawn with `key` folded with its episode's number and its step's: whatever else is played.
+    An action is drawn with `key` folded with its episode's index and step: it does not depend on the other rows.
     """
 
     def draw(key: Array, episode: Array, step: Array, logits: Array) -> Array:
@@ -99,6 +99,6 @@ def make_act_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, greedy:
 
 
 def policy_and_shapes(network: NetworkConfig, spec: EnvSpec) -> tuple[ActorCritic, PyTree]:
-    """The policy, and the shapes and types of its parameters."""
+    """Returns the policy, and the shapes and dtypes of its parameters."""
     policy = make_policy(network, spec)
     return policy, jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))

@@ -8,49 +8,49 @@ from oni_jax.files import check_output
 
 _COUNT = "[1, inf)"
 SAMPLE, GREEDY = "sample", "greedy"  # policies
-RANDOM = "random"  # another one, and a name for it where an experiment's is asked for
+RANDOM = "random"  # another policy, also accepted where an experiment's name is expected
 LATEST, BEST, ALL = "latest", "best", "all"
 VIDEO_FORMATS = ("gif", "mp4")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Who plays, and which episodes. They are the same for everyone, and held out from training."""
+    """Players and episodes of an evaluation. Episodes are the same for every player, and held out from training."""
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
-    experiment: str = setting("default_experiment", "The run whose policy plays; it may be going on.")
+    experiment: str = setting("default_experiment", "Run whose policy plays; it may still be training.")
     checkpoint: str = setting(
         LATEST,
-        "Which of the run's: latest; best, that with the highest mean_return in metrics.jsonl when it was saved (over "
-        "the last stats_avg training episodes then); its number of environment steps; or all that are kept.",
+        "Checkpoint of the run: latest; best, by mean_return in metrics.jsonl when it was saved (over the last "
+        "stats_avg training episodes); its number of environment steps; or all.",
     )
     policy: str = setting(
         SAMPLE,
-        "sample draws actions from the policy, as in training; greedy takes the likeliest; random needs no checkpoint, "
-        "and no run where root_env is named.",
+        "sample draws actions from the policy, as in training; greedy takes the most probable; random needs no "
+        "checkpoint, and no run if root_env is given.",
         choices=(SAMPLE, GREEDY, RANDOM),
     )
     compare: str = setting(
-        "", "Another experiment, or random: plays the same episodes, and the differences are shown, pair by pair."
+        "", "Another experiment, or random, that plays the same episodes; paired differences are reported."
     )
-    compare_checkpoint: str = setting(LATEST, "Which of the other experiment's: latest, best, or a number of steps.")
-    episodes: int = setting(256, "Episodes played; more of them begin with these.", within=_COUNT)
-    root_env: str = setting("", "Task id; empty: the run's. Its actions and observations must be those of the run's.")
-    plugin: str = setting("", "Module that registers environments of your own, beside the run's.", repeated=True)
-    max_episode_steps: int = setting(0, "Steps after which an episode is cut off; 0: as in the run.")
-    seed: int = setting(1, "Seed of games and play.", within="[0, 2147483648)")
-    num_workers: int = setting(0, "Processes that play, four at most; 0: one a CPU core.", within="[0, 1024]")
-    json: str = setting("", "File for everything: settings, versions, figures, and a row an episode.")
-    csv: str = setting("", "File for a row an episode.")
+    compare_checkpoint: str = setting(LATEST, "Checkpoint of the other experiment: latest, best, or a number of steps.")
+    episodes: int = setting(256, "Number of episodes; a larger number begins with the same ones.", within=_COUNT)
+    root_env: str = setting("", "Task id, with the actions and observations of the run's; empty: the run's.")
+    plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=True)
+    max_episode_steps: int = setting(0, "Steps after which an episode is truncated; 0: as in the run.")
+    seed: int = setting(1, "Seed of environments and actions.", within="[0, 2147483648)")
+    num_workers: int = setting(0, "Actor processes, four at most; 0: one per CPU core.", within="[0, 1024]")
+    json: str = setting("", "Output file for settings, versions, statistics, and a row per episode.")
+    csv: str = setting("", "Output file for a row per episode.")
     record: int = setting(
-        0, "So many of the best, median and worst episodes each are recorded, as videos; NetHack's as ttyrecs, too."
+        0, "Number of best, median and worst episodes each to record as videos; NetHack's as ttyrecs, too."
     )
-    record_format: str = setting("gif", "Kind of video; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS)
-    recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the folder of the experiment.")
+    record_format: str = setting("gif", "Video format; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS)
+    recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the experiment's folder.")
 
 
 def check_evaluate(config: EvaluationConfig) -> None:
-    """Raises UserError: what can be told from the values, and from where the files shall go."""
+    """Raises UserError for invalid values, and for output files that can't be written."""
     check_values(config)
     check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST, ALL))
     check_checkpoint("compare_checkpoint", config.compare_checkpoint, (LATEST, BEST))
@@ -64,6 +64,6 @@ def check_evaluate(config: EvaluationConfig) -> None:
 
 
 def check_checkpoint(flag: str, value: str, words: tuple[str, ...]) -> None:
-    """Raises UserError: neither one of the words nor a number."""
+    """Raises UserError unless `value` is one of the words or a number."""
     if value not in words and not (value.isascii() and value.isdecimal()):
         raise UserError(f"--{flag} {value}: must be {', '.join(words)}, or a checkpoint's number of environment steps")

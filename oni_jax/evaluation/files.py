@@ -1,4 +1,4 @@
-"""What an evaluation found, as JSON and CSV. Nothing in them differs between two evaluations of the same."""
+"""Results of evaluations as JSON and CSV. A repeated evaluation gives equal files."""
 
 import csv
 import importlib.metadata
@@ -18,7 +18,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "nle")
 
 
 def as_json(evaluations: Sequence[Evaluation], other: Evaluation | None) -> str:
-    """Everything; `other` is whom each of the evaluations is compared with."""
+    """Returns all results; `other` is the evaluation that each is compared with."""
     tree: dict[str, Any] = {"versions": versions(), "evaluations": [_tree(x) for x in evaluations]}
     if other:
         tree["other"] = _tree(other)
@@ -27,7 +27,7 @@ def as_json(evaluations: Sequence[Evaluation], other: Evaluation | None) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what the figures may depend on."""
+    """Returns versions of software and device that results may depend on."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **packages, "device": jax.devices()[0].device_kind}
 
@@ -56,7 +56,7 @@ def _difference_tree(first: Evaluation, second: Evaluation) -> dict[str, Any]:
 
 
 def as_csv(evaluations: Sequence[Evaluation]) -> str:
-    """A row an episode."""
+    """Returns a row per episode."""
     rows = []
     for of in evaluations:
         about = {"experiment": of.experiment, "env_steps": of.env_steps, "policy": of.policy}

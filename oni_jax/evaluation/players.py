@@ -1,4 +1,4 @@
-"""Players by name: from the folder of a run, or chance."""
+"""Players by name: a run's policy, or random actions."""
 
 import dataclasses
 import json
@@ -19,10 +19,10 @@ from oni_jax.types import EnvSpec
 
 
 class Player(NamedTuple):
-    """An agent, whose it is, and the environment as it observes it."""
+    """An agent, its origin, and the environment as it observes it."""
 
-    experiment: str  # "" of chance
-    env_steps: int | None  # that it has learnt from; None of chance
+    experiment: str  # "" for random actions
+    env_steps: int | None  # that it was trained on; None for random actions
     policy: str  # sample, greedy, random
     env: EnvConfig
     spec: EnvSpec
@@ -34,7 +34,7 @@ class Player(NamedTuple):
 
 
 def evaluated_task(config: EvaluationConfig) -> EnvConfig:
-    """What is played: the run's own environment where the settings say nothing else.
+    """Returns the task to play: the run's own, unless the settings name another.
 
     Raises:
         UserError: there is no such run, or no such task.
@@ -49,7 +49,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
 
 
 def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | None, which: str) -> list[Player]:
-    """Chance, where there is no `experiment`; else the policies of its checkpoints that `which` means.
+    """Returns a random player if `experiment` is None, else the policies of its checkpoints selected by `which`.
 
     Raises:
         UserError: as `chosen_checkpoints` and `load_player`.
@@ -62,7 +62,7 @@ def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | 
 
 
 def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None, task: EnvConfig) -> Player:
-    """The policy of a checkpoint of a run; env_steps None: of the newest that can be read.
+    """Loads the policy of a run's checkpoint; env_steps None: of the newest that can be read.
 
     Raises:
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
@@ -75,8 +75,8 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     spec, learnt = env_spec(env, reads), env_spec(run.env, reads)
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
         raise UserError(
-            f"{task.root_env} has other actions or observations than {run.env.root_env}, which {experiment} has "
-            "learnt: name that with --root_env, or one like it"
+            f"{task.root_env} has other actions or observations than {run.env.root_env}, on which {experiment} "
+            "was trained: choose that with --root_env, or one like it"
         )
     network, shapes = policy_and_shapes(run.network, spec)
     found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)
@@ -86,13 +86,13 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:
-    """The environment steps of the checkpoints that `which` means; [None]: the newest that can be read.
+    """Returns the environment steps of the checkpoints selected by `which`; [None]: the newest that can be read.
 
     Raises:
-        UserError: there is none, or nothing is recorded that tells the best.
+        UserError: there is none, or no return is recorded to find the best.
     """
     folder = os.path.join(train_dir, experiment)
-    read_settings(folder)  # a wrong name is told as such
+    read_settings(folder)  # reports a wrong name
     if which == LATEST:
         return [None]
     directory = os.path.join(folder, "checkpoints")
@@ -108,14 +108,14 @@ def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int 
     known = {step: means[-1] for step, means in until.items() if means}
     if not known:
         raise UserError(
-            f"{folder}: metrics.jsonl tells no mean_return of its checkpoints, so none is known to be the best; choose "
-            "the latest, or a number of steps"
+            f"{folder}: metrics.jsonl has no mean_return of its checkpoints, so the best is unknown; choose the "
+            "latest, or a number of steps"
         )
     return [max(known, key=lambda step: (known[step], step))]
 
 
 def recorded_returns(path: str) -> Mapping[int, float]:
-    """{env_steps: mean_return} of a run's metrics, by growing steps; without what a resumed run did anew."""
+    """Returns {env_steps: mean_return} of a run's metrics, ascending; a resumed run's rows replace earlier ones."""
     returns: dict[int, float] = {}
     try:
         with open(path, "rb") as file:

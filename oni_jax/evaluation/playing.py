@@ -1,8 +1,8 @@
-"""Plays the episodes of an evaluation: the same ones whoever plays, however many processes and episodes there are.
+"""Plays the episodes of an evaluation, the same for every player, number of processes and number of episodes.
 
-A slot is one of NUM_SLOTS games side by side, in units of UNIT_SIZE. Slot s plays the episodes s, s + NUM_SLOTS, and
-so on; its observations always lie in the same row of an inference batch of the same size, so that nothing that an
-episode is made of depends on the others. Numbers then repeat to the last digit on the same kind of machine.
+A slot is one of NUM_SLOTS environments side by side, in groups of GROUP_SIZE. Slot s plays the episodes s,
+s + NUM_SLOTS, and so on; its observations always have the same row of an inference batch of the same size, so that no
+episode depends on the others. Results are then bit-identical on the same kind of machine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from oni_jax.actors.pool import ActorPool
 from oni_jax.actors.process_pool import ProcessPool
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
-from oni_jax.evaluation.agents import UNIT_SIZE, Agent
+from oni_jax.evaluation.agents import GROUP_SIZE, Agent
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, end_of
 from oni_jax.runtime import ChildError, Every, StopRequest
 from oni_jax.types import EnvSpec
 
-MAX_UNITS = NUM_SLOTS // UNIT_SIZE
+MAX_GROUPS = NUM_SLOTS // GROUP_SIZE
 WAIT_SECS = 0.2
 PROGRESS_SECS = 10.0
 
 
 class ActorsLostError(ChildError):
-    """A process died, or an engine failed to start a game again and again. `episodes` were finished until then."""
+    """An actor process died, or its engine failed to start a game. `episodes` were finished before."""
 
     def __init__(self, reason: ChildError, episodes: Sequence[Episode]):
         super().__init__(str(reason))
@@ -42,40 +42,39 @@ def play_episodes(
     num_workers: int,
     stop: StopRequest | None = None,
 ) -> list[Episode]:
-    """The episodes 0, 1, ..., num_episodes - 1, in this order; of a request to stop, those finished until then.
+    """Returns the episodes 0, 1, ..., num_episodes - 1, in this order; after a stop request, those finished so far.
 
     Args:
-      make_env: of the seed that `episodes.evaluation_seed` gives.
-      spec: its environments'.
-      agent: plays from the beginning.
+      make_env: with the seed of `episodes.evaluation_seed`.
+      spec: of its environments.
+      agent: new, without any core states.
       num_episodes: at least 1.
-      max_episode_steps: make_env's.
-      num_workers: processes at most; 0: games are stepped by this process.
-      stop: looked at between steps.
+      max_episode_steps: that of make_env.
+      num_workers: maximum of actor processes; 0: environments are stepped by this process.
+      stop: checked between steps.
 
     Raises:
       ActorsLostError: see there.
     """
-    # A power of two, which any number of processes that is one can share.
-    num_units = min(MAX_UNITS, 1 << ((num_episodes - 1) // UNIT_SIZE).bit_length())
-    ring = TrajectoryRing(spec, RingShape(num_units, UNIT_SIZE, num_slots=num_units, rollout=1))
-    units = [Unit(ring, unit, num_episodes, max_episode_steps) for unit in range(num_units)]
+    # A power of two, divisible by the number of processes, a smaller one.
+    num_groups = min(MAX_GROUPS, 1 << ((num_episodes - 1) // GROUP_SIZE).bit_length())
+    ring = TrajectoryRing(spec, RingShape(num_groups, GROUP_SIZE, num_slots=num_groups, rollout=1))
+    logs = [GroupLog(ring, group, num_episodes, max_episode_steps) for group in range(num_groups)]
     episodes: list[Episode] = []
     due = Every(PROGRESS_SECS)
     try:
         with closing(_build_pool(make_env, ring, num_workers)) as pool:
             pool.start()
-            for unit in range(num_units):
-                pool.dispatch(unit, unit, 0)  # a ring's slot a unit, always its row 0
-            while any(unit.playing for unit in units) and not stop:
-                for number in pool.wait(WAIT_SECS).done:
-                    unit = units[number]
-                    episodes += unit.receive()
-                    if unit.playing:
-                        unit.act(agent)
-                        pool.dispatch(number, number, 0)
+            for group in range(num_groups):
+                pool.dispatch(group, group, 0)  # one slot of the ring per group, always row 0
+            while any(log.playing for log in logs) and not stop:
+                for group in pool.wait(WAIT_SECS).done:
+                    episodes += logs[group].receive()
+                    if logs[group].playing:
+                        logs[group].act(agent)
+                        pool.dispatch(group, group, 0)
                 if due():
-                    num_steps = sum(unit.num_steps for unit in units)
+                    num_steps = sum(log.num_steps for log in logs)
                     print(f"{len(episodes):,} of {num_episodes:,} episodes, {num_steps:,} steps", flush=True)
     except ChildError as error:
         raise ActorsLostError(error, sorted(episodes)) from None
@@ -83,26 +82,26 @@ def play_episodes(
     return sorted(episodes)
 
 
-class Unit:
-    """The books of a unit: which episode each of its games is in, and what was done there."""
+class GroupLog:
+    """Running episodes of a group, and their actions so far."""
 
-    def __init__(self, ring: TrajectoryRing, unit: int, num_episodes: int, max_episode_steps: int):
-        self._ring, self._unit = ring, unit
+    def __init__(self, ring: TrajectoryRing, group: int, num_episodes: int, max_episode_steps: int):
+        self._ring, self._group = ring, group
         self._num_episodes, self._max_episode_steps = num_episodes, max_episode_steps
-        self._records = ring.records[unit, 0]
-        self._episodes = unit * UNIT_SIZE + np.arange(UNIT_SIZE, dtype=np.int32)
-        self._steps = np.zeros(UNIT_SIZE, np.int32)
-        self._actions = [bytearray() for _ in range(UNIT_SIZE)]
-        self.num_steps = 0  # of episodes that count
+        self._records = ring.records[group, 0]
+        self._episodes = group * GROUP_SIZE + np.arange(GROUP_SIZE, dtype=np.int32)
+        self._steps = np.zeros(GROUP_SIZE, np.int32)
+        self._actions = [bytearray() for _ in range(GROUP_SIZE)]
+        self.num_steps = 0  # of the requested episodes
 
     @property
     def playing(self) -> bool:
-        """Whether there are episodes left to finish."""
+        """True while there are episodes left to finish."""
         return bool((self._episodes < self._num_episodes).any())
 
     def receive(self) -> Iterator[Episode]:
-        """Takes in what the games' first observations or last step brought."""
-        records, stats = self._records, self._ring.episode_stats[self._unit]
+        """Reads the first observations or the last step from the ring. Yields the episodes that ended."""
+        records, stats = self._records, self._ring.episode_stats[self._group]
         for i in np.flatnonzero(records["terminated"] | records["truncated"]).tolist():
             index = int(self._episodes[i])
             if index < self._num_episodes:
@@ -114,9 +113,9 @@ class Unit:
             self._actions[i].clear()
 
     def act(self, agent: Agent) -> None:
-        """Leaves the next actions in the ring."""
-        actions = agent.act(self._unit, self._records, self._episodes, self._steps)
-        self._ring.actions[self._unit] = actions
+        """Writes the next actions to the ring."""
+        actions = agent.act(self._group, self._records, self._episodes, self._steps)
+        self._ring.actions[self._group] = actions
         for kept, action in zip(self._actions, actions.tolist()):
             kept.append(action)
         self._steps += 1
@@ -126,5 +125,5 @@ class Unit:
 def _build_pool(make_env: MakeEnv, ring: TrajectoryRing, num_workers: int) -> ActorPool:
     if not num_workers:
         return SerialPool(make_env, ring)
-    shared_by = min(num_workers, ring.shape.num_units).bit_length() - 1
-    return ProcessPool(make_env, ring, 1 << shared_by)
+    power = min(num_workers, ring.shape.num_groups).bit_length() - 1
+    return ProcessPool(make_env, ring, 1 << power)

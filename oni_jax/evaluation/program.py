@@ -1,4 +1,4 @@
-"""The program: play, tell, write."""
+"""The evaluation program: plays, reports, and writes files."""
 
 import functools
 import shutil
@@ -19,25 +19,25 @@ from oni_jax.files import write_output
 from oni_jax.runtime import StopRequest
 
 MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
-"""Of a player, before anyone plays, makes what then records its evaluation."""
+"""Makes, before anyone plays, the function that later records a player's evaluation."""
 
 
 def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecord | None = None) -> int:
-    """Evaluates; prints what was found and writes it.
+    """Evaluates; prints and writes the results.
 
     Args:
-        config: who plays, and what.
-        stop: looked at between steps.
-        make_record: of all but the one whom they are compared with.
+        config: the players and episodes.
+        stop: checked between steps.
+        make_record: for all players but the one that they are compared with.
 
     Returns:
-        The exit code: 0; 1 when a process that played was lost, with its own words on stderr; 130 when interrupted.
+        The exit code: 0; 1 when an actor process was lost, with its error on stderr; 130 when interrupted.
 
     Raises:
         UserError: there is no such run, checkpoint or task, nothing was finished, or a file can't be written.
     """
     task = evaluated_task(config)
-    # All that is needed of runs, before hours of play: what is missing is told, and training deletes checkpoints.
+    # Loads all players before hours of play: missing files are reported now, and training deletes checkpoints.
     experiment = None if config.policy == RANDOM else config.experiment
     compare = None if config.compare == RANDOM else config.compare
     players = chosen_players(config, task, experiment, config.checkpoint)
@@ -48,7 +48,7 @@ def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecor
     evaluations = [evaluation for evaluation in played[: len(players)] if evaluation.episodes]
     other = next((evaluation for evaluation in played[len(players) :] if evaluation.episodes), None)
     if evaluations:
-        _tell(config, evaluations, other, others)
+        _report(config, evaluations, other, others)
     elif not lost:
         raise UserError(f"stopped ({stop.reason}) before an episode was finished: nothing to report")
     for record, evaluation in zip(records, evaluations):
@@ -60,7 +60,7 @@ def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecor
 
 
 def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
-    """One after another, printed, until something interrupts one of them."""
+    """Plays and prints one evaluation after another, until one is interrupted."""
     for player in players:
         if stop:
             return
@@ -72,7 +72,7 @@ def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: Stop
             return
 
 
-def _tell(
+def _report(
     config: EvaluationConfig, evaluations: Sequence[Evaluation], other: Evaluation | None, others: Sequence[Player]
 ) -> None:
     """Prints the differences, and writes the files."""
@@ -86,7 +86,7 @@ def _tell(
 
 
 def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = None) -> Evaluation:
-    """The evaluation of a player; its episodes may be none where it was interrupted."""
+    """Plays a player's evaluation, which may have no episodes if it was interrupted."""
     seed, env = config.seed, player.env
     make_env = functools.partial(
         make_vector_env, env, seed=evaluation_seed(seed), observations=tuple(player.spec.observations)
@@ -99,7 +99,7 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         interrupted = stop.reason if stop else ""
     except ActorsLostError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        episodes, interrupted = error.episodes, "a process that played was lost"
+        episodes, interrupted = error.episodes, "an actor process was lost"
     return Evaluation(
         player=player.name,
         experiment=player.experiment,
@@ -121,7 +121,7 @@ def _write(flag: str, path: str, make_text: Callable[[], str]) -> None:
 
 
 def _width() -> int:
-    # Where the output goes on to a program or a file, lines are never broken.
+    # Lines to a pipe or a file are never wrapped.
     return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
 
 

@@ -1,4 +1,4 @@
-"""Episodes of an evaluation played again, from their seeds and actions; a terminal is recorded where there is one."""
+"""Replays episodes of an evaluation from their seeds and actions, and records the terminal where there is one."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -18,26 +18,26 @@ Terminal = tuple[np.ndarray, np.ndarray, np.ndarray]  # see SingleGame.terminal
 
 
 class Choice(NamedTuple):
-    """An episode that is worth watching, and why."""
+    """An episode worth watching, and its rank."""
 
     rank: str  # best, median or worst
-    place: int  # counts from 1 within the rank
+    position: int  # counts from 1 within the rank
     episode: Episode
 
 
 class Replay(NamedTuple):
-    """An episode of L steps played again. Index t of L + 1 is before action t, or the end."""
+    """A replayed episode of L steps. Index t of L + 1 is before action t, or the end."""
 
-    messages: Sequence[bytes]  # [L + 1]
+    captions: Sequence[bytes]  # [L + 1]
     observations: dict[str, np.ndarray]  # [L + 1, ...] each
     rewards: np.ndarray  # [L] float32, the environment's
-    terminals: dict[int, Terminal]  # those asked for; none where the environment has no terminal
-    turns: Sequence[int]  # [L + 1], of game time; none without a terminal
-    mismatch: str  # how it ended otherwise than the episode did; "" where it didn't
+    terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
+    turns: Sequence[int]  # [L + 1] game times; empty without a terminal
+    mismatch: str  # difference from the episode's end; "" for none
 
 
 def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
-    """The `num` best, median and worst by their return, each episode once: the best first, then the worst."""
+    """Returns the `num` best, worst and median episodes by return, each episode once, in this order of choice."""
     ranked = sorted(episodes, key=lambda episode: (-episode.stats["return"], episode.index))
     middle = (len(ranked) - 1) / 2
     orders = {
@@ -50,12 +50,12 @@ def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
     for rank, order in orders.items():
         left = [episode for episode in order if episode.index not in taken][:num]
         taken.update(episode.index for episode in left)
-        choices += [Choice(rank, place, episode) for place, episode in enumerate(left, 1)]
+        choices += [Choice(rank, position, episode) for position, episode in enumerate(left, 1)]
     return choices
 
 
 def _game(evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]) -> tuple[VectorEnv, bytes]:
-    """What plays an episode, and the actions that come before its own."""
+    """Returns an episode's environment, and the actions of earlier episodes to replay first."""
     of = evaluation
     if has_terminal(of.root_env):
         seeds = nethack_seeds(of.seed, index)
@@ -73,14 +73,14 @@ def replay(
     seen: Collection[int],
     observations: Sequence[str] = (),
 ) -> Replay:
-    """Plays an episode again.
+    """Replays an episode.
 
     Args:
-      evaluation: that the episode is of.
-      episode: its actions are taken.
-      ttyrec: file that the terminal is recorded in, where there is one.
-      seen: numbers t, whose terminals are kept.
-      observations: names of those that are kept.
+      evaluation: holds the episode.
+      episode: the episode.
+      ttyrec: file to which the terminal is recorded, where there is one.
+      seen: indices t of the terminals to return.
+      observations: names of those to return.
 
     Raises:
       UserError: the file can't be written.
@@ -91,7 +91,7 @@ def replay(
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
     own = SingleEpisode(game)
     kept: dict[str, list[np.ndarray]] = {name: [] for name in observations}
-    messages: list[bytes] = []
+    captions: list[bytes] = []
     rewards: list[float] = []
     turns: list[int] = []
     terminals: dict[int, Terminal] = {}
@@ -99,9 +99,9 @@ def replay(
     def observe(record: np.ndarray) -> None:
         if isinstance(game, SingleGame):
             turns.append(game.turn())
-            if len(messages) in seen:
-                terminals[len(messages)] = game.terminal()
-        messages.append(own.caption())
+            if len(captions) in seen:
+                terminals[len(captions)] = game.terminal()
+        captions.append(own.caption())
         for name, values in kept.items():
             values.append(record[name].copy())
 
@@ -116,7 +116,7 @@ def replay(
     finally:
         game.close()
     return Replay(
-        messages=messages,
+        captions=captions,
         observations={name: np.stack(values) for name, values in kept.items()},
         rewards=np.array(rewards, np.float32),
         terminals=terminals,
@@ -127,10 +127,10 @@ def replay(
 
 def _mismatch(episode: Episode, stats: dict[str, float]) -> str:
     if not stats:
-        return f"the replay of episode {episode.index} has not ended where the episode did"
+        return f"the replay of episode {episode.index} did not end where the episode did"
     differences = [
         f"{name} {stats[name]:g} was {value:g}" for name, value in episode.stats.items() if stats[name] != value
     ]
     if not differences:
         return ""
-    return f"the replay of episode {episode.index} went another way: {', '.join(differences)}"
+    return f"the replay of episode {episode.index} differs: {', '.join(differences)}"

@@ -1,4 +1,4 @@
-"""What an evaluation found, as lines for a terminal."""
+"""Results of evaluations, as lines for a terminal."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.evaluation.statistics import Interval
 
 HEADER = ("", "mean", "95 % interval", "5 %", "25 %", "median", "75 %", "95 %")
-BIASED = "short episodes end first, so these figures are not those of all"
+BIASED = "short episodes end first, so these statistics are biased"
 
 
 def lines(evaluation: Evaluation, width: int) -> list[str]:
-    """For a terminal of `width` columns."""
+    """Formats an evaluation for a terminal of `width` columns."""
     of = evaluation
     heading = f"{of.player}, {of.root_env}, at most {of.max_episode_steps:,} steps, "
     if of.policy == GREEDY:
@@ -25,16 +25,16 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
     for name, x in of.summaries().items():
         numbers = [*x.quantiles[:2], x.median, *x.quantiles[2:]]
         rows.append([name, number(x.mean), interval(x.interval), *map(number, numbers)])
-    ends = ", ".join(f"{end} {100 * x.share:.1f} %" for end, x in of.ends().items())
+    ends = ", ".join(f"{end} {100 * x.fraction:.1f} %" for end, x in of.ends().items())
     text = [f"ends: {ends}"]
     if (success := of.success()) is not None:
         bounds = ", ".join(f"{100 * bound:.1f}" for bound in success.interval)
-        text.append(f"success: {100 * success.share:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
+        text.append(f"success: {100 * success.fraction:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
     return [*_wrapped([heading], width), *_table(HEADER, rows, width), *_wrapped(text, width)]
 
 
 def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[str]:
-    """For a terminal of `width` columns."""
+    """Formats the differences for a terminal of `width` columns."""
     num_common, found = differences(first, second)
     heading = f"{first.player} minus {second.player}, on the same {num_common:,} episodes"
     if not num_common:
@@ -46,7 +46,7 @@ def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[
 
 
 def number(value: float) -> str:
-    """Three digits or so, without an exponent: 0.123, 1.23, 12.3, 123, 1,234."""
+    """Formats with about three digits and no exponent: 0.123, 1.23, 12.3, 123, 1,234."""
     size = abs(value)
     digits = 0 if size >= 100 or value == round(value) else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{value:,.{digits}f}"

@@ -1,4 +1,4 @@
-"""Numbers with error bars from the episodes of an evaluation."""
+"""Statistics of episodes, with confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn, which bounds the memory
 
 
 class Interval(NamedTuple):
-    """Where 95 % of the bootstrap's means lie; or, of shares, Wilson's interval or Newcombe's."""
+    """A 95 % confidence interval: the bootstrap's of a mean, Wilson's of a fraction, Newcombe's of a difference."""
 
     low: float
     high: float
 
 
 class Summary(NamedTuple):
-    """Of one measure over E episodes."""
+    """Statistics of one measure over E episodes."""
 
     mean: float
     interval: Interval | None  # of the mean; None with one episode
@@ -28,41 +28,41 @@ class Summary(NamedTuple):
     quantiles: tuple[float, ...]  # QUANTILES
 
 
-class Share(NamedTuple):
-    """How many of E episodes."""
+class Fraction(NamedTuple):
+    """A count of E episodes, and its fraction."""
 
     count: int
-    share: float
+    fraction: float
     interval: Interval
 
 
 class Difference(NamedTuple):
-    """Of one measure between two agents on the same episodes."""
+    """Difference of one measure between two agents on the same episodes."""
 
     mean: float  # of the first agent's minus the second's
     interval: Interval | None  # paired; None with one episode
 
 
 def summarise(values: Sequence[float] | np.ndarray) -> Summary:
-    """values [E], E >= 1."""
+    """Summarises values [E], E >= 1."""
     array = np.asarray(values, np.float64)
     quantiles = tuple(np.quantile(array, QUANTILES).tolist())
     return Summary(float(array.mean()), bootstrap_interval(array), float(np.median(array)), quantiles)
 
 
 def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> Difference:
-    """first [E] and second [E], E >= 1, are two agents' on the same episodes in the same order."""
+    """Returns the paired difference of first [E] and second [E], E >= 1, over the same episodes in the same order."""
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     return Difference(float(differences.mean()), bootstrap_interval(differences))
 
 
-def share_difference(first: np.ndarray, second: np.ndarray) -> Difference:
-    """As `difference`, of whether episodes have something: first [E] and second [E] bool.
+def fraction_difference(first: np.ndarray, second: np.ndarray) -> Difference:
+    """Returns the paired difference of two fractions, of first [E] and second [E] bool; see `difference`.
 
-    The bootstrap would say [0, 0] where no pair differs, however few there are. Source: Newcombe, Improved confidence
+    The bootstrap would give [0, 0] where no pair differs, even for few pairs. Source: Newcombe, Improved confidence
     intervals for the difference between binomial proportions based on paired data (1998), method 10.
     """
-    num, sides = len(first), [share(int(side.sum()), len(side)) for side in (first, second)]
+    num, sides = len(first), [fraction(int(side.sum()), len(side)) for side in (first, second)]
     (_, p1, (low1, high1)), (_, p2, (low2, high2)) = sides
     agreement = (first & second).sum() * (~first & ~second).sum() - (first & ~second).sum() * (~first & second).sum()
     if agreement > 0:
@@ -78,10 +78,10 @@ def share_difference(first: np.ndarray, second: np.ndarray) -> Difference:
 
 
 def bootstrap_interval(values: np.ndarray) -> Interval | None:
-    """The percentile bootstrap's 95 % interval of the mean of values [E]; None where E is 1: nothing varies then.
+    """Returns the percentile bootstrap's 95 % interval of the mean of values [E]; None for E = 1.
 
-    Draws with the same seed each time: equal values, equal interval; and every measure of the same episodes sees the
-    same resamples. Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+    The seed is fixed: equal values give equal intervals, and all measures of the same episodes have the same resamples.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
     num = len(values)
     if num < 2:
@@ -92,11 +92,11 @@ def bootstrap_interval(values: np.ndarray) -> Interval | None:
     return Interval(*map(float, found.confidence_interval))
 
 
-def share(count: int, total: int) -> Share:
-    """`count` of `total` >= 1 episodes, with Wilson's 95 % interval.
+def fraction(count: int, total: int) -> Fraction:
+    """Returns `count` of `total` >= 1 episodes as a fraction, with Wilson's 95 % interval.
 
-    The bootstrap would say [0, 0] where nothing was seen, however few the episodes. Source: Wilson, Probable
+    The bootstrap would give [0, 0] for a count of 0, even for few episodes. Source: Wilson, Probable
     inference, the law of succession, and statistical inference (1927).
     """
     low, high = stats.binomtest(count, total).proportion_ci(method="wilson")
-    return Share(count, count / total, Interval(float(low), float(high)))
+    return Fraction(count, count / total, Interval(float(low), float(high)))

@@ -1,4 +1,4 @@
-"""The newest parameters: published by the learner, read by whoever acts."""
+"""The newest parameters: published by the learner, read by the inference server."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,15 +9,15 @@ from oni_jax.types import PyTree
 
 
 class Published(NamedTuple):
-    version: int  # number of updates behind these parameters
-    params: Sequence[PyTree]  # the same on each of the devices that act
+    version: int  # number of updates that made these parameters
+    params: Sequence[PyTree]  # replicated: one copy on each inference device
 
 
 class ParameterStore:
     """Holds one immutable snapshot; publishing swaps a reference, so no lock is needed.
 
     Args:
-        devices: that act; None is wherever the parameters are.
+        devices: that run inference; None stands for where the parameters are.
     """
 
     def __init__(self, version: int, params: PyTree, devices: Sequence[Any] = (None,)):
@@ -25,5 +25,5 @@ class ParameterStore:
         self.publish(version, params)
 
     def publish(self, version: int, params: PyTree) -> None:
-        """Copies them to devices where they are not."""
+        """Puts the parameters on each device."""
         self.newest = Published(version, [jax.device_put(params, device) for device in self.devices])

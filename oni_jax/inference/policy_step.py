@@ -1,4 +1,4 @@
-"""One batched step of the policy: pure functions."""
+"""Pure functions for one batched step of the policy."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,25 +13,25 @@ from oni_jax.types import Array, EnvSpec, PyTree
 
 
 class CoreStates(NamedTuple):
-    """The recurrent core's memory, which never leaves the device."""
+    """States of the recurrent core, which stay on the device."""
 
-    current: PyTree  # leaves [U*N, ...]; one row an environment, rows of unit u at u*N
+    current: PyTree  # leaves [G*N, ...]; one row an environment, rows of group g at g*N
     initial: PyTree  # leaves [S*N, ...]; the state before row 0 of each slot's trajectories
 
 
 class Calls(NamedTuple):
-    """Which units a step serves. n units; a padding row has unit U and slot S, and is computed for nothing."""
+    """The n groups that a step serves. A padding row has group G and slot S; its result is dropped."""
 
-    units: Array  # [n] int32
-    starting_slots: Array  # [n] int32; the slot whose row 0 this is, else S
+    groups: Array  # [n] int32
+    starting_slots: Array  # [n] int32; the slot where this is row 0, else S
 
 
-def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
-    """policy_step(*states, params, key, call, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
+def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
+    """Returns policy_step(*states, params, key, call, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
 
     The columns are the action's bits, the value, the logits. Actions are drawn from the policy, with `key` folded
-    with `call`, a number that is never used twice. It is compiled, and overwrites `states.current`; `states.initial`,
-    which another thread may be reading, is left as it is.
+    with `call`, a number that is never used twice. It is jitted and donates the buffers of `states.current`, but not
+    of `states.initial`, which another thread may be reading.
     """
     names = [*spec.observations, "is_first"]
 
@@ -40,8 +40,8 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         current: PyTree, initial: PyTree, params: PyTree, key: Array, call: Array, packed: Array, calls: Calls
     ) -> tuple[Array, CoreStates]:
         fields = unpack_records(packed, record, names)
-        rows = _rows(calls.units, num_envs_per_unit)
-        start_rows = _rows(calls.starting_slots, num_envs_per_unit)
+        rows = _rows(calls.groups, group_size)
+        start_rows = _rows(calls.starting_slots, group_size)
         before = jax.tree.map(lambda table: table.at[rows].get(mode="clip"), current)
         initial = jax.tree.map(lambda table, new: table.at[start_rows].set(new, mode="drop"), initial, before)
         observations = {name: fields[name][None] for name in spec.observations}
@@ -55,27 +55,27 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
     return policy_step
 
 
-def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, num_envs_per_unit: int) -> Callable:
-    """value_step(params, states, packed [N, R] uint8, unit) -> values [N] float32 of one unit's final observations.
+def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
+    """Returns value_step(params, states, packed [N, R] uint8, group) -> values [N] float32, jitted.
 
-    It is compiled.
+    They are the values of one group's final observations.
     """
 
     @jax.jit
-    def value_step(params: PyTree, states: CoreStates, packed: Array, unit: Array) -> Array:
+    def value_step(params: PyTree, states: CoreStates, packed: Array, group: Array) -> Array:
         fields = unpack_records(packed, record, list(spec.observations))
-        rows = _rows(unit[None], num_envs_per_unit)
+        rows = _rows(group[None], group_size)
         before = jax.tree.map(lambda table: table[rows], states.current)
         observations = {name: value[None] for name, value in fields.items()}
-        output, _ = policy_apply(params, observations, before, jnp.zeros((1, num_envs_per_unit), bool))
+        output, _ = policy_apply(params, observations, before, jnp.zeros((1, group_size), bool))
         return output.values[0]
 
     return value_step
 
 
-def bucket_sizes(num_units: int) -> Sequence[int]:
-    """Numbers of units for which the step is compiled: powers of two up to all of them."""
-    return [1 << power for power in range((num_units - 1).bit_length())] + [num_units]
+def bucket_sizes(num_groups: int) -> Sequence[int]:
+    """Returns the bucket sizes, in groups, for which the step is compiled: powers of two, and all groups."""
+    return [1 << power for power in range((num_groups - 1).bit_length())] + [num_groups]
 
 
 def _rows(indices: Array, size: int) -> Array:

@@ -1,14 +1,14 @@
-"""How often XLA compiled: a step that meets a new shape stands still for seconds, and says nothing."""
+"""Count of XLA's compilations: a step with a new shape stalls for seconds, without a message."""
 
 from typing import Any
 
 import jax
 
-_EVENT = "/jax/core/compile/backend_compile_duration"  # also where the persistent cache had the program
+_EVENT = "/jax/core/compile/backend_compile_duration"  # also recorded when the persistent cache has the program
 
 
 class CompilationCounter:
-    """Counts the programs that this process compiled, in any thread, until `close`."""
+    """Counts the programs that this process compiles, in any thread, until `close`."""
 
     def __init__(self) -> None:
         self.count = 0

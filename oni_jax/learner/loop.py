@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.distributed.peers import ALONE, Alone, Peers
-from oni_jax.distributed.told import Told
+from oni_jax.distributed.contributions import Contribution
+from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local
@@ -20,11 +20,11 @@ from oni_jax.worlds.base import Collected, World, WorldReport
 
 BATCH_WAIT_SECS = 0.2
 
-Metrics = Mapping[str, float]
+Scalars = Mapping[str, float]
 
 
 class Annotator(Protocol):
-    """The learner's side of the annotation service. No call blocks, but `close`, which waits for answers under way."""
+    """The learner's interface to the annotation service. Only `close` blocks: it waits for queries in flight."""
 
     labels_of: str = ""  # models and digests of the prompts; "" where nothing is asked
 
@@ -45,28 +45,28 @@ class Annotator(Protocol):
 
 
 class NoAnnotator(Annotator):
-    """For rewards that ask nothing."""
+    """The annotator of rewards that ask nothing."""
 
 
 class Step(NamedTuple):
-    """What an update is made of, compiled."""
+    """The compiled functions of an update."""
 
-    pack: Callable[[Collected], Batch]  # what crosses to the devices
+    pack: Callable[[Collected], Batch]  # puts a batch on the devices
     update: Update
 
 
 class Learner:
-    """`step` makes one update. Between updates, `state`, `version` and `reward` are consistent and can be saved.
+    """Makes updates, one a `step`. Between updates, `state`, `version` and `reward` are consistent and can be saved.
 
     `step` donates `state`'s buffers; copy what you keep, but for the parameters and the reward's state.
 
     Args:
-        step: of the training.
-        reward: learns from what the annotator says, and says what to ask.
-        world: where batches come from; it runs.
+        step: the compiled functions of an update.
+        reward: learns from the annotations, and returns the queries.
+        world: the source of batches, already running.
         annotator: of this process.
-        state: on the devices that learn.
-        version: number of updates behind the state.
+        state: on the learner's devices.
+        version: number of updates that led to the state.
         peers: the processes of the run.
     """
 
@@ -78,30 +78,30 @@ class Learner:
         annotator: Annotator,
         state: TrainState,
         version: int = 0,
-        peers: Alone | Peers = ALONE,
+        peers: SingleProcess | Peers = SINGLE_PROCESS,
     ):
         self._compiled, self.reward, self._world, self._annotator = step, reward, world, annotator
         self.peers = peers
         self.state, self.version = state, version
-        # A CPU never idles: what the learner leaves of it, the games take.
-        # Several processes make the same steps, whoever waits for games.
+        # A CPU never idles: the environments use what the learner leaves.
+        # Several processes make the same gradient steps, however long each waits for batches.
         self._device_idles = jax.default_backend() != "cpu" and peers.num == 1
         self._prefetches = world.runs_ahead and peers.num == 1
         self.message_counts = MessageCounts()
-        self.reports: deque[WorldReport] = deque()  # of all processes' worlds; taken by whoever counts
-        self.distributions: Mapping[str, Array] = {}  # of the last update, on the first device
+        self.reports: deque[WorldReport] = deque()  # of all processes' worlds, until the caller removes them
+        self.distributions: Mapping[str, Array] = {}  # of the last update, on this process's first device
         self.trajectory_wait = WaitClock()
         self._next: Batch | None = None
 
-    def step(self) -> Metrics | None:
-        """Updates once, and publishes unless the update was bad. None when no batch was complete in BATCH_WAIT_SECS."""
+    def step(self) -> Scalars | None:
+        """Makes an update, published unless it is bad. Returns metrics; None without a batch in BATCH_WAIT_SECS."""
         if self._next is None:
             self._next = self._wait_for_batch()
             if self._next is None:
                 return None
-        # Both start from the same reward: on a CPU they run side by side, each in what the other leaves of the cores.
+        # Both start from the same reward state: on a CPU they run concurrently, each on cores the other leaves idle.
         trained = self.reward.train_step(self.state.reward_state) if self.reward.steps_due() else None
-        # Kept at once: the old state is gone, and what follows may raise.
+        # Assigned at once: the old state's buffers are donated, and what follows may raise.
         self._world.begin_update()
         self.state, metrics = self._compiled.update(self.state, self._next, np.int32(self.version))
         if trained is not None:
@@ -109,7 +109,7 @@ class Learner:
         self._next = self._take_batch(0.0) if self._prefetches else None  # while the device computes
         self.distributions = {name: local(x) for name, x in metrics.items() if np.ndim(x)}
         metrics = {name: x for name, x in metrics.items() if name not in self.distributions}
-        # Waited for before it is published: inference on parameters still being computed would wait as long.
+        # Blocks before publishing: inference on parameters still being computed would block as long.
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics())})
         if not fetched["loss"]["bad_update"]:
@@ -118,7 +118,7 @@ class Learner:
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
     def _wait_for_batch(self) -> Batch | None:
-        """The next batch; an accelerator that would idle meanwhile makes the reward's gradient steps that are due."""
+        """Waits for the next batch; an accelerator makes the gradient steps of the reward that are due meanwhile."""
         while self._device_idles and self.reward.steps_due():
             if (batch := self._take_batch(0.0)) is not None:
                 return batch
@@ -128,12 +128,12 @@ class Learner:
             return self._take_batch(BATCH_WAIT_SECS)
 
     def _take_batch(self, timeout_secs: float) -> Batch | None:
-        """The next batch with its look-ups; what it holds that is new goes to the annotator."""
+        """Returns the next batch with its look-ups, after submitting the reward's queries."""
         collected = self._world.next(self.version, timeout_secs)
         if collected is None:
             return None
-        told = Told(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
-        captions, annotations, report = self.peers.share(told)
+        own = Contribution(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
+        captions, annotations, report = self.peers.all_gather(own)
         self.reports.append(report)
         self.message_counts.add(captions.own)
         self.reward.ingest(annotations)
@@ -143,5 +143,5 @@ class Learner:
 
 
 def initial_key(seed: int) -> Array:
-    """A raw key [2] uint32, which a checkpoint can hold."""
+    """Returns a raw key [2] uint32, which a checkpoint can hold."""
     return jnp.asarray(jax.random.key_data(jax.random.key(seed)))

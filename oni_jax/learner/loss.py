@@ -18,38 +18,38 @@ MAX_SYMMETRIC_KL = 30.0
 
 
 class RewardCoeffs(NamedTuple):
-    """What the rewards that add up are multiplied by."""
+    """Coefficients of the summed rewards."""
 
     extrinsic: float
-    intrinsic: Mapping[str, float]  # of K, by their names
+    intrinsic: Mapping[str, float]  # of K rewards, by label
 
 
 class LossInputs(NamedTuple):
-    """What the loss needs of a batch beside the policy's output. All [T, B]."""
+    """Inputs of the loss beside the policy's output. All [T, B]."""
 
     actions: Array  # int32
     behaviour_log_probs: Array
     old_values: Array  # by the network that acted
-    rewards: Array  # mixed, as learnt from
+    rewards: Array  # weighted sum of extrinsic and intrinsic
     terminations: Array  # bool
     truncations: Array  # bool
     truncation_values: Array
-    mask: Array  # bool; False: too old to learn from
+    mask: Array  # bool; False: too stale to learn from
 
 
 def vtrace_targets(
     values: Array, bootstrap_values: Array, ratios: Array, batch: LossInputs, learner: LearnerConfig
 ) -> vtrace.VTraceOutput:
-    """V-trace over a batch: values, ratios [T, B], bootstrap_values [B] of the observation after the last step.
+    """Computes V-trace of a batch: values, ratios [T, B], bootstrap_values [B] of the observation after the last step.
 
-    With `bootstrap=published` those are replaced by the stand-in, and a truncation counts as an end.
+    With `bootstrap=published`, `published_bootstrap` replaces the latter, and a truncation counts as a termination.
     """
     chex.assert_equal_shape([values, ratios, batch.rewards])
     published = learner.bootstrap == "published"
     ends = batch.terminations | batch.truncations
 
     def one(values: Array, bootstrap: Array, ratios: Array, rewards: Array, ends: Array, cut: Array, final: Array):
-        # ONI: published, no observation after the last step is kept, and a truncation counts as an end.
+        # ONI: the published code keeps no observation after the last step, and a truncation is a termination.
         if published:
             bootstrap, cut = vtrace.published_bootstrap(values, rewards, learner.gamma), jnp.zeros_like(cut)
         next_values = vtrace.transition_values(values, bootstrap, cut, final)
@@ -65,7 +65,7 @@ def vtrace_targets(
 def appo_loss(
     logits: Array, values: Array, bootstrap_values: Array, batch: LossInputs, learner: LearnerConfig
 ) -> tuple[Array, tuple[Mapping[str, Array], vtrace.VTraceOutput]]:
-    """The loss of the new policy's logits [T, B, A], values [T, B] and bootstrap_values [B].
+    """Computes the loss of the new policy's logits [T, B, A], values [T, B] and bootstrap_values [B].
 
     Returns the loss and (metrics, targets before normalisation).
     """
@@ -104,7 +104,7 @@ def appo_loss(
 
 
 def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig, coeffs: RewardCoeffs) -> LossInputs:
-    """What the loss needs of a trajectory; intrinsic [K, T, B]: its intrinsic rewards."""
+    """Returns the inputs of the loss from a trajectory and its intrinsic rewards [K, T, B]."""
     extrinsic = shaping.clip_reward(trajectory.rewards, learner.reward_scale, learner.reward_clip)
     return LossInputs(
         actions=trajectory.actions,
@@ -119,9 +119,9 @@ def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig
 
 
 def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, coeffs: RewardCoeffs) -> LossFn:
-    """loss_fn(params, trajectory, intrinsic_rewards [K, T, B]) -> (loss, metrics); pure, to be jitted.
+    """Returns the pure loss_fn(params, trajectory, intrinsic_rewards [K, T, B]) -> (loss, metrics), to be jitted.
 
-    Metrics are scalars, and as [T, B] the rewards whose distribution may be looked at.
+    Metrics are scalars, and rewards [T, B] for histograms.
 
     policy_apply is `ActorCritic.apply`.
     """

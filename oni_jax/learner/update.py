@@ -15,18 +15,18 @@ from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 
 class TrainState(NamedTuple):
-    """What an update changes."""
+    """The state that an update replaces."""
 
     params: PyTree
     opt_state: PyTree
     reward_state: PyTree
-    key: Array  # [2] uint32; from which, with numbers of updates, all randomness comes
+    key: Array  # [2] uint32; with the versions, the source of all randomness
 
 
 class Batch(NamedTuple):
-    """What an update is made of, as it lies on the devices."""
+    """Inputs of an update, on the devices."""
 
-    payload: PyTree  # a world's
+    payload: PyTree  # of the world, see `unpack`
     features: Features  # the rewards' look-ups
 
 
@@ -34,7 +34,7 @@ Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that 
 Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # as `RewardSum.score`
 Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
-# Where something may be that is not finite, causes before effects. The metric `not_finite` is a place in it, or -1.
+# Values checked for NaN or inf, causes before effects. The metric `not_finite` is an index into it, or -1.
 SOURCES = (
     "observations",
     "environment's rewards",
@@ -47,7 +47,7 @@ SOURCES = (
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-    """Adam behind a bound on the gradients' global norm."""
+    """Makes Adam with clipping of the gradients' global norm."""
     adam = optax.adam(config.learning_rate, config.adam_beta1, config.adam_beta2, config.adam_eps)
     clip = optax.clip_by_global_norm(config.max_grad_norm) if config.max_grad_norm > 0 else optax.identity()
     return optax.chain(clip, adam)
@@ -59,9 +59,9 @@ def make_update_fn(
     optimizer: optax.GradientTransformation,
     unpack: Callable[[PyTree, Array], Trajectory],
 ) -> Update:
-    """update(state, batch, version) -> (state, metrics); pure, to be jitted. version [] int32: of the parameters.
+    """Returns the pure update(state, batch, version) -> (state, metrics); version [] int32: of the parameters.
 
-    A bad update, whose loss, gradients or reward states are not finite, leaves the state as it is; the metrics tell.
+    A bad update, with NaN or inf in loss, gradients or reward states, leaves the state as it is; metric `bad_update`.
     """
 
     def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
@@ -92,7 +92,7 @@ def make_update_fn(
 
 
 def _unless(bad: Array, new: Array, old: Array) -> Array:
-    return old if new is old else jnp.where(bad, old, new)  # what passes through costs nothing
+    return old if new is old else jnp.where(bad, old, new)  # an unchanged leaf costs nothing
 
 
 def _is_finite(tree: PyTree) -> Array:
@@ -101,41 +101,41 @@ def _is_finite(tree: PyTree) -> Array:
 
 
 def _first_not_finite(trees: Sequence[PyTree]) -> Array:
-    """The place of the first tree that holds a number that is not finite; their number when none does."""
+    """Returns the index of the first tree with NaN or inf; the number of trees when none has any."""
     return jnp.argmax(jnp.array([*(~_is_finite(tree) for tree in trees), True]))
 
 
-Changes = Mapping[int, Array]  # leaves of a tree, by their places
+Changes = Mapping[int, Array]  # leaves of a tree, by index
 
 
 def changed_leaves(new: PyTree, old: PyTree) -> Changes:
-    """Those that were not passed through."""
+    """Returns the leaves of `new` that are not the same objects in `old`."""
     leaves = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True)
     return {i: after for i, (after, before) in enumerate(leaves) if after is not before}
 
 
 def with_changes(tree: PyTree, changes: Changes) -> PyTree:
-    """The tree with some leaves replaced."""
+    """Returns the tree with some leaves replaced."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, [changes.get(i, leaf) for i, leaf in enumerate(leaves)])
 
 
-def jit_update(update: Update, whole: jax.sharding.Sharding | None = None) -> Update:
-    """`update`, compiled. It overwrites the state that it is given, which can't be used again, but for the parameters
-    and the reward's state: the published ones are acting, and the reward learns, while the next are computed.
+def jit_update(update: Update, sharding: jax.sharding.Sharding | None = None) -> Update:
+    """Compiles `update`. It donates the state's buffers, except those of the parameters and the reward's state: the
+    published parameters act, and the reward learns, while the next are computed.
 
     Args:
-        whole: where the state lies, the whole of it on every device; where it comes from when left out.
+        sharding: of the new state, replicated; the old one's when left out.
     """
 
-    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(whole, whole, whole, None))
+    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(sharding, sharding, sharding, None))
     def donating(
         rest: TrainState, params: PyTree, reward_state: PyTree, batch: Batch, version: Array
     ) -> tuple[TrainState, PyTree, Changes, Metrics]:
         state, metrics = update(rest._replace(params=params, reward_state=reward_state), batch, version)
-        changes = changed_leaves(state.reward_state, reward_state)  # what passes through is not copied
-        # First what replaces `rest`: an input's memory goes to the first output of its shape, and the parameters'
-        # shapes are those of Adam's moments.
+        changes = changed_leaves(state.reward_state, reward_state)  # unchanged leaves are not copied
+        # The replacement of `rest` comes first: a donated buffer goes to the first output of its shape, and the
+        # parameters have the shapes of Adam's moments.
         return state._replace(params=(), reward_state=()), state.params, changes, metrics
 
     def step(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:

@@ -1,5 +1,5 @@
-"""What a run tells of itself: rows of numbers, written to several places and shown while it runs.
+"""Metrics of a run: rows of numbers, written to several sinks and shown while it runs.
 
-A row maps names to numbers, words, histograms and answers (`rows`); `names` says what each name means. Every place gets
-the same row under the same step, `env_steps`, and takes what it can hold.
+A row maps names to numbers, words, histograms and answers (`rows`); `names` documents each name. Every sink gets the
+same row under the same step, `env_steps`, and writes what it supports.
 """

@@ -1,4 +1,4 @@
-"""The live view: what a run does, drawn anew in place on a terminal of any width, for less than 1 % of its time."""
+"""The live view of a run, redrawn in place on a terminal of any width, for less than 1 % of the run's time."""
 
 import array
 import io
@@ -14,26 +14,26 @@ from rich.segment import Segment, SegmentLines
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics import panels
-from oni_jax.metrics.progress import Progress
 from oni_jax.metrics.rows import Row
+from oni_jax.metrics.view import PlainView
 
-MAX_SHARE = 0.01  # of a run's time; drawings that come too soon for it are left out
+MAX_FRACTION = 0.01  # of a run's time; drawings that would exceed it are skipped
 MIN_ANSWER_LINES = 4  # where there are answers
 MAX_PROBLEM_LINES = 3
 LEAST_FIRST = ("memory", "labels", "episodes", "queues")
 
 
-class LiveProgress(Progress):
-    """A view that stays in place; what else is printed scrolls above it.
+class LiveView(PlainView):
+    """A view that stays in place; other output scrolls above it.
 
-    Drawn when a row comes, on the caller's thread, and not before 99 times the time has passed that the last drawing
-    took: a slow terminal gets fewer drawings, and one that was stopped (Ctrl-S) none.
+    Drawn when a row comes, on the caller's thread, but not before 99 times the duration of the last drawing has passed:
+    a slow terminal gets fewer drawings, and a stopped one (Ctrl-S) none.
     """
 
     def __init__(self, run: RunConfig, console: Console):
         super().__init__(run, console.file)
         self._console = console
-        # What is printed to a file instead does not belong above the view.
+        # Output that goes to a file does not belong above the view.
         self._live = Live(
             console=console, auto_refresh=False, vertical_overflow="crop", redirect_stderr=sys.stderr.isatty()
         )
@@ -61,10 +61,10 @@ class LiveProgress(Progress):
         self._live.update(SegmentLines(self._lines(width, max(1, height - 1)), new_lines=True), refresh=True)
         self._row = {}
         end = time.perf_counter()
-        self._due = end + (end - start) * (1 / MAX_SHARE - 1)
+        self._due = end + (end - start) * (1 / MAX_FRACTION - 1)
 
     def _lines(self, width: int, height: int) -> list[list[Segment]]:
-        """At most `height`: where they don't fit, without what matters least. The newest answers take what is left."""
+        """Renders at most `height` lines, without the least important sections if need be; answers fill the rest."""
         options = self._console.options.update(width=width, height=None)
         sections = panels.overview(self._row, self._run, np.array(self._returns), width, options.ascii_only)
         drawn = {
@@ -87,7 +87,7 @@ class LiveProgress(Progress):
 
 
 def _takes_text(console: Console) -> bool:
-    """Whether writing would not wait, as far as can be told."""
+    """Returns whether the terminal would take text without blocking, as far as that is known."""
     try:
         return bool(select.select([], [console.file], [], 0)[1])
     except io.UnsupportedOperation:  # it is in memory

@@ -1,4 +1,4 @@
-"""The parts of the live view; rich breaks their lines."""
+"""Sections of the live view; rich breaks their lines."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,13 +17,13 @@ LABEL_WIDTH = 10
 CURVE_WIDTH = 60
 BAR_WIDTH = 8  # two fit side by side into 80 columns
 WAIT_WIDTH = max(map(len, WAITS.values()))
-# Of what was said: a sign for each text that was asked about.
+# Answer -> a mark for each caption of its item, and their style.
 MARKS = {"helpful": ("+", "green"), "not helpful": ("-", "")}
 MARKS |= {"first": ("> ", ""), "second": (" >", ""), "tie": ("==", "dim")}
 
 
 def overview(row: Row, run: RunConfig, returns: np.ndarray, width: int, ascii_only: bool) -> dict[str, RenderableType]:
-    """What stands under each label, without the newest answers. What a row lacks is left out."""
+    """Returns the content of each section by label, without the newest answers. What a row lacks is left out."""
     room = max(1, width - LABEL_WIDTH)
     sections: dict[str, RenderableType] = {}
     for label, found in phrases(row, run).items():
@@ -43,7 +43,7 @@ def overview(row: Row, run: RunConfig, returns: np.ndarray, width: int, ascii_on
 
 
 def labelled(label: str, content: RenderableType) -> Table:
-    """A section with its label before it."""
+    """Puts a section's label in front of it."""
     table = Table.grid()
     table.add_column(width=LABEL_WIDTH, style="bold")
     table.add_column()
@@ -52,34 +52,34 @@ def labelled(label: str, content: RenderableType) -> Table:
 
 
 def answer_lines(answers: Sequence[Answer], ascii_only: bool) -> list[Text]:
-    """A heading and the answers, the newest first: each message on a line, behind what the label says of it."""
+    """Renders a heading and the answers, the newest first: each caption on a line, after its mark."""
     single = len(answers[0].item) == 1
     legend = "+ helpful, - not" if single else "> better, = tie"
     lines = [Text("answers".ljust(LABEL_WIDTH), "bold").append(f"{legend}, ? unreadable", "not bold dim")]
     for answer in reversed(answers):
         marks, style = MARKS.get(answer.said, ("?" * len(answer.item), "yellow"))
-        for mark, message in zip(marks, answer.item):
-            lines.append(Text(f"{mark} {encoded(printable(message), ascii_only) or NO_MESSAGE}", style))
+        for mark, caption in zip(marks, answer.item):
+            lines.append(Text(f"{mark} {encoded(printable(caption), ascii_only) or NO_MESSAGE}", style))
     for line in lines:  # rich's ellipsis is not in ASCII
         line.no_wrap, line.overflow = True, "crop" if ascii_only else "ellipsis"
     return lines
 
 
 def sparkline(points: np.ndarray, width: int, ascii_only: bool) -> str:
-    """A curve in a line of text of at most `width` characters, each the mean of as many points."""
+    """Draws a curve in a line of text of at most `width` characters, each the mean of about as many points."""
     levels = "_.-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
     means = np.array([part.mean() for part in np.array_split(points, min(width, len(points)))])
-    shares = (means - means.min()) / (np.ptp(means) or 1.0)
-    return "".join(levels[round(share * (len(levels) - 1))] for share in shares)
+    heights = (means - means.min()) / (np.ptp(means) or 1.0)
+    return "".join(levels[round(height * (len(levels) - 1))] for height in heights)
 
 
 def encoded(text: str, ascii_only: bool) -> str:
-    """As a terminal can take it."""
+    """Escapes what an ASCII terminal can't show."""
     return text.encode("ascii", "backslashreplace").decode() if ascii_only else text
 
 
 def _bars(known: Mapping[str, float], room: int, ascii_only: bool) -> Columns:
-    """A bar for each of WAITS, side by side where there is room."""
+    """Draws a bar for each of WAITS, side by side where there is room."""
     full, empty = "#." if ascii_only else "█░"
     size = max(1, min(BAR_WIDTH, room - WAIT_WIDTH - len(" 100% ")))
     bars = []

@@ -1,4 +1,4 @@
-"""A row of metrics in words, under the labels that views show."""
+"""Phrases that show a row of metrics, under the labels of views."""
 
 import contextlib
 import datetime
@@ -11,16 +11,16 @@ from oni_jax.metrics.rows import Row, numbers, printable
 
 GIB = 1 << 30
 WAITS = {
-    "learner_waits_share": "learner for games",
-    "inference_waits_share": "inference for games",
-    "actors_wait_share": "games for actions",
-    "games_paused_share": "games for learner",
+    "learner_waits_fraction": "learner for games",
+    "inference_waits_fraction": "inference for games",
+    "actors_wait_fraction": "games for actions",
+    "games_paused_fraction": "games for learner",
 }
 Known = Mapping[str, float]  # finite
-Phrase = tuple[str, str]  # a text, and the style that it is shown in
+Phrase = tuple[str, str]  # text and style
 
-# Label -> what is said under it, of fields that are all known -> its style; in the order of the view.
-SAID: Mapping[str, Mapping[str, str]] = {
+# Label -> template, shown when all its fields are known -> style; in the order of the view.
+TEMPLATES: Mapping[str, Mapping[str, str]] = {
     "run": {
         "{experiment}": "bold cyan",
         "{env_steps:,.0f}{of_limit} steps": "",
@@ -38,7 +38,7 @@ SAID: Mapping[str, Mapping[str, str]] = {
     },
     "faults": {
         "{actor_restarts:,.0f} actors replaced": "yellow",
-        "{game_restarts:,.0f} games started anew": "yellow",
+        "{game_restarts:,.0f} games restarted": "yellow",
         "{bad_updates:,.0f} updates skipped": "yellow",
     },
     "speed": {
@@ -53,8 +53,8 @@ SAID: Mapping[str, Mapping[str, str]] = {
         "{ring_slots_full:,.0f} slots full": "",
         "{ring_slots_free:,.0f} slots free": "",
         "{groups_paused:,.0f} groups paused": "",
-        "{labels_backlog:,.0f} to ask": "",
-        "{annotation/in_flight:,.0f} being asked": "",
+        "{labels_backlog:,.0f} queries pending": "",
+        "{annotation/in_flight:,.0f} in flight": "",
         "{reward/pairs_waiting:,.0f} pairs without a label": "",
         "{reward/gradient_steps_due:,.0f} gradient steps due": "",
     },
@@ -79,10 +79,10 @@ SAID: Mapping[str, Mapping[str, str]] = {
         "peak {device_memory_peak_bytes:GiB}": "",
     },
 }
-# Nothing is said of these when they are 0.
-ONLY_SOME = ("actor_restarts", "game_restarts", "bad_updates", "answers_unreadable", "requests_failed")
-ONLY_SOME += ("inference_calls_per_sec", "reward_gradient_steps_per_sec", "annotation/latency_secs_mean")
-ONLY_SOME += ("llm_tokens_per_sec", "llm_prompt_tokens_per_sec")
+# Left out when they are 0.
+HIDDEN_AT_0 = ("actor_restarts", "game_restarts", "bad_updates", "answers_unreadable", "requests_failed")
+HIDDEN_AT_0 += ("inference_calls_per_sec", "reward_gradient_steps_per_sec", "annotation/latency_secs_mean")
+HIDDEN_AT_0 += ("llm_tokens_per_sec", "llm_prompt_tokens_per_sec")
 
 
 class _Number(float):
@@ -91,26 +91,26 @@ class _Number(float):
     def __format__(self, form: str) -> str:
         if form == "clock":
             return clock(self)
-        if form == "rate":  # two digits that count below 10, and no fraction from there on
+        if form == "rate":  # two significant digits below 10, integers from there on
             form = ",.0f" if self >= 10 else ".2g"
         return f"{self / GIB:.2f} GiB" if form == "GiB" else super().__format__(form)
 
 
 def phrases(row: Row, run: RunConfig) -> dict[str, list[Phrase]]:
-    """Label -> what is said under it, in the order of the view. What the row lacks is left out."""
+    """Returns label -> phrases, in the order of the view. What the row lacks is left out."""
     fields = _fields(row, run)
-    return {label: list(_told(said, fields)) for label, said in SAID.items()}
+    return {label: list(_filled(templates, fields)) for label, templates in TEMPLATES.items()}
 
 
-def _told(said: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[Phrase]:
-    for text, style in said.items():
+def _filled(templates: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[Phrase]:
+    for template, style in templates.items():
         with contextlib.suppress(KeyError):
-            yield text.format_map(fields), style
+            yield template.format_map(fields), style
 
 
 def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
     known = finite(row)
-    fields: dict[str, Any] = {name: _Number(x) for name, x in known.items() if x or name not in ONLY_SOME}
+    fields: dict[str, Any] = {name: _Number(x) for name, x in known.items() if x or name not in HIDDEN_AT_0}
     fields["experiment"] = printable(run.experiment)
     limit = run.train_for_env_steps
     fields["of_limit"] = "" if limit >= 1e10 else f" of {limit / 1e6:,.4g} M" if limit >= 1e6 else f" of {limit:,.0f}"
@@ -119,18 +119,18 @@ def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
     if calls := known.get("inference_calls_per_sec"):
         fields["batch_size"] = _Number(known.get("acted_steps_per_sec", 0.0) / calls)
     if state := str(row.get("server_state", "")):
-        # One word is about the server; more are a phrase, such as "waiting for server".
+        # One word describes the server; more are a phrase, such as "waiting for server".
         fields["server_ok" if state == "ok" else "server_not_ok"] = state if " " in state else f"server {state}"
     return fields
 
 
 def finite(row: Row) -> Known:
-    """The row's numbers that are finite."""
+    """Returns the row's finite numbers."""
     return {name: value for name, value in numbers(row).items() if math.isfinite(value)}
 
 
 def secs_left(known: Known, run: RunConfig) -> float | None:
-    """Seconds until the first of the run's two limits; None when that is years away or can't be told."""
+    """Returns the seconds until the first of the run's two limits; None when that is years away or unknown."""
     left = [run.train_for_seconds - known.get("secs", 0.0)]
     rate = known.get("env_steps_per_sec_overall", 0.0)
     if rate > 0:
@@ -139,6 +139,6 @@ def secs_left(known: Known, run: RunConfig) -> float | None:
 
 
 def clock(secs: float) -> str:
-    """h:mm:ss, or days and hours."""
+    """Formats a duration as h:mm:ss, or as days and hours."""
     span = datetime.timedelta(seconds=round(secs))
     return f"{span.days} day{'s' * (span.days > 1)} {span.seconds // 3600} h" if span.days else str(span)

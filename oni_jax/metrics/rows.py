@@ -1,4 +1,4 @@
-"""A row of metrics: names mapped to numbers, words, histograms, and what the LLM answered."""
+"""Rows of metrics: names mapped to numbers, words, histograms and the LLM's answers."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ class Histogram(NamedTuple):
 
 
 def histogram(values: Any) -> Histogram | None:
-    """Of an array's values that are finite and not 0; None when there are none."""
+    """Returns the histogram of an array's finite values other than 0; None when it has none."""
     flat = np.asarray(values, np.float64).ravel()
     flat = flat[np.isfinite(flat) & (flat != 0)]
     if not flat.size:
@@ -31,23 +31,23 @@ def histogram(values: Any) -> Histogram | None:
 
 
 def plain_row(row: Row) -> dict[str, Any]:
-    """The row's numbers and words, as JSON can hold them: None for what is not finite."""
+    """Returns the row's numbers and words as JSON can hold them: None for NaN and inf."""
     plain = {name: x.item() if hasattr(x, "item") else x for name, x in row.items() if not isinstance(x, tuple)}
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in plain.items()}
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """The row's numbers alone."""
+    """Returns the row's numbers."""
     return {name: float(value) for name, value in row.items() if not isinstance(value, str | tuple | None)}
 
 
 def histograms(row: Row) -> Iterator[tuple[str, Histogram]]:
-    """The row's histograms, by name."""
+    """Yields the row's histograms, with their names."""
     return ((name, value) for name, value in row.items() if isinstance(value, Histogram))
 
 
 def printable(text: bytes | str, keep: str = "") -> str:
-    """Anybody's text without what steers a terminal, or turns the direction of writing: escaped, but for `keep`.
+    """Escapes control characters, also those for the direction of writing, in untrusted text, except for `keep`.
 
     Bytes are read as latin-1.
     """

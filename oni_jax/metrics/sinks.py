@@ -1,4 +1,4 @@
-"""Places that rows of metrics are written to, behind one interface."""
+"""Sinks for rows of metrics, behind one interface."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from oni_jax.config import RunConfig, UserError
-from oni_jax.files import append_whole, write_whole
+from oni_jax.files import append_atomically, write_atomically
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
@@ -17,7 +17,7 @@ MAX_ROW_BYTES = 1 << 20
 
 
 class Sink(Protocol):
-    """A place for rows."""
+    """A destination of rows."""
 
     def write(self, step: int, row: Row) -> None:
         """Writes a row. `step` is env_steps and does not decrease."""
@@ -27,11 +27,11 @@ class Sink(Protocol):
 
 
 class MultiSink:
-    """Several places. A full disk ends no run: what can't be written is told once, and once when it can be again."""
+    """Several sinks. A full disk does not end the run: a sink's failure is logged once, and its recovery once."""
 
     def __init__(self, sinks: Sequence[Sink]):
         self._sinks = tuple(sinks)
-        self._num_lost = dict.fromkeys(range(len(sinks)), 0)  # rows, since a place could last be written
+        self._num_lost = dict.fromkeys(range(len(sinks)), 0)  # rows since a sink's last successful write
 
     def write(self, step: int, row: Row) -> None:
         for index, sink in enumerate(self._sinks):
@@ -52,9 +52,9 @@ class MultiSink:
 
 
 class JsonlSink:
-    """A file with one JSON object a line, of numbers and words; goes on where an earlier run stopped.
+    """A file with one JSON object per line, of numbers and words; appends to an earlier start's.
 
-    A last line that was cut off by a crash is removed, so that every line can be parsed.
+    A last line that a crash cut off is removed, so that every line can be parsed.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -65,14 +65,14 @@ class JsonlSink:
         self._file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def write(self, step: int, row: Row) -> None:
-        append_whole(self._file, (json.dumps({"step": step, **plain_row(row)}) + "\n").encode())
+        append_atomically(self._file, (json.dumps({"step": step, **plain_row(row)}) + "\n").encode())
 
     def close(self) -> None:
         self._file.close()
 
 
 def build_sinks(run: RunConfig, folder: str | os.PathLike, first_step: int = 0) -> MultiSink:
-    """The files of an experiment (metrics.jsonl, tensorboard/), and Weights & Biases when asked for.
+    """Builds the sinks of an experiment: metrics.jsonl, tensorboard/, and Weights & Biases with --wandb.
 
     Args:
         run: settings.
@@ -93,10 +93,10 @@ def build_sinks(run: RunConfig, folder: str | os.PathLike, first_step: int = 0) 
 
 
 def write_json(path: str | os.PathLike, values: Row) -> None:
-    """Writes an object (summary.json) whole or not at all. What fails is told in one line, and ends no run."""
+    """Writes an object (summary.json) atomically. A failure is logged in one line, and does not end the run."""
     text = json.dumps(plain_row(values), indent=2) + "\n"
     try:
-        write_whole(path, text.encode())
+        write_atomically(path, text.encode())
     except OSError as error:
         _warn(f"{os.fspath(path)} can't be written ({error.strerror})")
 

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class RateMeters:
-    """How fast counts grow, over the last `window_secs`."""
+    """Rates of growing counts, over the last `window_secs`."""
 
     def __init__(self, window_secs: float = 10.0):
         self._window_secs = window_secs
@@ -15,9 +15,9 @@ class RateMeters:
         self._points = collections.defaultdict(collections.deque)
 
     def update(self, totals: Mapping[str, float], now_secs: float) -> dict[str, float]:
-        """Takes counts as they are now; returns `<name>_per_sec`, their growth: 0 where a name is new.
+        """Takes the current counts; returns their rates as `<name>_per_sec`, 0 for a new name.
 
-        The span measured is the shortest between two calls that is no shorter than the window.
+        The time measured is the shortest between two calls that is no shorter than the window.
         """
         rates = {}
         for name, total in totals.items():
@@ -43,7 +43,7 @@ class RollingStats:
             self._last.append(row.copy())
 
     def row(self) -> dict[str, float]:
-        """`episode/<name>`, `mean_return` and `mean_length`; empty until an episode has ended."""
+        """Returns `episode/<name>`, `mean_return` and `mean_length`; empty until an episode has ended."""
         row: dict[str, float] = {}
         if self._last:
             means = np.stack(self._last).astype(np.float64).mean(axis=0).tolist()
@@ -54,5 +54,5 @@ class RollingStats:
         return row
 
     def save(self) -> list[list[float]]:
-        """The episodes that the means are of, for the checkpoint."""
+        """Returns the statistics of the episodes in the means, for the checkpoint."""
         return [row.tolist() for row in self._last]

@@ -8,27 +8,27 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from oni_jax.files import append_whole
+from oni_jax.files import append_atomically
 from oni_jax.metrics.rows import Histogram, Row, histograms, numbers, printable
 from oni_jax.types import NO_MESSAGE, Answer
 
-ANSWERS_SECS = 60.0  # between texts of answers
+ANSWERS_SECS = 60.0  # between texts of answers, at least
 NUM_ANSWERS = 3  # in a text
 
 
 class TensorBoardSink:
-    """An events file of the row's numbers and histograms; now and then a text of the newest answers.
+    """An events file of rows' numbers and histograms; at times a text of the newest answers.
 
-    The file is written here, as tensorboardX's own writer would: that one does it in a thread, and once the disk was
-    full its caller would wait for ever.
+    Written without tensorboardX's own writer, which uses a thread: once the disk was full, its caller would wait for
+    ever.
 
     Args:
-        folder: where the events file goes; one a start of the program.
-        first_step: steps of an earlier run from here on are hidden: they will come again.
+        folder: of the events files, one per start of the program.
+        first_step: steps of earlier starts from here on are hidden: they will come again.
     """
 
     def __init__(self, folder: str | os.PathLike, first_step: int = 0):
-        from tensorboardX.proto import event_pb2  # 0.3 s, only wanted where a run writes
+        from tensorboardX.proto import event_pb2  # takes 0.3 s: imported only where a run writes
         from tensorboardX.record_writer import masked_crc32c
 
         self._proto: Any = event_pb2
@@ -55,17 +55,15 @@ class TensorBoardSink:
         self._file.close()
 
     def _append(self, **fields: Any) -> None:
-        """A record: its length, the checksum of that, the event, the checksum of that."""
+        """Appends a record: its length, a checksum of the length, the event, a checksum of the event."""
         data = self._proto.Event(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(data))
         checksums = [struct.pack("<I", self._checksum(part)) for part in (length, data)]
-        append_whole(self._file, length + checksums[0] + data + checksums[1])
+        append_atomically(self._file, length + checksums[0] + data + checksums[1])
 
 
 class NewAnswers:
-    """Takes at most `count` answers out of a row, the newest first: none that were there the last time, and not more
-    often than every ANSWERS_SECS. They are a sample: the label store holds all.
-    """
+    """Takes at most `count` new answers from a row, the newest first, at most every ANSWERS_SECS: a sample."""
 
     def __init__(self, count: int):
         self._count = count
@@ -82,18 +80,18 @@ class NewAnswers:
 
 
 def answers_markdown(answers: Sequence[Answer]) -> str:
-    """Answers as a page reads them best; nothing in them is taken for Markdown or HTML."""
+    """Renders answers as Markdown; their own texts are never interpreted as Markdown or HTML."""
     parts = []
     for answer in answers:
-        messages = "\n".join(printable(message) or NO_MESSAGE for message in answer.item)
-        texts = (messages, printable(answer.text, keep="\n") or "(no text)")
-        message, text = (textwrap.indent(own, "    ", lambda line: True) for own in texts)
-        parts.append(f"{message}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
+        captions = "\n".join(printable(caption) or NO_MESSAGE for caption in answer.item)
+        texts = (captions, printable(answer.text, keep="\n") or "(no text)")
+        item, text = (textwrap.indent(own, "    ", lambda line: True) for own in texts)
+        parts.append(f"{item}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
     return "\n---\n\n".join(parts)
 
 
 def _histogram_fields(values: Histogram) -> dict[str, Any]:
     edges, counts = values.edges.tolist(), values.counts.tolist()
     sums = {"num": sum(counts), "sum": values.sum, "sum_squares": values.sum_squares}
-    # A bucket of nothing in front says where the first one begins.
+    # An empty bucket in front marks the lower edge of the first one.
     return {"min": edges[0], "max": edges[-1], **sums, "bucket_limit": edges, "bucket": [0.0, *counts]}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oni_jax.config import RunConfig
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 from oni_jax.metrics.rows import Row, histograms, numbers, printable
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 
@@ -20,14 +20,14 @@ NUM_ANSWERS = 8  # in a table
 
 
 class WandbSink:
-    """Weights & Biases. What it can't do is said once on stderr, and training goes on without it.
+    """Weights & Biases. A failure is logged once on stderr, and training goes on without it.
 
-    Online a resumed run goes on under its id. W&B can't resume what it has not sent yet: offline every start is a run
-    of its own, and those of an experiment form a group.
+    Online, a resumed run keeps its id. Offline, W&B can't resume: every start is a run of its own, in the experiment's
+    group.
 
     Args:
         run: names the project and the entity.
-        folder: the experiment's; keeps the id, and holds the settings.
+        folder: the experiment's; holds the id and the settings.
     """
 
     def __init__(self, run: RunConfig, folder: str | os.PathLike):
@@ -35,13 +35,13 @@ class WandbSink:
         self._answers = NewAnswers(NUM_ANSWERS)
         try:
             import wandb  # pyright: ignore[reportMissingImports]  # not a dependency
-        except Exception as error:  # it is missing, or does not go with what else is installed
-            self._say(f"{_first_line(error)}; install it anew (pip install wandb); nothing is logged there")
+        except Exception as error:  # it is missing, or conflicts with other packages
+            self._warn(f"{_first_line(error)}; install it again (pip install wandb); nothing is logged there")
             return
         self._wandb: Any = wandb
         mode = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "")
         if not mode:
-            self._say("no key (wandb login, or $WANDB_API_KEY); logged offline, to be sent with `wandb sync`")
+            self._warn("no key (wandb login, or $WANDB_API_KEY); logged offline, to be sent with `wandb sync`")
         self._guarded(lambda: self._start(run, pathlib.Path(folder), mode or "offline"), "nothing is logged there")
 
     def _start(self, run: RunConfig, folder: pathlib.Path, mode: str) -> None:
@@ -56,13 +56,13 @@ class WandbSink:
             dir=str(folder),
             mode=mode,
             config=_settings(folder / "config.json"),
-            # What a view that draws itself anew prints is no log.
+            # The output of a live view is no log.
             settings=self._wandb.Settings(console="off"),
             **start,
         )
 
     def write(self, step: int, row: Row) -> None:
-        # Steps that come again after a crash are refused there, each with a warning.
+        # W&B rejects steps that come again after a crash, each with a warning.
         if self._run is not None and step >= self._run.step:
             self._guarded(lambda: self._run.log(self._values(row), step=step))
 
@@ -86,11 +86,11 @@ class WandbSink:
     def _guarded(self, act: Callable[[], None], consequence: str = "nothing more is logged there") -> None:
         try:
             act()
-        except Exception as error:  # whatever it is, it must not end the training
-            self._say(f"{_first_line(error)}; {consequence}")
+        except Exception as error:  # no error of W&B's may end the training
+            self._warn(f"{_first_line(error)}; {consequence}")
             self._run = None
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         print(f"warning: --wandb: {text}", file=sys.stderr)
 
 
@@ -112,12 +112,12 @@ def _kept_id(path: pathlib.Path) -> str:
     kept = path.read_text().strip() if path.exists() else ""
     if not kept:
         kept = uuid.uuid4().hex[:8]
-        write_whole(path, kept.encode())
+        write_atomically(path, kept.encode())
     return kept
 
 
 def _settings(path: pathlib.Path) -> dict[str, Any]:
-    """The run's settings by name; keys are not among them."""
+    """Reads the run's settings by name, without secrets."""
     if not path.exists():
         return {}
     sections = json.loads(path.read_text())

@@ -11,8 +11,8 @@ from oni_jax.types import Array
 
 @jax.custom_jvp
 def elu(x: Array) -> Array:
-    """x where positive, else exp(x) - 1. Its derivative is read off its value: nothing else need be kept."""
-    below = jnp.exp(jnp.minimum(x, 0).astype(jnp.float32)) - 1  # few bits would leave little of the difference
+    """x where positive, else exp(x) - 1. The derivative is computed from the value: nothing else is kept."""
+    below = jnp.exp(jnp.minimum(x, 0).astype(jnp.float32)) - 1  # few bits would lose the difference
     return jnp.where(x > 0, x, below.astype(x.dtype))
 
 

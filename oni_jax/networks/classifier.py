@@ -1,4 +1,4 @@
-"""The classification reward model: does a message tell of something helpful?"""
+"""The classification reward model: predicts whether a message is helpful."""
 
 import chex
 import jax
@@ -26,16 +26,16 @@ class MessageClassifier(nn.Module):
         self.logits = Dense(NUM_LABELS, FAN_IN_UNIFORM)
 
     def __call__(self, messages: Array) -> Array:
-        """[N, M] uint8, which may be cut short -> logits [N, 2]."""
+        """[N, M] uint8, padding optional -> logits [N, 2]."""
         return self.classify(self.read(messages))
 
     def read(self, messages: Array) -> Array:
-        """The part that is costly: messages [N, M] uint8 -> [N, D]."""
+        """Computes the features, the costly part: messages [N, M] uint8 -> [N, D]."""
         with jax.default_matmul_precision(PRECISIONS["float32"].float32_products):
             return self.message(messages)
 
     def classify(self, x: Array, dropout: tuple[Array, ...] | None = None) -> Array:
-        """[N, D] -> logits [N, 2]. dropout: the masks of N rows, in training."""
+        """Classifies features [N, D] -> logits [N, 2]. dropout: masks of N rows, in training."""
         with jax.default_matmul_precision(PRECISIONS["float32"].float32_products):
             for i, layer in enumerate(self.dense):
                 x = nn.relu(layer(x))
@@ -43,7 +43,7 @@ class MessageClassifier(nn.Module):
             return self.logits(x)
 
     def dropout_masks(self, key: Array, count: int) -> tuple[Array, ...]:
-        """Factors 0 or 1 / (1 - rate), [count, size] for each hidden layer."""
+        """Draws factors 0 or 1 / (1 - rate), [count, size] for each hidden layer."""
         keep = 1 - DROPOUT_RATE
         keys = jax.random.split(key, len(self.hidden_sizes))
         kept = [jax.random.bernoulli(k, keep, (count, size)) for k, size in zip(keys, self.hidden_sizes)]
@@ -51,6 +51,6 @@ class MessageClassifier(nn.Module):
 
 
 def helpful_probabilities(logits: Array) -> Array:
-    """P(helpful) of logits [..., 2]."""
+    """Returns P(helpful) of logits [..., 2]."""
     chex.assert_axis_dimension(logits, -1, NUM_LABELS)
     return jax.nn.softmax(logits)[..., 1]

@@ -1,4 +1,4 @@
-"""Convolutions, and the one place that decides how they are computed: by XLA, or on a CPU as `networks.cpu` does."""
+"""Convolutions, and the choice of their implementation: XLA's, or on a CPU that of `networks.cpu`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -37,16 +37,16 @@ def conv1d(sequences: Array, kernel: Array, conv2d: Conv2d) -> Array:
     return conv2d(sequences[:, :, None], kernel[:, None])[:, :, 0]
 
 
-def fitting_conv2d() -> Conv2d:
-    """The fastest `Conv2d` of where JAX computes."""
+def fastest_conv2d() -> Conv2d:
+    """Returns the fastest `Conv2d` of JAX's backend."""
     return matrix_products.conv2d if cpu.is_used() else conv2d
 
 
 def convolve(network: Callable[[Array, Conv2d], Array], inputs: Array) -> Array:
-    """network(inputs, conv2d) with the fitting `conv2d`, of a network that treats the rows of inputs [N, ...] apart."""
+    """Computes network(inputs, fastest_conv2d()) of a network that treats rows of inputs [N, ...] independently."""
 
     def run(rows: Array) -> Array:
-        return network(rows, fitting_conv2d())
+        return network(rows, fastest_conv2d())
 
     return map_in_chunks(run, inputs) if cpu.is_used() else run(inputs)
 

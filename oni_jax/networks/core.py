@@ -1,4 +1,4 @@
-"""Recurrent cores that unroll over T steps and start anew where an episode does."""
+"""Recurrent cores, unrolled over T steps and reset where an episode starts."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from oni_jax.networks.initializers import summed, uniform
 from oni_jax.networks.precision import add_bias
 from oni_jax.types import Array, PyTree
 
-# Of the gates' shares of input and state [B, G], and a cell's state: its next state, whose first leaf is its output.
+# (products with the input and with the state [B, G], a cell's state) -> next state, whose first leaf is the output.
 GateFn = Callable[[Array, Array, PyTree], PyTree]
 
 
@@ -37,7 +37,7 @@ class Cell(NamedTuple):
 
     gates: GateFn
     num_gates: int
-    num_merged: int  # the first gates, whose biases of input and state are one
+    num_merged: int  # the first gates, whose input and state biases are merged
     num_states: int
 
 
@@ -45,7 +45,7 @@ CELLS = {"gru": Cell(gru_gates, 3, 2, 1), "lstm": Cell(lstm_gates, 4, 4, 2)}
 
 
 class RecurrentLayer(nn.Module):
-    """One layer. The inputs' product with the kernel is made for all T steps at once, only the state's in the scan.
+    """One layer. The inputs' product with the kernel is computed for all T steps at once, the state's in the scan.
 
     Products are computed in the inputs' type, gates and state in the state's: in few bits it would stop changing.
     """
@@ -59,8 +59,8 @@ class RecurrentLayer(nn.Module):
         cell = CELLS[self.rnn_type]
         width, init = cell.num_gates * self.hidden_size, uniform(self.hidden_size)
         kernel = self.param("input_kernel", init, (inputs.shape[-1], width))
-        # ONI: one bias where the published cells add up two; the same function, and as large in the beginning, but
-        # under Adam it learns at half their joint pace.
+        # ONI: one bias where the published cells sum two; the same function and initial scale, but under Adam it
+        # learns half as fast as their sum.
         bias = self.param("input_bias", summed(init, cell.num_merged * self.hidden_size), (width,))
         hidden_kernel = self.param("hidden_kernel", init, (self.hidden_size, width))
         hidden_bias = jnp.zeros((width,))
@@ -71,7 +71,7 @@ class RecurrentLayer(nn.Module):
         def step(state: PyTree, step_inputs: tuple[Array, Array]) -> tuple[PyTree, Array]:
             gate_inputs, first = step_inputs
             state = jax.tree.map(lambda x: jnp.where(first[:, None], 0.0, x), state)
-            # Cast in here, so that the kernel's gradient is summed up over the steps in float32.
+            # Cast here, so that the kernel's gradient is summed over the steps in float32.
             hidden = state[0].astype(inputs.dtype) @ hidden_kernel.astype(inputs.dtype)
             wide = state[0].dtype
             state = cell.gates(gate_inputs.astype(wide), hidden.astype(wide) + hidden_bias, state)
@@ -83,14 +83,14 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrentCore(nn.Module):
-    """Layers on top of each other; with none, the input itself."""
+    """Stacked layers; without any, the identity."""
 
     rnn_type: str
     hidden_size: int
     num_layers: int
 
     def initial_state(self, batch_size: int) -> PyTree:
-        """Zeros; a tuple of layers, each a tuple of [B, H]."""
+        """Returns zeros; a tuple of layers, each a tuple of [B, H]."""
         num_states = CELLS[self.rnn_type].num_states
         return tuple(
             tuple(jnp.zeros((batch_size, self.hidden_size)) for _ in range(num_states)) for _ in range(self.num_layers)

@@ -1,4 +1,4 @@
-"""What a policy's encoders have in common."""
+"""Base class of encoders."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from oni_jax.types import Array
 
 
 class Encoder(nn.Module):
-    """Observations {name: [N, ...]} -> [N, D], of a kind and in sizes that the settings say."""
+    """Observations {name: [N, ...]} -> [N, D], of the kind and sizes in the settings."""
 
     network: NetworkConfig
 
@@ -27,9 +27,9 @@ class Encoder(nn.Module):
 
     @property
     def dtype(self) -> np.dtype:
-        """In which it computes."""
+        """Type of the activations."""
         return PRECISIONS[self.network.precision].dtype
 
     def dense(self, x: Array, size: int, name: str) -> Array:
-        """A layer of this name, and the activation."""
+        """Applies a dense layer of this name, and the activation."""
         return self.activation(Dense(size, self.initialization, name=name)(x))

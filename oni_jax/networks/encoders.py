@@ -20,10 +20,10 @@ HEAD_SIZE = 128  # of the layers over the statistics and the message
 
 
 class RgbCropEncoder(Encoder):
-    """Image, statistics, message.
+    """Encoder of an image, statistics and a message.
 
     Reads `vector_obs` [N, D], `message` [N, M] uint8 and an image: drawn from `chars` and `colors` [N, 12, 12],
-    or, without `window`, as it is in `obs` [N, 3, 72, 72] uint8.
+    or, without `window`, given as `obs` [N, 3, 72, 72] uint8.
     """
 
     image_stack: ConvStack | ResNet  # images [N, H, W, 3], drawn or in tiles -> [N, F]; a dense layer follows
@@ -36,7 +36,7 @@ class RgbCropEncoder(Encoder):
         return ((pixels - self.network.obs_subtract_mean) / self.network.obs_scale).astype(self.dtype)
 
     def tables(self, params: PyTree) -> PyTree | None:
-        """What need be computed only once of each version of these parameters; None where nothing is."""
+        """Precomputes tables, once for each version of the parameters; None where there are none."""
         if self.window is None or not isinstance(self.image_stack, ConvStack) or not cpu.is_used():
             return None
         kernel = params["image_stack"]["conv_0"]["kernel"]
@@ -55,9 +55,9 @@ class RgbCropEncoder(Encoder):
 
 
 def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncoder:
-    """The encoder that the settings ask for. Raises UserError: an image encoder of another kind than was named.
+    """Makes the encoder of the settings. Raises UserError: `encoder_subtype` is not of `encoder_type`.
 
-    An environment that shows `obs`, as the recorded ones do, is not drawn.
+    The image is drawn unless the environment shows `obs`, as the recorded ones do.
     """
     activation = ACTIVATIONS[network.nonlinearity]
     is_conv = network.encoder_subtype in CONV_LAYERS
@@ -66,7 +66,7 @@ def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncode
             f"--encoder_subtype={network.encoder_subtype} is not of --encoder_type={network.encoder_type}: "
             f"use --encoder_type={'conv' if is_conv else 'resnet'}."
         )
-    # --policy_initialization is of all but the convolutional image encoder, as published.
+    # As published, --policy_initialization is of all layers but the convolutional image encoder's.
     if is_conv:
         stack = ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
     else:

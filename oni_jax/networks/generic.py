@@ -1,4 +1,4 @@
-"""Encoders for any environment: of all that it shows, as it is, or taken for what its shape and type say."""
+"""Encoders for any environment: of all its observations, flattened, or each by its shape and type."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,11 @@ from oni_jax.types import Array, ArraySpec, EnvSpec
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
 PIXEL_SCALE = 255.0
 EMBEDDING_SIZE = 16  # of an id
-MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, the mean over places is taken
+MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, the mean over ids is taken
 
 
 def kind_of(array: ArraySpec) -> str:
-    """What an observation is: `ids`, `image` ([H, W, C] uint8), `text` ([M] uint8), or a `vector` of anything else."""
+    """Returns an observation's kind: `ids`, `image` ([H, W, C] uint8), `text` ([M] uint8), or `vector` of all else."""
     if array.num_ids:
         return "ids"
     if array.dtype == "uint8":
@@ -28,7 +28,7 @@ def kind_of(array: ArraySpec) -> str:
 
 
 class MlpEncoder(Encoder):
-    """Every observation, flattened, through one dense layer: for tiny environments."""
+    """Encoder for tiny environments: one dense layer over all observations, flattened."""
 
     observations: Mapping[str, ArraySpec]
 
@@ -41,8 +41,8 @@ class MlpEncoder(Encoder):
 
 
 class GenericEncoder(Encoder):
-    """Images through small convolutions, texts through the small message network, ids embedded, all else as it is;
-    of each the features through a dense layer, and all together through another.
+    """Encoder of images by small convolutions, texts by the small message network, embedded ids, and all else as it is:
+    a dense layer over the features of each, and another over all together.
     """
 
     observations: Mapping[str, ArraySpec]
@@ -89,10 +89,10 @@ class GenericEncoder(Encoder):
 
 
 def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:
-    """For all observations of an environment."""
+    """Makes an encoder of all observations of an environment."""
     return GenericEncoder(network, dict(spec.observations))
 
 
 def make_mlp_encoder(network: NetworkConfig, spec: EnvSpec) -> MlpEncoder:
-    """For all observations of a tiny environment."""
+    """Makes an encoder of all observations of a tiny environment."""
     return MlpEncoder(network, dict(spec.observations))

@@ -1,4 +1,4 @@
-"""What a terminal's cell looks like: the table from which an accelerator draws windows of characters and colours.
+"""Table of a terminal's cells, from which an accelerator draws windows of characters and colours.
 
 `font_6x6.npy` [256, 6, 6] uint8 holds the ink of each character, 0 to 255. It was made once, with Pillow, from
 DejaVu Sans Mono Bold (licence in font_6x6.LICENSE): characters drawn at 199 pixels an em, cut to the advance's width
@@ -17,12 +17,12 @@ FONT_FILE = pathlib.Path(__file__).with_name("font_6x6.npy")
 
 
 def glyph_table() -> np.ndarray:
-    """[256 characters, 16 colours, 6 rows, 6 columns, 3 channels] uint8, on black."""
+    """Returns [256 characters, 16 colours, 6 rows, 6 columns, 3 channels] uint8, on black."""
     return in_every_color(np.load(FONT_FILE, allow_pickle=False))
 
 
 def in_every_color(ink: np.ndarray) -> np.ndarray:
-    """A glyph table of the characters' ink, [256, 6, 6] uint8."""
+    """Makes a glyph table of the characters' ink, [256, 6, 6] uint8."""
     colors = np.frombuffer(bytes.fromhex(COLORS), np.uint8).reshape(16, 3).astype(np.uint16)
     table = (ink.astype(np.uint16)[:, None, :, :, None] * colors[:, None, None, :] + 127) // 255
     return table.astype(np.uint8)

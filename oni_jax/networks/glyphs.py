@@ -1,4 +1,4 @@
-"""The encoder of glyphs, statistics and message, with which the ranking reward models see the game."""
+"""The encoder of glyphs, statistics and message, also of the ranking reward models."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ LAST_CONV_FEATURES = 8
 
 
 def crop_glyphs(glyphs: Array, hero_xy: Array, size: int) -> Array:
-    """The size x size glyphs around the hero; glyph 0 outside the map.
+    """Crops the size x size glyphs around the hero; glyph 0 outside the map.
 
-    glyphs [N, 21, 79], hero_xy [N, 2] whole column and row -> [N, size, size]:
+    glyphs [N, 21, 79], hero_xy [N, 2] unscaled column and row -> [N, size, size]:
     rows y - size/2 .. y + size/2 - 1, columns alike.
     """
     chex.assert_shape(hero_xy, (glyphs.shape[0], 2))
@@ -64,7 +64,7 @@ class GlyphConvs(nn.Module):
 
 
 class TorchbeastEncoder(Encoder):
-    """Statistics, glyphs around the hero, the whole map, message: each optional, concatenated in this order.
+    """Encoder of statistics, glyphs around the hero, the whole map and message: optional, concatenated in this order.
 
     Reads `vector_obs` [N, D], `hero_xy` [N, 2], `glyphs` [N, 21, 79], `message` [N, M] as far as its parts need them.
     """
@@ -107,20 +107,20 @@ class RankingNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
-        """Observations [N, ...] -> [N]. Messages may be cut short where nothing else is read."""
+        """Observations [N, ...] -> [N]. Messages' padding is optional where nothing else is read."""
         with jax.default_matmul_precision(PRECISIONS["float32"].float32_products):
             x = nn.relu(self.encoder(observations))
             return Dense(1, ORTHOGONAL, name="reward")(x)[:, 0]
 
 
 def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
-    """The ranking reward model that the settings ask for. Raises UserError where it would see nothing."""
+    """Makes the ranking reward model of the settings. Raises UserError where it would read nothing."""
     network = dataclasses.replace(network, policy_initialization="orthogonal", precision="float32")
     return RankingNetwork(make_glyph_encoder(network), reads=tuple(torchbeast_observations(network)))
 
 
 def make_glyph_encoder(network: NetworkConfig, spec: EnvSpec | None = None) -> TorchbeastEncoder:
-    """Raises UserError where it would see nothing."""
+    """Makes the encoder of the settings. Raises UserError where it would read nothing."""
     del spec
     if network.use_crop and not network.use_blstats:
         raise UserError("--use_crop needs --use_blstats: turn it on too.")

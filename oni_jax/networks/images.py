@@ -10,7 +10,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from oni_jax.networks import cpu
-from oni_jax.networks.convolution import Conv2d, ConvParams, convolve, fitting_conv2d
+from oni_jax.networks.convolution import Conv2d, ConvParams, convolve, fastest_conv2d
 from oni_jax.networks.cpu.tiles import conv_of_tiles, tile_table
 from oni_jax.networks.initializers import Initialization
 from oni_jax.networks.precision import add_bias
@@ -34,13 +34,13 @@ class Window:
     num_colors: int
 
     def __call__(self, characters: Array, colors: Array) -> TiledImages:
-        """characters, colors [N, R, C] uint8."""
+        """Returns images of characters, colors [N, R, C] uint8."""
         chex.assert_equal_shape([characters, colors])
         return TiledImages(characters.astype(jnp.int32) * self.num_colors + colors, self.tiles)
 
 
 def make_window(glyph_table: np.ndarray, subtract_mean: float, scale: float, dtype: DTypeLike = np.float32) -> Window:
-    """For images of pixels (x - subtract_mean) / scale.
+    """Makes a window of pixels (x - subtract_mean) / scale.
 
     glyph_table [256, 16, 6, 6, 3] uint8: the pixels of every character in every colour.
     """
@@ -58,7 +58,7 @@ class ConvStack(nn.Module):
     initialization: Initialization
 
     def first_layer_table(self, kernel: Array, tiles: Array) -> Array:
-        """What the first layer's look-up needs; kernel [K, K, 3, F]."""
+        """Computes the first layer's look-up table; kernel [K, K, 3, F]."""
         return tile_table(tiles, kernel, CONV_LAYERS[self.subtype][0][2])
 
     @nn.compact
@@ -78,11 +78,11 @@ class ConvStack(nn.Module):
         if not isinstance(images, TiledImages):
             return convolve(network, images)
         (kernel, bias, stride), (_, _, next_stride), *_ = layers
-        table = self.get_variable("tables", "conv_0")  # made beforehand, or not
+        table = self.get_variable("tables", "conv_0")  # precomputed, or None
         if table is None and cpu.is_used() and len(images.codes) >= MIN_IMAGES_PER_TABLE:
             table = self.first_layer_table(kernel, images.tiles)
         if table is None:
-            return network(draw(images), fitting_conv2d())
+            return network(draw(images), fastest_conv2d())
         blocks = conv_of_tiles(images.codes, table, kernel.shape[0], stride, images.tiles.shape[1], next_stride)
 
         def from_first_bias(x: Array, conv2d: Conv2d) -> Array:

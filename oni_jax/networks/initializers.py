@@ -10,13 +10,13 @@ Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> array
 
 
 def uniform(fan: int) -> Initializer:
-    """Uniform in +-1/sqrt(fan)."""
+    """Returns the initialiser uniform in +-1/sqrt(fan)."""
     bound = fan**-0.5
     return lambda key, shape, dtype=float: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
 def summed(initializer: Initializer, count: int) -> Initializer:
-    """Of a vector: the sum of two draws in its first `count` entries, one draw in the others."""
+    """Returns an initialiser of vectors: two draws summed in the first `count` entries, one draw in the others."""
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: type = float) -> jax.Array:
         first, second = jax.random.split(key)
@@ -31,7 +31,7 @@ def _zeros(fan_in: int) -> Initializer:
 
 
 class Initialization(NamedTuple):
-    """How a dense or convolutional layer starts."""
+    """Initialisers of a dense or convolutional layer."""
 
     kernel: Initializer
     bias: Callable[[int], Initializer] = _zeros  # of the layer's fan in
@@ -39,7 +39,7 @@ class Initialization(NamedTuple):
 
 ORTHOGONAL = Initialization(nn.initializers.orthogonal())
 XAVIER_UNIFORM = Initialization(nn.initializers.xavier_uniform())
-# Kernel and bias uniform in +-1/sqrt(fan in): PyTorch's own.
+# Kernel and bias uniform in +-1/sqrt(fan in): PyTorch's default.
 FAN_IN_UNIFORM = Initialization(nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"), uniform)
 
 # By `--policy_initialization`.

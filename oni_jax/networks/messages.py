@@ -43,14 +43,14 @@ def _embedding_init(key: Array, shape: tuple[int, ...], dtype: type = float) -> 
 
 
 class Sequences(NamedTuple):
-    """Sequences of which only the beginnings are kept: at every place beyond them, all hold the same."""
+    """Sequences of which only the beginnings are kept: every position beyond has the same features."""
 
     start: Array  # [N, K, F]
-    beyond: Array  # [F]; what stands at places K, K+1, ... length-1
+    beyond: Array  # [F]; at positions K, K+1, ... length-1
     length: int
 
     def first(self, count: int) -> Array:
-        """The first `count` places, [N, count, F]."""
+        """Returns the first `count` positions, [N, count, F]."""
         missing = max(0, count - self.start.shape[1])
         beyond = jnp.broadcast_to(self.beyond, (self.start.shape[0], missing, self.beyond.shape[0]))
         return jnp.concatenate([self.start[:, :count], beyond], axis=1) if missing else self.start[:, :count]
@@ -59,7 +59,7 @@ class Sequences(NamedTuple):
 class MessageNetwork(nn.Module):
     """Embedding, 1-D convolutions with max-pooling, dense layers; ReLU throughout.
 
-    A message may come cut short: what it lacks is padding, and gives what the padding would, at less cost.
+    A message's padding is optional: without it the output is the same, at less cost.
     """
 
     model: str  # a key of ARCHITECTURES
@@ -100,7 +100,7 @@ class MessageNetwork(nn.Module):
 def _first_layer(
     messages: Array, embed_and_convolve: Callable[[Array], Array], kernel_size: int, bias: Array, length: int
 ) -> Sequences:
-    """messages [N, L] int32, which may be cut short; the embedding of padding is 0."""
+    """Embeds and convolves messages [N, L] int32, padding optional; its embedding is 0."""
     length = length - kernel_size + 1
     count = min(messages.shape[1], length)
     missing = max(0, count + kernel_size - 1 - messages.shape[1])
@@ -110,7 +110,7 @@ def _first_layer(
 
 
 def _convolve(sequences: Sequences, kernel: Array, bias: Array, conv2d: Conv2d) -> Sequences:
-    """Without padding, ReLU after it."""
+    """Convolves without padding, and applies ReLU."""
     size = kernel.shape[0]
     length = sequences.length - size + 1
     count = min(sequences.start.shape[1], length)
@@ -120,7 +120,7 @@ def _convolve(sequences: Sequences, kernel: Array, bias: Array, conv2d: Conv2d) 
 
 
 def _max_pool(sequences: Sequences) -> Sequences:
-    """Over windows of POOL_SIZE that do not overlap; what is left over at the end is dropped."""
+    """Pools windows of POOL_SIZE that do not overlap; the remainder at the end is dropped."""
     length = sequences.length // POOL_SIZE
     count = min(-(-sequences.start.shape[1] // POOL_SIZE), length)
     windows = sequences.first(count * POOL_SIZE)

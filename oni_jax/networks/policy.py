@@ -17,24 +17,24 @@ from oni_jax.types import Array, EnvSpec, PyTree
 
 
 class PolicyOutput(NamedTuple):
-    """What the policy says of T observations of B environments."""
+    """Outputs of the policy for T observations of B environments."""
 
     logits: Array  # [T, B, A] float32
     values: Array  # [T, B] float32
 
 
 class ActorCritic(nn.Module):
-    """Shared trunk, two heads."""
+    """Policy network: a shared trunk, two heads."""
 
     encoder: nn.Module  # {name: [N, ...]} -> [N, D]
-    reads: tuple[str, ...]  # names of the observations that it is given
+    reads: tuple[str, ...]  # names of the observations that the encoder is given
     core: RecurrentCore
     num_actions: int
     initialization: Initialization
     precision: Precision
 
     def initial_state(self, batch_size: int) -> PyTree:
-        """Core state before an episode; leaves [B, ...]. Needs no parameters."""
+        """Returns the core state before an episode; leaves [B, ...]. Needs no parameters."""
         return self.core.initial_state(batch_size)
 
     @nn.compact
@@ -56,11 +56,11 @@ class ActorCritic(nn.Module):
 
 
 def make_policy(network: NetworkConfig, spec: EnvSpec) -> ActorCritic:
-    """The policy for an environment that shows what `registry.policy_observations` asks for.
+    """Makes the policy for an environment that shows the `registry.policy_observations`.
 
     Use: `params = init_params(policy, spec, key)`, then
     `output, core_state = policy.apply(params, observations, core_state, is_first)`. It reads the observations of
-    `spec`; there may be others beside them.
+    `spec`, and ignores others.
 
     Raises:
         UserError: an unknown encoder, or settings that don't fit it.
@@ -74,16 +74,16 @@ def make_policy(network: NetworkConfig, spec: EnvSpec) -> ActorCritic:
 
 
 def init_params(policy: ActorCritic, spec: EnvSpec, key: jax.Array) -> PyTree:
-    """Fresh parameters of `policy`."""
+    """Initialises parameters of `policy`."""
     observations = {name: jnp.zeros((1, 1, *array.shape), array.dtype) for name, array in spec.observations.items()}
     return jax.jit(policy.init)(key, observations, policy.initial_state(1), jnp.ones((1, 1), bool))
 
 
 def with_tables(policy: ActorCritic, params: PyTree) -> PyTree:
-    """params for acting, with what need be computed only once of each version of them; pure, to be jitted.
+    """Returns params for acting, with tables computed once for each version of them; pure, to be jitted.
 
     On the CPU a table of the first convolution, without which a step of few environments takes half as long again;
-    elsewhere params as they are. Not to be learnt with: no gradient reaches the kernel behind the table.
+    elsewhere params as they are. Not for learning: no gradient reaches the kernel behind the table.
     """
     make_tables = getattr(policy.encoder, "tables", None)
     tables = make_tables(params["params"]["encoder"]) if make_tables else None

@@ -1,8 +1,8 @@
-"""In what precision a network computes.
+"""Precision of a network's computations.
 
-Its observations enter in the type of `Precision.dtype`, and every product takes its parameters in the type of what
-they meet. Parameters, what sums up over a batch, the recurrent state, logits and values are float32 arrays; a kernel's
-gradient is a product in the type of its operands, handed on as float32.
+Observations are cast to `Precision.dtype`, and the parameters of every product to its input's type. Parameters, sums
+over a batch, the recurrent state, logits and values are float32 arrays; a kernel's gradient is a product in the type of
+its operands, cast to float32.
 """
 
 from typing import NamedTuple
@@ -15,10 +15,10 @@ from oni_jax.types import Array
 
 
 class Precision(NamedTuple):
-    """How a network computes."""
+    """Types that a network computes in."""
 
     dtype: jnp.dtype  # of activations, and so of the operands of products
-    float32_products: str  # what `jax.default_matmul_precision` makes of those whose operands are float32
+    float32_products: str  # `jax.default_matmul_precision` of products with float32 operands
 
 
 # JAX's own default lets an NVIDIA GPU round float32 operands to TF32.
@@ -30,7 +30,7 @@ PRECISIONS = {
 
 
 def add_bias(x: Array, bias: Array) -> Array:
-    """x [..., F] + bias [F], in x's type; in float32 on the way, so that the bias' gradient is summed up in it."""
+    """Returns x [..., F] + bias [F] in x's type; computed in float32, so that the bias' gradient is summed in it."""
     return (x.astype(bias.dtype) + bias).astype(x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Parameters of the published PyTorch networks as parameters of ours.
+"""Conversion of the published PyTorch networks' parameters to ours.
 
 Their names are those of a PyTorch state dict; arrays are NumPy's, so that PyTorch is not needed.
 """
@@ -20,14 +20,14 @@ Path = tuple[str, ...]
 
 
 class Link(NamedTuple):
-    """How a published array becomes ours: transposed, then its rows reordered."""
+    """Conversion of a published array to ours: transposed, then its rows reordered."""
 
     name: str
     path: Path
     axes: tuple[int, ...]
     rows: np.ndarray | None = None  # our rows, as indices of theirs
 
-    def ours(self, published: np.ndarray) -> np.ndarray:
+    def convert(self, published: np.ndarray) -> np.ndarray:
         array = np.transpose(published, self.axes)
         return array if self.rows is None else array[self.rows]
 
@@ -37,14 +37,14 @@ CONV_2D_TRANSPOSED = (3, 2, 1, 0)  # their kernels over glyphs run over (x, y), 
 
 
 def import_params(weights: Weights) -> PyTree:
-    """Our parameters {"params": ...} of a published policy, ranking model or message classifier.
+    """Converts a published policy, ranking model or message classifier to our parameters {"params": ...}.
 
-    Raises UserError where an array is missing or not known.
+    Raises UserError where an array is missing or unknown.
     """
     params: dict = {}
     try:
         for link in _links(weights):
-            _insert(params, link.path, link.ours(weights[link.name]))
+            _insert(params, link.path, link.convert(weights[link.name]))
         for i in range(_num_core_layers(weights)):
             for name, bias in _merged_biases(weights, i).items():
                 _insert(params, ("core", f"layer_{i}", name), bias)
@@ -60,7 +60,7 @@ def _insert(tree: dict, path: Path, array: np.ndarray) -> None:
 
 
 def _merged_biases(weights: Weights, layer: int) -> dict[str, np.ndarray]:
-    """Our biases of a recurrent layer: theirs added up where that computes the same."""
+    """Converts the biases of a recurrent layer: summed where that computes the same."""
     input_bias, hidden_bias = (weights[f"core.core.bias_{kind}_l{layer}"] for kind in ("ih", "hh"))
     size = weights[f"core.core.weight_hh_l{layer}"].shape[1]
     if hidden_bias.size == 4 * size:  # an LSTM
@@ -74,12 +74,12 @@ def _num_core_layers(weights: Weights) -> int:
 
 
 def _links(weights: Weights) -> list[Link]:
-    """A link for every array of `weights` but the recurrent core's biases."""
+    """Returns a link for every array of `weights` but the recurrent core's biases."""
     links = list(_all_links(weights))
     unknown = weights.keys() - {link.name for link in links}
     unknown = {name for name in unknown if not name.startswith("core.core.bias_")}
     if unknown:
-        raise UserError(f"weights of no known published network: {', '.join(sorted(unknown))}.")
+        raise UserError(f"unknown weights, of no published network: {', '.join(sorted(unknown))}.")
     return links
 
 
@@ -110,14 +110,14 @@ def _layers(names: Sequence[str], path: Path, stem: str, axes: tuple[int, ...]) 
 
 
 def _numbered(weights: Weights, prefix: str, rank: int) -> list[str]:
-    """Layers `prefix.<number>` whose weight has `rank` axes, by number."""
+    """Returns the layers `prefix.<number>` whose weight has `rank` axes, by number."""
     pattern = re.compile(re.escape(prefix) + r"\.(\d+)\.weight")
     matches = [m for name, w in weights.items() if (m := pattern.fullmatch(name)) and np.ndim(w) == rank]
     return [m.string.removesuffix(".weight") for m in sorted(matches, key=lambda m: int(m[1]))]
 
 
 def _channels_last(channels: int, *spatial: int, reverse: bool = False) -> np.ndarray:
-    """Our rows (spatial..., channel) as indices of their flattened (channel, spatial...).
+    """Returns our rows (spatial..., channel) as indices of their flattened (channel, spatial...).
 
     `reverse`: they flatten the spatial axes in the opposite order.
     """

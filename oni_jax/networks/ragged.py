@@ -1,4 +1,4 @@
-"""Networks over messages at the cost of the messages' own lengths: most fill a fifth of their 256 bytes, or none."""
+"""Networks over messages at the cost of their lengths, by buckets: most fill a fifth of their 256 bytes, or none."""
 
 from collections.abc import Callable
 
@@ -9,27 +9,27 @@ import jax.numpy as jnp
 from oni_jax.types import Array
 
 CHUNK_SIZE = 64  # messages of about the same length that are computed together
-LENGTHS = (48, 80)  # to which chunks are cut, where their messages are no longer; NetHack's are up to 80
+LENGTHS = (48, 80)  # buckets below the full length, to which chunks are cut; NetHack's messages are up to 80
 
 
 def message_lengths(messages: Array) -> Array:
-    """Bytes before the padding; [N, M] uint8 -> [N] int32."""
-    places = jnp.arange(1, messages.shape[1] + 1, dtype=jnp.int32)
-    return jnp.max(jnp.where(messages != 0, places, 0), axis=1)
+    """Returns the bytes before the padding; [N, M] uint8 -> [N] int32."""
+    positions = jnp.arange(1, messages.shape[1] + 1, dtype=jnp.int32)
+    return jnp.max(jnp.where(messages != 0, positions, 0), axis=1)
 
 
 def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> Array:
-    """fn(messages), for an fn that treats messages apart and takes a cut one for a padded one (MessageNetwork).
+    """Computes fn(messages), for an fn that treats messages independently and needs no padding (MessageNetwork).
 
     messages [N, M] uint8, used [N] bool, fn: [C, L] uint8 -> [C, ...] float32. Returns [N, ...]; zeros where not used.
-    Messages are sorted by length and computed in chunks, each cut to one of LENGTHS; chunks of none cost nothing.
+    Messages are sorted by length and computed in chunks, each cut to its bucket; chunks of unused ones cost nothing.
     """
     chex.assert_rank([messages, used], [2, 1])
     messages, used = jnp.asarray(messages), jnp.asarray(used)
     count, length = messages.shape
     size = min(CHUNK_SIZE, count)
     order = jnp.argsort(jnp.where(used, message_lengths(messages), -1))
-    # Whole chunks: some rows come again.
+    # Padded to full chunks with a repeated row.
     order = jnp.concatenate([jnp.repeat(order[:1], -count % size), order])
     lengths = [*(cut for cut in LENGTHS if cut < length), length]
     shape = jax.eval_shape(fn, jax.ShapeDtypeStruct((size, lengths[0]), messages.dtype))
@@ -47,15 +47,15 @@ def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> 
 
     _, outputs = jax.lax.scan(step, None, order.reshape(-1, size))
     outputs = outputs.reshape(-1, *shape.shape[1:])
-    placed = jnp.zeros((count, *shape.shape[1:]), shape.dtype).at[order].set(outputs)
-    return jnp.where(used.reshape(-1, *(1,) * (placed.ndim - 1)), placed, 0)
+    unsorted = jnp.zeros((count, *shape.shape[1:]), shape.dtype).at[order].set(outputs)
+    return jnp.where(used.reshape(-1, *(1,) * (unsorted.ndim - 1)), unsorted, 0)
 
 
 def map_distinct_messages(fn: Callable[[Array], Array], messages: Array, ids: Array) -> Array:
-    """`map_messages` of all, computing messages with the same one of the ids [N] int32 once."""
+    """Computes `map_messages` of all messages, those with equal ids [N] int32 once."""
     count = len(messages)
-    distinct, first, inverse = jnp.unique(
+    unique, first, inverse = jnp.unique(
         ids, size=count, fill_value=jnp.iinfo(jnp.int32).max, return_index=True, return_inverse=True
     )
-    outputs = map_messages(fn, messages[first], distinct != jnp.iinfo(jnp.int32).max)
+    outputs = map_messages(fn, messages[first], unique != jnp.iinfo(jnp.int32).max)
     return outputs[inverse.reshape(count)]

@@ -1,6 +1,6 @@
-"""Encoders by name. A new one is its file and a line of ENCODERS; one from elsewhere registers itself.
+"""Encoders by name. A new one is a file and a line of ENCODERS; a plugin's calls `register_encoder`.
 
-What an encoder is made of is imported when it is made: it brings JAX, which takes seconds.
+An encoder's module is imported when the encoder is made: importing JAX takes seconds.
 """
 
 import importlib
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class EncoderType(NamedTuple):
-    """What can be told of an encoder before it is built."""
+    """Properties of an encoder that are known before it is built."""
 
     observations: Callable[[NetworkConfig], Collection[str]]  # names of those that it reads
-    # Observations {name: [N, ...]} -> [N, D], of an environment that shows these. UserError: settings that don't fit.
+    # Makes {name: [N, ...]} -> [N, D] of an environment's observations. UserError: settings that don't fit.
     make: Callable[[NetworkConfig, EnvSpec], "nn.Module"]
 
 
 def torchbeast_observations(network: NetworkConfig) -> Collection[str]:
-    """Those that the chosen parts of a TorchbeastEncoder read."""
+    """Names of the observations that the enabled parts of a TorchbeastEncoder read."""
     needed = {
         "vector_obs": network.use_blstats,
         "glyphs": network.use_crop or network.use_glyphs,
@@ -34,7 +34,7 @@ def torchbeast_observations(network: NetworkConfig) -> Collection[str]:
 
 
 def _made_by(module: str, name: str) -> "Callable[[NetworkConfig, EnvSpec], nn.Module]":
-    """A function of a module of this folder, which is imported when it is called."""
+    """Returns a function of a module of this folder, imported at its call."""
     return lambda network, spec: getattr(importlib.import_module(f"oni_jax.networks.{module}"), name)(network, spec)
 
 
@@ -49,14 +49,14 @@ ENCODERS = {
 
 
 def register_encoder(name: str, encoder: EncoderType) -> None:
-    """Makes an encoder known as --encoder_custom NAME. Raises UserError when the name is taken."""
+    """Registers an encoder as --encoder_custom NAME. Raises UserError when the name is taken."""
     if name in ENCODERS:
         raise UserError(f"the encoder {name} is registered already: choose another name")
     ENCODERS[name] = encoder
 
 
 def find_encoder(network: NetworkConfig) -> EncoderType:
-    """What `encoder_custom` names. Raises UserError for an unknown one."""
+    """Returns the encoder that `encoder_custom` names. Raises UserError for an unknown one."""
     if network.encoder_custom not in ENCODERS:
         raise UserError(f"--encoder_custom {network.encoder_custom}: unknown; use one of {', '.join(ENCODERS)}")
     return ENCODERS[network.encoder_custom]

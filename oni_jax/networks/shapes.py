@@ -1,4 +1,4 @@
-"""The settings of a network, read off the shapes of its parameters."""
+"""Settings of a network, inferred from the shapes of its parameters."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ MAP_SHAPE = (21, 79)
 
 
 def policy_settings(params: PyTree) -> dict[str, Any]:
-    """What a policy's parameters {"params": ...} tell of NetworkConfig, by name. Raises UserError: no such network."""
+    """Infers fields of NetworkConfig from a policy's parameters {"params": ...}. Raises UserError: unknown network."""
     tree = params["params"]
     encoder = tree["encoder"]
     found = _rgbcrop_settings(encoder) if "image_stack" in encoder else encoder_settings(params)
@@ -30,7 +30,7 @@ def policy_settings(params: PyTree) -> dict[str, Any]:
 
 
 def encoder_settings(params: PyTree) -> dict[str, Any]:
-    """What parameters {"params": {"encoder": ...}} around a TorchbeastEncoder tell of NetworkConfig, by name."""
+    """Infers fields of NetworkConfig from parameters {"params": {"encoder": ...}} of a TorchbeastEncoder."""
     encoder = params["params"]["encoder"]
     found: dict[str, Any] = {
         "encoder_hidden_dim": encoder["dense_1"]["kernel"].shape[1],
@@ -39,7 +39,7 @@ def encoder_settings(params: PyTree) -> dict[str, Any]:
         "use_crop": "crop" in encoder,
         "use_glyphs": "glyphs" in encoder,
     }
-    rest = encoder["dense_0"]["kernel"].shape[0]  # of its inputs, those of the crop in the end
+    rest = encoder["dense_0"]["kernel"].shape[0]  # number of its inputs; in the end, of the crop's
     if "message" in encoder:
         embedding_dim = encoder["message"]["embedding"].shape[1]
         names = {architecture.embedding_dim: name for name, architecture in ARCHITECTURES.items()}
@@ -72,4 +72,4 @@ def _rgbcrop_settings(encoder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(what: str) -> Any:
-    raise UserError(f"a network that is not known here: {what}")
+    raise UserError(f"unknown network: {what}")

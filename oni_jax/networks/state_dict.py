@@ -1,4 +1,4 @@
-"""PyTorch checkpoints as NumPy arrays, read without running anything that they hold."""
+"""PyTorch checkpoints as NumPy arrays, read without running code from them."""
 
 import contextlib
 import pickle
@@ -10,13 +10,13 @@ import numpy as np
 
 from oni_jax.config import UserError
 
-# Of each kind of network, a parameter that no other has.
+# A parameter that only this kind of network has.
 MARKS = {
     "policy": "critic_linear.weight",
     "ranking model": "reward_fn.1.weight",
     "message classifier": "net.0.weight",
 }
-_SAFE_TORCH = (2, 6)  # older ones could be made to run code all the same (CVE-2025-32434)
+_SAFE_TORCH = (2, 6)  # older ones could be made to run code nevertheless (CVE-2025-32434)
 _NEEDS_TORCH = "reading it needs PyTorch 2.6 or newer (pip install torch), or its state dict as an .npz"
 
 
@@ -25,11 +25,11 @@ class StateDict(NamedTuple):
 
     kind: str  # a key of MARKS
     weights: Mapping[str, np.ndarray]  # by published name, float32
-    left_out: tuple[str, ...]  # names beside it that are not its parameters'
+    left_out: tuple[str, ...]  # other names beside its parameters'
 
 
 def read_checkpoint(path: str) -> Mapping[str, Any]:
-    """What a PyTorch file, or an .npz, holds: nested dicts and lists of arrays and plain values.
+    """Reads a PyTorch file, or an .npz: nested dicts and lists of arrays and plain values.
 
     Raises:
         UserError: it can't be read, or not without running code, or there is no PyTorch to read it.
@@ -40,7 +40,7 @@ def read_checkpoint(path: str) -> Mapping[str, Any]:
         content = _read_npz(path) if is_npz else _read_torch(path)
     except UserError:
         raise
-    except pickle.UnpicklingError as error:  # whose text tells how to run the code
+    except pickle.UnpicklingError as error:  # whose text explains how to run the code
         needed = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"it needs {needed[1]}, and only arrays and plain values are read" if needed else "it is damaged"
         raise UserError(f"{path} can't be read: {reason}") from None
@@ -53,7 +53,7 @@ def read_checkpoint(path: str) -> Mapping[str, Any]:
 
 
 def find_network(content: Mapping[str, Any], kinds: tuple[str, ...]) -> StateDict:
-    """The only network of these kinds in a checkpoint, however nested, and whatever stands before its names.
+    """Finds the only network of these kinds in a checkpoint, however nested, and whatever its names' prefix.
 
     Raises:
         UserError: there is none, or more than one.
@@ -77,18 +77,18 @@ def find_network(content: Mapping[str, Any], kinds: tuple[str, ...]) -> StateDic
     }
     broken = [name for name, array in weights.items() if not np.isfinite(array).all()]
     if broken:
-        raise UserError(f"holds numbers that are none, in {broken[0]}")
+        raise UserError(f"holds NaN or inf, in {broken[0]}")
     return StateDict(kind, weights, tuple(name for name in arrays if not parameter.fullmatch(name)))
 
 
 def find_number(content: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    """The only single number under one of these names, however nested; None without one, or with several."""
+    """Finds the only single number under one of these names, however nested; None without one, or with several."""
     numbers = {float(np.ravel(value)[0]) for key, value in _entries(content) if key in names and np.size(value) == 1}
     return numbers.pop() if len(numbers) == 1 else None
 
 
 def find_table(content: Mapping[str, Any], keys: tuple[float, ...]) -> dict[float, float] | None:
-    """The first dict, however nested, with a number for each of these keys, be they texts there or not."""
+    """Finds the first dict, however nested, with a number for each of these keys, also where they are strings."""
     for _, value in _entries(content):
         if isinstance(value, Mapping):
             with contextlib.suppress(TypeError, ValueError):  # other keys, other values
@@ -99,7 +99,7 @@ def find_table(content: Mapping[str, Any], keys: tuple[float, ...]) -> dict[floa
 
 
 def _entries(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value at any depth, with the last part of its name."""
+    """Yields every value at any depth, with the last part of its name."""
     yield key.rpartition(".")[2], content
     if isinstance(content, Mapping):
         for name, value in content.items():
@@ -129,7 +129,7 @@ def _read_torch(path: str) -> Any:
 
 
 def _numpy_globals() -> list[Any]:
-    """What NumPy's numbers and arrays are pickled with, under the names of both of its main versions."""
+    """Returns the globals that pickled NumPy numbers and arrays need, under the names of NumPy 1 and 2."""
     functions: list[Any] = [np.float32(0).__reduce__()[0], np.zeros(1).__reduce__()[0]]
     old_names = [(function, f"numpy.core.multiarray.{function.__name__}") for function in functions]
     dtypes = [type(np.dtype(name)) for name in ("f4", "f8", "i4", "i8", "?")]

@@ -16,7 +16,7 @@ class TiledImages(NamedTuple):
 
 
 def draw(images: TiledImages) -> Array:
-    """The pixels, [N, R * S, C * S, channels]."""
+    """Returns the pixels, [N, R * S, C * S, channels]."""
     chex.assert_rank(list(images), [3, 4])
     count, rows, columns = images.codes.shape
     size, channels = images.tiles.shape[2:]

@@ -73,6 +73,6 @@ def ranking_loss(rewards: Array, labels: Array) -> Array:
 
 
 def ranking_accuracy(rewards: Array, labels: Array) -> Array:
-    """Share of the pairs without ties whose better one has the higher reward; arguments as of `ranking_loss`."""
+    """Fraction of the untied pairs whose better one has the higher reward; arguments as of `ranking_loss`."""
     chex.assert_shape(rewards, (*labels.shape, 2))
     return masked_mean(((rewards[:, 1] > rewards[:, 0]) == labels).astype(jnp.float32), labels < TIE)

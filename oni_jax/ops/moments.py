@@ -1,4 +1,4 @@
-"""Running mean and variance, brought up to date batch by batch (Chan, Golub & LeVeque 1979)."""
+"""Running mean and variance, updated batch by batch (Chan, Golub & LeVeque 1979)."""
 
 from typing import NamedTuple
 
@@ -9,15 +9,15 @@ from oni_jax.types import Array
 
 
 class Moments(NamedTuple):
-    """Of all values seen so far."""
+    """Running mean and variance of all values so far."""
 
     mean: Array  # [] float32
     variance: Array  # [] float32
-    count: Array  # [] float32; number of values behind them
+    count: Array  # [] float32; number of values
 
 
 def initial_moments() -> Moments:
-    """Of nothing yet: mean 0, variance 1, with a weight of 1e-4 values."""
+    """Returns the moments of no values: mean 0, variance 1, with a weight of 1e-4 values."""
     return Moments(mean=jnp.float32(0), variance=jnp.float32(1), count=jnp.float32(1e-4))
 
 
@@ -34,6 +34,6 @@ def update_moments(moments: Moments, batch: Array) -> Moments:
 
 
 def normalise(x: Array, moments: Moments) -> Array:
-    """(x - mean) / deviation, shape of x."""
+    """Returns (x - mean) / deviation, in the shape of x."""
     chex.assert_rank(tuple(moments), 0)
     return (x - moments.mean) / jnp.sqrt(moments.variance + 1e-8)

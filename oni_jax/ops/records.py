@@ -1,4 +1,4 @@
-"""Records that crossed to the device as one block of bytes, taken apart there."""
+"""Structured records, copied to the device as one block of bytes and unpacked there."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -11,9 +11,9 @@ from oni_jax.types import Array
 
 
 def unpack_records(packed: Array, dtype: np.dtype, names: Sequence[str]) -> dict[str, Array]:
-    """The fields `names` of packed [..., R] uint8 records of a structured NumPy dtype of R bytes.
+    """Unpacks the fields `names` of packed [..., R] uint8 records of a structured NumPy dtype of R bytes.
 
-    Each comes out as [..., *field shape] with the field's type. 64-bit fields stay on the host: ask for others.
+    Each comes out as [..., *field shape] with the field's type. 64-bit fields can't be unpacked.
     """
     chex.assert_type(packed, np.uint8)
     chex.assert_equal(packed.shape[-1], dtype.itemsize)
@@ -34,5 +34,5 @@ def unpack_records(packed: Array, dtype: np.dtype, names: Sequence[str]) -> dict
 
 
 def as_bytes(records: np.ndarray) -> np.ndarray:
-    """A C-contiguous array of records [...], seen as [..., R] uint8 without a copy."""
+    """Views a C-contiguous array of records [...] as [..., R] uint8, without a copy."""
     return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)

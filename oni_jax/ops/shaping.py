@@ -1,4 +1,4 @@
-"""How rewards are discounted by counts and mixed."""
+"""Reward shaping: episodic count bonus, clipping and weighted sum."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from oni_jax.types import Array
 
 
-def count_discount(rewards: Array, counts: Array, exponent: float) -> Array:
-    """Rewards of captions seen `counts` times in their episode, this time included. Equal shapes."""
+def episodic_count_bonus(rewards: Array, counts: Array, exponent: float) -> Array:
+    """Divides captions' rewards by counts^exponent; counts: occurrences in the episode so far. Equal shapes."""
     chex.assert_equal_shape([rewards, counts])
     return rewards * jnp.maximum(1.0, counts) ** -exponent
 
 
 def clip_reward(rewards: Array, scale: float, bound: float) -> Array:
-    """clip(scale * rewards, +-bound)."""
+    """Returns clip(scale * rewards, +-bound)."""
     chex.assert_type(rewards, float)
     return jnp.clip(scale * rewards, -bound, bound)
 

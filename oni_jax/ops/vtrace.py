@@ -17,7 +17,7 @@ class VTraceOutput(NamedTuple):
 
 
 def transition_values(values: Array, bootstrap_value: Array, truncations: Array, truncation_values: Array) -> Array:
-    """v_{t+1}, [T]: value of what step t led to; where an episode was cut off, that of its final observation.
+    """Returns v_{t+1} [T]: value of the next observation; after a truncation, that of the final observation.
 
     values [T], bootstrap_value [] of the observation after the last step, truncations [T] bool, truncation_values [T].
     """
@@ -36,12 +36,12 @@ def vtrace(
     clip_rho_threshold: float = 1.0,
     clip_c_threshold: float = 1.0,
 ) -> VTraceOutput:
-    """V-trace of T steps, all arguments [T].
+    """Computes V-trace of T steps, all arguments [T].
 
     next_values: v_{t+1} as `transition_values` gives it. discounts: gamma, 0 after a termination.
     continues: 1 where step t+1 belongs to the same episode, else 0, so that no trace crosses into another one:
-    behind a truncation the target is the value of the final observation itself. ratios: pi(a|x) / mu(a|x).
-    Gradients flow through none of the results.
+    after a truncation the target is the value of the final observation itself. ratios: pi(a|x) / mu(a|x).
+    No gradient flows through the results.
     """
     chex.assert_rank(values, 1)
     chex.assert_equal_shape([values, next_values, rewards, discounts, continues, ratios])
@@ -63,7 +63,7 @@ def vtrace(
 
 
 def published_bootstrap(values: Array, rewards: Array, gamma: float) -> Array:
-    """The published stand-in for the value after the last step, []: makes that step's error 0.
+    """Returns the published substitute of the bootstrap value, []: it makes the last step's error 0.
 
     values, rewards [T].
     """

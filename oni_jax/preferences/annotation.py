@@ -1,4 +1,4 @@
-"""Fills a preference file: from an LLM's answers, or by one of the rules."""
+"""Fills a preference file from an LLM's answers, or by a rule."""
 
 import asyncio
 import contextlib
@@ -24,10 +24,10 @@ from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
 from oni_jax.runtime import Every, StopRequest
 from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 
-ROWS_AT_ONCE = 4096  # described at a time
+ROWS_AT_ONCE = 4096  # described together
 PROGRESS_SECS = 5.0
 GRACE_SECS = 5.0  # for answers in flight when the run is stopped
-POLL_SECS = 0.05  # how soon the end of the rows, or a request to stop, is seen
+POLL_SECS = 0.05  # between checks for the end of the rows and for a stop request
 
 
 def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
@@ -47,8 +47,8 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
         name = preference.custom_annotator_string or file_name(preference, annotation)
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         if preference.ignore_existing:
-            file.forget()
-        progress = _Progress(file, len(rows))
+            file.clear()
+        progress = _AnnotationLog(file, len(rows))
         if preference.annotator == "llm":
             asyncio.run(_ask_llm(preference, annotation, prompt, dataset, file, progress, stop))
         else:
@@ -58,8 +58,8 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     return 0
 
 
-class _Progress:
-    """A line now and then: pairs done, rate, trouble."""
+class _AnnotationLog:
+    """Periodic log lines: pairs done, rate, problems."""
 
     def __init__(self, file: PreferenceFile, num_rows: int):
         self._file, self._num_rows = file, num_rows
@@ -75,7 +75,7 @@ class _Progress:
             self.print()
 
     def print(self, stop: StopRequest | None = None) -> None:
-        """`stop`: this is the last line."""
+        """Prints a line; the last one is given `stop`."""
         num_left = len(self._file.unfinished()) if stop is not None else self.num_left
         rate = (self._num_left_at_start - num_left) / max(1e-9, time.monotonic() - self._started)
         parts = [f"{self._num_rows - num_left:,} of {self._num_rows:,} pairs", f"{rate:,.1f} a second"]
@@ -86,29 +86,29 @@ class _Progress:
                 "requests failed": stats["requests_failed"],
                 "put aside for a later run": stats["put_aside"] - self.num_unknown,
             }
-            parts += [f"{count:,} {text}" for text, count in counts.items() if count]
+            parts += [f"{count:,} {name}" for name, count in counts.items() if count]
             parts += [f"waiting for the server ({stats['problem']})"] * bool(stats["problem"])
         if stop:
-            parts.append(f"{stop.reason}: the same command goes on from here (without --ignore_existing)")
+            parts.append(f"{stop.reason}: the same command resumes from here (without --ignore_existing)")
         print(", ".join(parts), flush=True)
 
 
 class _PairLabels:
-    """A labeller's store that holds nothing when asked, and writes into the rows of a preference file.
+    """A labeller's store that returns no answers, and writes labels into the rows of a preference file.
 
-    Pairs of equal descriptions are a tie unasked; the same two descriptions again have the label they had.
+    Pairs of equal descriptions are ties, and repeated pairs get their earlier label, without being asked about.
     """
 
     commit_delay_secs = 0.0  # a killed process loses no answer
 
-    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: _Progress):
+    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: _AnnotationLog):
         self._file, self._flushing_freq, self._progress = file, flushing_freq, progress
-        self._labels: dict[int, int] = {}  # by the items' hashes: at 1e6 items, two collide once in 4e7 runs
+        self._labels: dict[int, int] = {}  # by hash of the item: at 1e6 items, two collide once in 4e7 runs
         self._num_written = 0
-        self.rows_of: dict[Item, list[int]] = {}  # of items that are to be asked about
+        self.rows_of: dict[Item, list[int]] = {}  # of items to be asked about
 
     def add(self, rows: list[int], items: Iterable[Item]) -> None:
-        known: dict[int, list[int]] = {}  # label -> rows that need not be asked about
+        known: dict[int, list[int]] = {}  # label -> rows that it is known for
         for row, item in zip(rows, items):
             label = TIE if item[0] == item[1] else self._labels.get(hash(item))
             if label is None:
@@ -144,7 +144,7 @@ class _PairLabels:
         self._label(item, UNKNOWN)
 
     def done(self, annotations: list[Annotation]) -> None:
-        """Labelled, or put aside: that stays "not done yet", for a later run."""
+        """Forgets the rows of labelled and put-aside items; the latter stay unfinished, for a later run."""
         for annotation in annotations:
             del self.rows_of[annotation.item]
 
@@ -155,11 +155,11 @@ async def _ask_llm(
     prompt: Prompt,
     dataset: PairDataset,
     file: PreferenceFile,
-    progress: _Progress,
+    progress: _AnnotationLog,
     stop: StopRequest,
 ) -> None:
     labels = _PairLabels(file, preference.flushing_freq, progress)
-    annotation = dataclasses.replace(annotation, llm_max_backlog=ROWS_AT_ONCE)  # so that none is dropped
+    annotation = dataclasses.replace(annotation, llm_max_backlog=ROWS_AT_ONCE)  # so that no item is dropped
     async with Client(annotation, prompt) as client:
         labeller = Labeller(annotation, client, labels, prompt, labels.done, lambda items: None, labels.unreadable)
         progress.labeller = labeller
@@ -168,11 +168,11 @@ async def _ask_llm(
         for start in range(0, len(unfinished), ROWS_AT_ONCE):
             rows = unfinished[start : start + ROWS_AT_ONCE]
             labels.add(rows.tolist(), describe_pairs(preference, dataset, rows))
-            labeller.submit([*labels.rows_of][::-1])  # it begins with the last
+            labeller.submit([*labels.rows_of][::-1])  # the last is asked about first
             while labels.rows_of and not stop:
                 await asyncio.wait([running], timeout=POLL_SECS)
                 if running.done():
-                    running.result()  # raises what nobody thought of
+                    running.result()  # raises its error
                 progress()
         running.cancel()
         await labeller.finish(GRACE_SECS)

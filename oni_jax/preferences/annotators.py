@@ -1,4 +1,4 @@
-"""What the annotators read, what their preference files are called, and the rules that need no LLM."""
+"""Annotators: the arrays that they read, the names of their preference files, and the rules that need no LLM."""
 
 import hashlib
 import os
@@ -13,14 +13,14 @@ from oni_jax.types import FIRST, SECOND, TIE
 
 
 def wanted_keys(preference: PreferenceConfig) -> list[str]:
-    """The arrays that an annotator reads."""
+    """Returns the keys of the arrays that an annotator reads."""
     if preference.annotator != "llm":
         return ["data/rewards" if preference.annotator == "return" else "info/score"]
     return ["data/message"] * preference.use_messages + ["data/blstats"] * preference.use_blstats
 
 
 def file_name(preference: PreferenceConfig, annotation: AnnotationConfig) -> str:
-    """The name of a preference file, without .npy."""
+    """Returns the name of a preference file, without .npy."""
     if preference.annotator != "llm":
         return preference.annotator
     goal, version = annotation.goal_key, annotation.prompt_version
@@ -33,7 +33,7 @@ def file_name(preference: PreferenceConfig, annotation: AnnotationConfig) -> str
 
 
 def better(values: np.ndarray) -> np.ndarray:
-    """[P, 2] numbers -> [P] int8: which is higher."""
+    """Labels pairs by the higher value: [P, 2] numbers -> [P] int8."""
     return np.select([values[:, 0] > values[:, 1], values[:, 0] < values[:, 1]], [FIRST, SECOND], TIE).astype(np.int8)
 
 

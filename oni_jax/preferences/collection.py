@@ -1,4 +1,4 @@
-"""Plays games, and draws sub-episodes from them uniformly, without replacement, while they are played."""
+"""Plays games, and samples sub-episodes from them uniformly, without replacement, on the fly."""
 
 import dataclasses
 import os
@@ -20,9 +20,9 @@ from oni_jax.preferences.dataset import create_dataset
 from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player
 from oni_jax.runtime import Every, StopRequest
 
-STEPS_A_SUBEPISODE, STEPS_A_GAME = 10, 500
+SUBEPISODE_STEPS, GAME_STEPS = 10, 500  # default number of steps, at least, per sub-episode and per game
 PROGRESS_SECS = 5.0
-# Where the game stood at a sub-episode's last step: key of info/ -> place in NLE's statistics.
+# State of the game at a sub-episode's last step: key of info/ -> index into NLE's statistics.
 INFO_BLSTATS = {
     "score": nethack.NLE_BL_SCORE,
     "turns": nethack.NLE_BL_TIME,
@@ -37,7 +37,7 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
     """Writes a data set of pairs. Returns the exit code: 0, or 130 when it was interrupted and nothing was written.
 
     Raises:
-        UserError: the directory is in use, the task is not NetHack's, or there is no checkpoint.
+        UserError: the directory is not empty, the task is not NetHack's, or there is no checkpoint.
     """
     collection = config.collection
     directory = os.path.abspath(collection.directory)
@@ -79,17 +79,17 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
         if env_spec(run.env).num_actions != env_spec(env_config).num_actions:
             raise UserError(
                 f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
-                "name that, or one like it"
+                "name that one, or another with its actions"
             )
     try:
         reads = policy_observations(run.network) if run else ()
         env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
     except OSError as error:
         folder = tempfile.gettempdir()
-        raise UserError(f"{folder}: the games can't put their files there ({error.strerror}); set $TMPDIR") from None
+        raise UserError(f"{folder}: the games can't write their files there ({error.strerror}); set $TMPDIR") from None
     if not isinstance(env, NetHackVectorEnv):
         env.close()
-        raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks alone")
+        raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
     if run:
         return env, checkpoint_player(folder, run, env.spec, collection.num_envs, collection.seed)
     if collection.policy == "random":
@@ -98,14 +98,14 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
 
 
 class SubepisodeSampler:
-    """Keeps a uniform sample of all sub-episodes that `add` has met, in the files themselves (reservoir sampling).
+    """Keeps a uniform sample of all sub-episodes added so far, in the files themselves (reservoir sampling).
 
     Args:
         directory: an empty one.
-        sources: key of data/ -> [N, ...], which each step overwrites.
+        sources: key of data/ -> [N, ...], overwritten in place by each step.
         num_pairs: P.
         length: L.
-        rng: draws.
+        rng: generator of the sample.
     """
 
     def __init__(
@@ -120,16 +120,16 @@ class SubepisodeSampler:
         arrays |= {f"info/{key}": ((num_pairs, 2), "<i8") for key in INFO_BLSTATS}
         self._arrays = create_dataset(directory, arrays)
         self._num_slots = 2 * num_pairs
-        self._places = rng.permutation(self._num_slots)  # neighbours in time are no pair
+        self._slots = rng.permutation(self._num_slots)  # so that sub-episodes adjacent in time are not paired
         self.num_seen = 0
-        self._ages = np.zeros(len(next(iter(sources.values()))), np.int64)  # observations of the running episodes
+        self._ages = np.zeros(len(next(iter(sources.values()))), np.int64)  # observations so far in each episode
 
     @property
     def full(self) -> bool:
         return self.num_seen >= self._num_slots
 
     def add(self, is_first: np.ndarray) -> None:
-        """Takes in a step of every game; is_first [N]."""
+        """Adds a step of every game; is_first [N]."""
         for key, array in self._sources.items():
             recent = self._recent[key]
             recent[:-1] = recent[1:]
@@ -141,7 +141,7 @@ class SubepisodeSampler:
         self.num_seen += len(games)
         for game, slot in zip(games.tolist(), slots.tolist()):
             if slot < self._num_slots:
-                self._keep(game, *divmod(int(self._places[slot]), 2))
+                self._keep(game, *divmod(int(self._slots[slot]), 2))
 
     def _keep(self, game: int, pair: int, side: int) -> None:
         for key, recent in self._recent.items():
@@ -154,9 +154,9 @@ class SubepisodeSampler:
 def _play(
     env: NetHackVectorEnv, player: Player, collection: CollectionConfig, directory: str, stop: StopRequest
 ) -> bool:
-    """Plays and draws; False when a request to stop came first."""
+    """Plays and samples. Returns False if a stop request came first."""
     num_envs = env.num_envs
-    num_steps = collection.num_env_steps or max(STEPS_A_SUBEPISODE * 2 * collection.num_pairs, STEPS_A_GAME * num_envs)
+    num_steps = collection.num_env_steps or max(SUBEPISODE_STEPS * 2 * collection.num_pairs, GAME_STEPS * num_envs)
     out = make_step_output(env.spec, num_envs)
     rewards = np.zeros(num_envs, np.float32)
     arrays = env.arrays
@@ -168,7 +168,7 @@ def _play(
     due, step, episodes = Every(PROGRESS_SECS), 0, num_envs
     env.reset(out)
     while not stop:
-        # An observation's reward is what the action before it brought; an episode's first has none.
+        # An observation's reward is that of the action before it; an episode's first has none.
         is_first = out.records["is_first"]
         rewards[:] = np.where(is_first, 0.0, out.records["reward"])
         sampler.add(is_first)

@@ -17,7 +17,7 @@ from oni_jax.config import (
 _COUNT = "[1, inf)"
 _SEED = "[0, 2147483648)"
 
-# What of NetworkConfig shapes a reward model.
+# The fields of NetworkConfig that shape a reward model.
 ENCODER_SETTINGS = (
     "encoder_embedding_dim",
     "encoder_hidden_dim",
@@ -32,24 +32,24 @@ ENCODER_SETTINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class CollectionConfig:
-    """The pairs, and who plays."""
+    """Settings of the pairs, and of the player."""
 
-    directory: str = setting("motif_dataset", "Folder of the data set; must be empty, or not there yet.")
-    num_pairs: int = setting(2000, "Pairs of sub-episodes drawn.", within=_COUNT)
+    directory: str = setting("motif_dataset", "Folder of the data set; must be empty or missing.")
+    num_pairs: int = setting(2000, "Pairs of sub-episodes sampled.", within=_COUNT)
     subepisode_length: int = setting(1, "Steps of a sub-episode (L).", within=_COUNT)
     policy: str = setting(
         "scripted",
-        "Who plays: random keys, a simple rule (fights, picks up gold, takes stairs), or a training run's checkpoint.",
+        "Player: random keys, a simple rule (fights, picks up gold, takes stairs), or a training run's checkpoint.",
         choices=("random", "scripted", "checkpoint"),
     )
     train_dir: str = setting("./train_dir", "checkpoint: folder of experiments.")
     experiment: str = setting("default_experiment", "checkpoint: the run whose newest checkpoint plays.")
-    num_envs: int = setting(20, "Games played side by side.", within=_COUNT)
+    num_envs: int = setting(20, "Games played in parallel.", within=_COUNT)
     num_env_steps: int = setting(
-        0, "Steps played, of which the sub-episodes are drawn; 0: ten a sub-episode, 500 a game at least."
+        0, "Environment steps to sample the sub-episodes from; 0: ten per sub-episode, at least 500 per game."
     )
-    record_glyphs: bool = setting(False, "Also keeps the map's glyphs, for reward encoders that see them.")
-    seed: int = setting(1, "Seed of games, play and drawing.", within=_SEED)
+    record_glyphs: bool = setting(False, "Also stores the map's glyphs, for reward encoders that read them.")
+    seed: int = setting(1, "Seed of the games, the player and the sampling.", within=_SEED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +62,19 @@ class CollectPairs:
 
 @dataclasses.dataclass(frozen=True)
 class PreferenceConfig:
-    """The data set, and how its pairs are labelled."""
+    """Settings of the data set, and of the labelling of its pairs."""
 
     directory: str = setting("motif_dataset", "Folder of the data set.")
     annotator: str = setting(
         "llm",
-        "Who says which is better: the LLM, the game's score, the environment's return, or chance.",
+        "Judges which is better: the LLM, the game's score, the environment's return, or chance.",
         choices=("llm", "score", "return", "random"),
     )
-    n_annotation_chunks: int = setting(1, "Parts that the pairs are split into, for runs side by side.", within=_COUNT)
-    chunk_number: int = setting(0, "The part that this run labels, from 0.")
-    ignore_existing: bool = setting(False, "Labels this part's pairs anew, those that have labels too.")
-    custom_annotator_string: str = setting("", "Name of the preference file; empty: one that tells the settings.")
-    flushing_freq: int = setting(1, "Labels after which the file is committed to the disk.", within=_COUNT)
+    n_annotation_chunks: int = setting(1, "Chunks that the pairs are split into, for parallel runs.", within=_COUNT)
+    chunk_number: int = setting(0, "The chunk that this run labels, from 0.")
+    ignore_existing: bool = setting(False, "Labels all pairs of this chunk again, also those that have labels.")
+    custom_annotator_string: str = setting("", "Name of the preference file; empty: made from the settings.")
+    flushing_freq: int = setting(1, "Labels between flushes of the file to the disk.", within=_COUNT)
     use_messages: bool = setting(True, "llm: descriptions hold the game's messages.")
     use_blstats: bool = setting(False, "llm: descriptions hold the statistics at their end, in words.")
     seed: int = setting(1, "random: seed of the labels.", within=_SEED)
@@ -90,14 +90,14 @@ class AnnotatePairs:
 
 @dataclasses.dataclass(frozen=True)
 class RewardTrainingConfig:
-    """The data set, and how a reward is learnt from its labels."""
+    """Settings of the data set, and of the training of a reward model on its labels."""
 
     dataset_dir: str = setting("motif_dataset", "Folder of the data set.")
-    annotator: str = setting("score", "Whose labels are learnt: the name of a file in preference/, without .npy.")
-    batch_size: int = setting(1024, "Pairs in a gradient step.", within=_COUNT)
-    reward_lr: float = setting(1e-4, "Adam's step size.", within="(0, inf)")
+    annotator: str = setting("score", "Labels to learn from: the name of a file in preference/, without .npy.")
+    batch_size: int = setting(1024, "Pairs per gradient step.", within=_COUNT)
+    reward_lr: float = setting(1e-4, "Adam's learning rate.", within="(0, inf)")
     num_epochs: int = setting(5, "Passes over the training split.", within=_COUNT)
-    num_workers: int = setting(0, "Accepted, and without effect: pairs are read where they are learnt from.")
+    num_workers: int = setting(0, "Accepted, without effect: pairs are read by the training process itself.")
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting("default_experiment", "Name of the folder that the reward model is saved in.")
     seed: int = setting(1, "Seed of the split, the order and the initial weights.", within=_SEED)
@@ -106,7 +106,7 @@ class RewardTrainingConfig:
     )
 
 
-# Of NetworkConfig, what the reward model has.
+# The fields of NetworkConfig that the reward model has.
 RewardNetworkConfig = dataclasses.make_dataclass(
     "RewardNetworkConfig",
     [
@@ -131,7 +131,7 @@ class TrainReward:
 
 
 def check_collect(config: CollectPairs) -> None:
-    """Raises UserError: the first value that can't be."""
+    """Checks the settings. Raises UserError: the first invalid value."""
     check_values(config)
     length, longest = config.collection.subepisode_length, config.env.max_episode_steps
     if length > longest:
@@ -139,7 +139,7 @@ def check_collect(config: CollectPairs) -> None:
 
 
 def check_annotate(config: AnnotatePairs) -> None:
-    """Raises UserError: the first value that can't be."""
+    """Checks the settings. Raises UserError: the first invalid value."""
     check_values(config)
     check_annotation(config.annotation)
     preference = config.preference
@@ -158,11 +158,11 @@ def check_annotate(config: AnnotatePairs) -> None:
 
 
 def check_train_reward(config: TrainReward) -> None:
-    """Raises UserError: the first value that can't be."""
+    """Checks the settings. Raises UserError: the first invalid value."""
     check_values(config)
     network = config.encoder()
     check_network(network)
     if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
-        raise UserError("the reward model sees nothing: give it a message model, --use_blstats or --use_glyphs")
+        raise UserError("the reward model has no input: give it a message model, --use_blstats or --use_glyphs")
     if any(part in ("", ".", "..") for part in config.training.experiment.split("/")):
         raise UserError(f"--experiment {config.training.experiment!r}: must be the name of a folder")

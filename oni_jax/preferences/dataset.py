@@ -1,10 +1,10 @@
 """A directory of pairs of sub-episodes, in the published form, read through memory mapping.
 
     data/<key>.npy              [P, 2, L, ...]  what was observed in each of the L steps of both sub-episodes
-    info/<key>.npy              [P, 2]          where the game stood at a sub-episode's last step
-    preference/<annotator>.npy  [P]             0 first better, 1 second better, 2 tie, 3 unknown, or not done yet
+    info/<key>.npy              [P, 2]          state of the game at a sub-episode's last step
+    preference/<annotator>.npy  [P]             0 first better, 1 second better, 2 tie, 3 unknown, or not labelled yet
 
-P pairs, L steps. Any integer or float type will do where the values fit; keys that nobody asks for are left alone.
+P pairs, L steps. Any integer or float type will do if the values fit; keys that are not asked for are ignored.
 """
 
 import os
@@ -17,7 +17,7 @@ from oni_jax.files import reserve
 from oni_jax.types import FIRST, UNKNOWN
 
 DATA, INFO, PREFERENCE = "data", "info", "preference"
-MIN_BLSTATS = 22  # statistics up to the hunger
+MIN_BLSTATS = 22  # up to the hunger state
 
 
 class PairDataset:
@@ -25,10 +25,10 @@ class PairDataset:
 
     Args:
         directory: the data set's.
-        keys: arrays that are wanted, such as "data/message" or "info/score".
+        keys: of the arrays to open, such as "data/message" or "info/score".
 
     Raises:
-        UserError: one of them is missing, of another shape or type, or not as long as the others; names the file.
+        UserError: an array is missing, has a wrong shape or type, or another length than the others; names the file.
     """
 
     def __init__(self, directory: str, keys: Sequence[str]):
@@ -51,7 +51,7 @@ class PairDataset:
         return os.path.join(self.directory, f"{key}.npy")
 
     def __getitem__(self, key: str) -> np.ndarray:
-        """The memory-mapped array, as it is."""
+        """Returns the memory-mapped array, unchecked."""
         return self._arrays[key]
 
     def _check_shape(self, key: str, array: np.ndarray) -> None:
@@ -63,7 +63,7 @@ class PairDataset:
         else:
             wanted, form = array.ndim >= 3 and shape[1] == 2 and shape[2] > 0, "(pairs, 2, steps, ...)"
         if not wanted:
-            raise UserError(f"{path}: its shape is {shape}, where {form} is needed")
+            raise UserError(f"{path}: its shape is {shape}, but must be {form}")
         if shape[0] != self.num_pairs:
             other = self.path(next(iter(self._arrays)))
             raise UserError(f"{path}: {shape[0]} pairs, but {self.num_pairs} in {other}")
@@ -86,14 +86,14 @@ class PairDataset:
             raise UserError(f"{path}: its shape is {blstats.shape}, not (pairs, 2, steps, {MIN_BLSTATS} or more)")
         values = np.asarray(blstats[rows])
         if not np.all(np.isfinite(values)):
-            raise UserError(f"{path}: holds values that are no numbers")
+            raise UserError(f"{path}: holds NaN or inf")
         return values.astype(np.int64)
 
     def numbers(self, key: str) -> np.ndarray:
-        """All of an array as float64, such as "info/score". Raises UserError for values that are no numbers."""
+        """All of an array as float64, such as "info/score". Raises UserError for NaN."""
         values = np.asarray(self._arrays[key], np.float64)
         if np.isnan(values).any():
-            raise UserError(f"{self.path(key)}: holds values that are no numbers")
+            raise UserError(f"{self.path(key)}: holds NaN")
         return values
 
     def preferences(self, annotator: str) -> np.ndarray:
@@ -107,13 +107,13 @@ class PairDataset:
         with np.errstate(invalid="ignore"):
             converted = values.astype(np.uint8)
         if not np.array_equal(converted, values):
-            raise UserError(f"{self.path(key)}: holds values outside 0-255, which are no bytes")
+            raise UserError(f"{self.path(key)}: holds values that are not bytes (0-255)")
         return converted
 
 
 def as_labels(path: str, values: np.ndarray) -> np.ndarray:
     """[P] int8 in {0, 1, 2, 3} from an array of any type. Raises UserError for other labels, naming `path`."""
-    values = np.array(values)  # a copy: another process may write to a mapped file between one look and the next
+    values = np.array(values)  # a copy: another process may write to a mapped file between two reads
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int8)
     wrong = np.flatnonzero((labels != values) | (labels < FIRST) | (labels > UNKNOWN))
@@ -123,18 +123,18 @@ def as_labels(path: str, values: np.ndarray) -> np.ndarray:
 
 
 def open_array(path: str, writable: bool = False) -> np.ndarray:
-    """A .npy file of numbers, memory mapped. Raises UserError: missing, damaged, or of another type.
+    """Opens a .npy file of numbers, memory mapped. Raises UserError: missing, damaged, or of another type.
 
-    Nothing in the file is trusted: one to be written is mapped only after it was read, since NumPy would lengthen it to
-    what its header claims, and what a link points at is not written.
+    The file is untrusted: one to be written is mapped only after it was read, since NumPy would extend it to the size
+    that its header claims, and is not written through a link.
     """
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file, which a data set must have")
     if not os.path.isfile(path):
-        raise UserError(f"{path}: is no file")
+        raise UserError(f"{path}: is not a regular file")
     try:
-        with np.errstate(over="ignore"):  # a shape that claims too much is told below
-            array = np.lib.format.open_memmap(path, mode="r")  # which takes no pickled objects
+        with np.errstate(over="ignore"):  # a shape that overflows is reported below
+            array = np.lib.format.open_memmap(path, mode="r")  # which loads no pickles
     except Exception as error:  # NumPy raises many types for damaged headers
         text = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{path}: can't be read as a .npy file of numbers: {text}") from None
@@ -143,15 +143,15 @@ def open_array(path: str, writable: bool = False) -> np.ndarray:
     if not writable:
         return array
     if os.path.islink(path):
-        raise UserError(f"{path}: is a link, which is not written through; put the file itself there")
+        raise UserError(f"{path}: is a link; replace it by the file itself")
     reserve(path, os.path.getsize(path))
     return np.lib.format.open_memmap(path, mode="r+")
 
 
 def create_dataset(directory: str, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
-    """New files of zeros, memory mapped for writing: {"data/message": ((P, 2, L, 256), "uint8")}.
+    """Creates files of zeros, memory mapped for writing: {"data/message": ((P, 2, L, 256), "uint8")}.
 
-    Raises OSError when the disk has no room for all of them.
+    Raises OSError: the disk is full.
     """
     created = {}
     for key, (shape, dtype) in arrays.items():

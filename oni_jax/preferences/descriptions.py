@@ -1,4 +1,4 @@
-"""A sub-episode in words: its messages, a line each, and the statistics at its end."""
+"""Descriptions of sub-episodes: the messages, one per line, and the statistics at the end."""
 
 import itertools
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ HUNGER = ("satiated", "not hungry", "hungry", "weak with hunger", "fainting", "f
 
 
 def describe_messages(messages: np.ndarray) -> bytes:
-    """[L, M] uint8 -> a line a message; equal ones in a row are "message (xN)", empty ones are dropped."""
+    """Renders messages [L, M] uint8, one per line; drops empty ones, and merges repeats into "message (xN)"."""
     texts = (row.tobytes().replace(b"\0", b"") for row in messages)
     groups = ((text, len(list(group))) for text, group in itertools.groupby(text for text in texts if text))
     return b"\n".join(text if count == 1 else b"%s (x%d)" % (text, count) for text, count in groups)
 
 
 def describe_blstats(blstats: np.ndarray) -> bytes:
-    """[L, D] statistics -> the last step's, in words."""
+    """Renders the last step of statistics [L, D] in words."""
     last = blstats[-1]
     state = int(last[nethack.NLE_BL_HUNGER])
     hunger = HUNGER[state] if 0 <= state < len(HUNGER) else f"hunger state {state}"
@@ -34,7 +34,7 @@ def describe_blstats(blstats: np.ndarray) -> bytes:
 def describe_pairs(
     preference: PreferenceConfig, dataset: PairDataset, rows: np.ndarray
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Both descriptions of each of the pairs `rows`."""
+    """Yields both descriptions of each of the pairs `rows`."""
     messages = dataset.messages(rows) if preference.use_messages else [()] * len(rows)
     blstats = dataset.blstats(rows) if preference.use_blstats else [()] * len(rows)
     for i in range(len(rows)):

@@ -1,4 +1,4 @@
-"""What a reward model reads of a data set's pairs: messages alone, each of them once, or whole observations."""
+"""Inputs of a reward model from a data set's pairs: unique messages, or whole observations."""
 
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -20,15 +20,15 @@ SOURCES = {"message": "data/message", "vector_obs": "data/blstats", "hero_xy": "
 
 
 class ObservedPairs:
-    """P pairs of sub-episodes of L steps, every one of which is scored."""
+    """P pairs of sub-episodes of L steps; scores every step."""
 
     def __init__(self, dataset: PairDataset, network: RankingNetwork):
         self._dataset, self._network, self._names = dataset, network, network.reads
         self._score = jax.jit(self.score)
-        self.batch(np.arange(1))  # shapes that won't do are told now
+        self.batch(np.arange(1))  # raises now if a shape is wrong
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """What `score` reads of the pairs `rows` [n]."""
+        """Returns the inputs of `score` for the pairs `rows` [n]."""
         return {name: self._observation(name, rows) for name in self._names}
 
     def _observation(self, name: str, rows: np.ndarray) -> np.ndarray:
@@ -48,17 +48,17 @@ class ObservedPairs:
             return blstats[..., :2].astype(np.uint8)
         if blstats.shape[-1] != len(BLSTATS_SCALE):
             path = dataset.path("data/blstats")
-            raise UserError(f"{path}: has {blstats.shape[-1]} statistics, where {len(BLSTATS_SCALE)} are needed")
+            raise UserError(f"{path}: has {blstats.shape[-1]} statistics, but needs {len(BLSTATS_SCALE)}")
         return (blstats * BLSTATS_SCALE).clip(-VECTOR_OBS_BOUND, VECTOR_OBS_BOUND).astype(np.float32)
 
     def score(self, params: PyTree, batch: Mapping[str, Array]) -> Array:
-        """Rewards [n, 2, L] of a batch; pure."""
+        """Returns the rewards [n, 2, L] of a batch; pure."""
         shape = next(iter(batch.values())).shape[:3]
         flat = {name: x.reshape(-1, *x.shape[3:]) for name, x in batch.items()}
         return cast(Array, self._network.apply(params, flat)).reshape(shape)
 
     def all_rewards(self, params: PyTree) -> np.ndarray:
-        """Rewards [P, 2, L] float32 of every step."""
+        """Returns the rewards [P, 2, L] float32 of every step."""
         num_pairs = self._dataset.num_pairs
         blocks = []
         for start in range(0, num_pairs, PAIRS_AT_ONCE):
@@ -66,13 +66,13 @@ class ObservedPairs:
             blocks.append(np.asarray(self._score(params, self.batch(rows))))
         return np.concatenate(blocks)[:num_pairs]
 
-    def distinct(self, rows: np.ndarray) -> np.ndarray:
-        """Where, in the flattened [n, 2, L] of the pairs `rows`, each thing rewarded is found once."""
+    def unique_indices(self, rows: np.ndarray) -> np.ndarray:
+        """Indices into the flattened [n, 2, L] of the pairs `rows`: one for each unique input of the network."""
         return np.arange(len(rows) * 2 * self._dataset.num_steps)
 
 
 class MessagePairs(ObservedPairs):
-    """A network that reads messages alone scores each of a batch's messages once."""
+    """Pairs for a network that reads only messages; scores each unique message of a batch once."""
 
     def __init__(self, dataset: PairDataset, network: RankingNetwork):
         ids: dict[bytes, int] = {}
@@ -100,12 +100,12 @@ class MessagePairs(ObservedPairs):
     def all_rewards(self, params: PyTree) -> np.ndarray:
         count, size, blocks = len(self._messages), 2 * PAIRS_AT_ONCE, []
         for start in range(0, count, size):
-            numbers = np.arange(start, start + size)  # one shape for all blocks
-            block = self._messages[np.minimum(numbers, count - 1)]
-            blocks.append(np.asarray(self._score_block(params, block, numbers < count)))
+            index = np.arange(start, start + size)  # one shape for all blocks
+            block = self._messages[np.minimum(index, count - 1)]
+            blocks.append(np.asarray(self._score_block(params, block, index < count)))
         return np.concatenate(blocks)[self._index]
 
-    def distinct(self, rows: np.ndarray) -> np.ndarray:
+    def unique_indices(self, rows: np.ndarray) -> np.ndarray:
         return np.unique(self._index[rows], return_index=True)[1]
 
     def _score_messages(self, params: PyTree, messages: Array, used: Array) -> Array:
@@ -116,5 +116,5 @@ class MessagePairs(ObservedPairs):
 
 
 def observe(dataset: PairDataset, network: RankingNetwork) -> ObservedPairs:
-    """Raises UserError where the data set's arrays are not what the network reads."""
+    """Makes the pairs that a network reads. Raises UserError: the data set's arrays don't fit."""
     return (MessagePairs if network.reads == ("message",) else ObservedPairs)(dataset, network)

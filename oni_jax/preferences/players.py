@@ -1,4 +1,4 @@
-"""Who plays while pairs are collected: chance, a simple rule, or a trained policy."""
+"""Players that pairs are collected from: random, scripted, or a trained policy."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from oni_jax.evaluation.agents import PolicyAgent, policy_and_shapes
 from oni_jax.types import EnvSpec
 
 Player = Callable[[StepOutput], np.ndarray]
-"""What was observed -> actions [N] int32."""
+"""Observations -> actions [N] int32."""
 
 DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1))  # (dx, dy)
 STEPS = dict(zip(DIRECTIONS, map(int, nethack.CompassDirection)))
@@ -30,9 +30,9 @@ GOLD_GLYPH = nethack.GLYPH_OBJ_OFF + next(
     i for i in range(nethack.NUM_OBJECTS) if nethack.OBJ_NAME(nethack.objclass(i)) == "gold piece"
 )
 BLOCKED = (b"You can't move", b"This door", b"You try to move", b"It's")
-TURN_SHARE, SEARCH_SHARE = 0.1, 0.05  # of the scripted steps without an aim
-WANDER_SHARE = 0.3  # of the scripted steps with an aim: something may be in the way
-PEACEFUL_STEPS = 10  # for which nothing is hit after the game asked whether to
+TURN_FRACTION, SEARCH_FRACTION = 0.1, 0.05  # of the scripted steps without an aim
+WANDER_FRACTION = 0.3  # of the scripted steps with an aim: an obstacle may block the way
+PEACEFUL_STEPS = 10  # without attacks, after the game asked to confirm one
 
 
 def random_player(num_envs: int, num_actions: int, rng: np.random.Generator) -> Player:
@@ -40,7 +40,7 @@ def random_player(num_envs: int, num_actions: int, rng: np.random.Generator) -> 
 
 
 class ScriptedPlayer:
-    """Hits what stands beside it, walks towards gold and stairs that it sees, descends, and else runs about."""
+    """Attacks adjacent monsters, walks to gold and stairs in sight, descends, and otherwise wanders."""
 
     def __init__(self, env: NetHackVectorEnv, rng: np.random.Generator):
         self._arrays, self._rng = env.arrays, rng
@@ -75,9 +75,9 @@ class ScriptedPlayer:
             return DOWN
         ways = [way for way, glyph in beside.items() if glyph not in WALLS and way not in enemies]
         aim = self._aim(i, glyphs, depth, x, y)
-        if aim in ways and self._rng.random() >= WANDER_SHARE:
+        if aim in ways and self._rng.random() >= WANDER_FRACTION:
             return STEPS[aim]
-        return self._wander(i, beside, ways, turn=message.startswith(BLOCKED) or self._rng.random() < TURN_SHARE)
+        return self._wander(i, beside, ways, turn=message.startswith(BLOCKED) or self._rng.random() < TURN_FRACTION)
 
     def _look_for_stairs(self, i: int, glyphs: np.ndarray, depth: int) -> None:
         stairs = np.argwhere(np.isin(glyphs, WAYS_DOWN))
@@ -85,7 +85,7 @@ class ScriptedPlayer:
             self._stairs[i] = (depth, int(stairs[0, 1]), int(stairs[0, 0]))
 
     def _aim(self, i: int, glyphs: np.ndarray, depth: int, x: int, y: int) -> tuple[int, int] | None:
-        """The way to gold, else to stairs."""
+        """The direction of gold, else of stairs."""
         gold = np.argwhere(glyphs == GOLD_GLYPH)
         if len(gold):
             row, column = gold[np.abs(gold - (y, x)).max(1).argmin()].tolist()
@@ -96,8 +96,8 @@ class ScriptedPlayer:
         return int(np.sign(column - x)), int(np.sign(row - y))
 
     def _wander(self, i: int, beside: dict[tuple[int, int], int], ways: list[tuple[int, int]], turn: bool) -> int:
-        """On in the same direction until that leads nowhere."""
-        if not ways or self._rng.random() < SEARCH_SHARE:
+        """Keeps the direction until blocked or `turn`; sometimes searches."""
+        if not ways or self._rng.random() < SEARCH_FRACTION:
             return SEARCH
         if turn or self._heading[i] not in ways:
             self._heading[i] = ways[self._rng.integers(len(ways))]
@@ -106,7 +106,7 @@ class ScriptedPlayer:
 
 
 def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> Player:
-    """The policy of a run's newest checkpoint, drawing its actions. Raises UserError when there is none."""
+    """Plays by the policy of a run's newest checkpoint, sampling actions. Raises UserError: there is none."""
     policy, shapes = policy_and_shapes(run.network, spec)
     env_steps, params = restore_params(os.path.join(folder, "checkpoints"), shapes)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)

@@ -1,8 +1,8 @@
 """A preference file that several processes fill, each its own rows.
 
-Label 3 means both "not done yet" and "the annotator could not say". So that the latter are not asked for ever, a file
-beside the labels, `<annotator>.unreadable`, holds a byte a pair: 1 where the annotator was asked and gave no readable
-answer. Without it every 3 is one that is not done. The same bytes carry the locks: a row is one process's at a time.
+Label 3 means both "not labelled yet" and "unreadable answer". So that the latter are not asked about again and again, a
+second file, `<annotator>.unreadable`, holds a byte per pair: 1 after an unreadable answer. Without it every 3 is not
+labelled yet. Byte-range locks on that file keep a row to one process at a time.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from oni_jax.types import UNKNOWN
 
 
 class PreferenceFile:
-    """Rows `rows` of preference/<annotator>.npy, made if it isn't there. Used as a context manager.
+    """Rows `rows` of preference/<annotator>.npy, created if missing. Used as a context manager.
 
     Raises:
-        UserError: it is no preference file of so many pairs, can't be written, or another process labels these rows.
+        UserError: not a preference file of `num_pairs`, can't be written, or another process labels some of these rows.
     """
 
     def __init__(self, directory: str, annotator: str, num_pairs: int, rows: range):
@@ -51,10 +51,10 @@ class PreferenceFile:
     def _map_unreadable(self, path: str, num_pairs: int) -> None:
         rows = self._rows
         if os.path.islink(path):
-            raise UserError(f"{path}: is a link, which is not written through; remove it")
+            raise UserError(f"{path}: is a link; remove it")
         self._file = open(path, "ab+")
         if os.path.getsize(path) not in (0, num_pairs):
-            raise UserError(f"{path}: is of {os.path.getsize(path)} pairs, not {num_pairs}; remove it")
+            raise UserError(f"{path}: holds {os.path.getsize(path)} pairs, not {num_pairs}; remove it")
         reserve(path, num_pairs)
         if rows:
             try:
@@ -73,35 +73,35 @@ class PreferenceFile:
         self._map.close()
         self._file.close()
 
-    def forget(self) -> None:
-        """Takes the labels of these rows away."""
+    def clear(self) -> None:
+        """Resets these rows to "not labelled yet"."""
         rows = slice(self._rows.start, self._rows.stop)
         self._labels[rows] = UNKNOWN
         self._unreadable[rows] = 0
 
     def unfinished(self) -> np.ndarray:
-        """Those of the rows that are not done yet."""
+        """Returns those of the rows that are not labelled yet."""
         rows = slice(self._rows.start, self._rows.stop)
         return np.flatnonzero((self._labels[rows] == UNKNOWN) & (self._unreadable[rows] == 0)) + self._rows.start
 
     def write(self, rows: np.ndarray, labels: np.ndarray | int) -> None:
-        """Labels [n] of rows [n]. A killed process loses none of them, a killed machine those since `flush`."""
+        """Writes labels [n] of rows [n]. They survive a killed process, and after `flush` a power cut."""
         self._labels[rows] = labels
         self._unreadable[rows] = np.asarray(labels) == UNKNOWN
 
     def flush(self) -> None:
-        """Commits what was written to the disk."""
+        """Flushes the labels to the disk."""
         self._labels.flush()
         self._map.flush()
 
 
 def chunk_rows(num_pairs: int, num_chunks: int, chunk: int) -> range:
-    """The rows of one of `num_chunks` parts, which differ by one row at most."""
+    """Returns the rows of one of `num_chunks` chunks, whose sizes differ by at most one."""
     return range(num_pairs * chunk // num_chunks, num_pairs * (chunk + 1) // num_chunks)
 
 
 def _create(path: str, num_pairs: int) -> None:
-    """A file of "not done yet"; of several processes that make it at once, the first one's stays."""
+    """Creates a file of "not labelled yet", atomically; of concurrent processes the first one's stays."""
     with contextlib.closing(ScratchFolder(os.path.dirname(path))) as folder:
         partial = os.path.join(folder.path, "labels.npy")
         labels = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int8, shape=(num_pairs,))

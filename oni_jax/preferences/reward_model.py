@@ -18,23 +18,23 @@ QUANTILES = tuple(round(0.05 * i, 2) for i in range(1, 20))
 
 
 class RewardModel(NamedTuple):
-    """What `launch.train_reward` leaves for a run. Rewards are normalised by (r - mean) / sqrt(variance + 1e-8)."""
+    """Trained by `launch.train_reward`, for a run. Rewards are normalised: (r - mean) / sqrt(variance + 1e-8)."""
 
-    network: NetworkConfig  # of the encoder; ENCODER_SETTINGS alone are set
+    network: NetworkConfig  # of the encoder; only ENCODER_SETTINGS are set
     params: PyTree  # of a RankingNetwork around a TorchbeastEncoder
     mean: float  # of the reward over all steps of the training split's pairs
     variance: float
-    quantiles: Mapping[float, float]  # 0.05 ... 0.95 -> of the normalised reward over the distinct training messages
+    quantiles: Mapping[float, float]  # 0.05 ... 0.95 -> of the normalised reward over the unique training messages
 
 
 def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mapping[str, Any]) -> None:
-    """Writes a model in place of those of earlier epochs, whole or not at all.
+    """Saves a model, atomically, in place of those of earlier epochs.
 
     Args:
         folder: <train_dir>/<experiment>.
         epoch: passes over the training split so far.
-        model: what is saved.
-        notes: how it was trained, JSON; for people.
+        model: the one to save.
+        notes: JSON about its training, for display.
 
     Raises:
         UserError: it can't be written.
@@ -42,7 +42,7 @@ def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mappin
     settings = {
         "kind": KIND,
         "network": {name: getattr(model.network, name) for name in ENCODER_SETTINGS},
-        "quantiles": {f"{share:.2f}": float(value) for share, value in model.quantiles.items()},
+        "quantiles": {f"{fraction:.2f}": float(value) for fraction, value in model.quantiles.items()},
         "notes": dict(notes),
     }
     arrays = {
@@ -60,18 +60,18 @@ def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mappin
 
 
 def holds_reward_model(folder: str) -> bool:
-    """Whether one was ever saved there; what a killed process leaves unfinished is none."""
+    """Returns whether a complete model is saved there."""
     path = os.path.join(folder, "reward_model")
     return os.path.isdir(path) and any(name.isdecimal() for name in os.listdir(path))
 
 
 def load_reward_model(folder: str) -> RewardModel:
-    """The model that `launch.train_reward` saved in <train_dir>/<experiment>.
+    """Loads the model that `launch.train_reward` saved in <train_dir>/<experiment>.
 
     Raises:
-        UserError: there is none, or it is damaged, or something else lies there.
+        UserError: it is missing, damaged, or something else.
     """
-    hint = "name the <train_dir>/<experiment> of a launch.train_reward that has ended"
+    hint = "name the <train_dir>/<experiment> of a finished launch.train_reward"
     if not holds_reward_model(folder):
         raise UserError(f"--reward_dir {folder}: holds no reward model; {hint}")
     try:
@@ -91,7 +91,7 @@ def _read(arrays: Any, settings: Any) -> RewardModel:
     for name, value in network.items():
         if type(value) is not type(getattr(NetworkConfig(), name)):
             raise ValueError(f"{name} is {value!r}")
-    quantiles = {float(share): float(value) for share, value in settings["quantiles"].items()}
+    quantiles = {float(fraction): float(value) for fraction, value in settings["quantiles"].items()}
     if set(quantiles) != set(QUANTILES):
         raise ValueError("its quantiles are not 0.05 ... 0.95")
     model = RewardModel(
@@ -99,12 +99,12 @@ def _read(arrays: Any, settings: Any) -> RewardModel:
     )
     numbers = [*jax.tree.leaves(model.params), model.mean, model.variance, *quantiles.values()]
     if not all(np.all(np.isfinite(number)) for number in numbers):
-        raise ValueError("it holds numbers that are none")
+        raise ValueError("it holds NaN or inf")
     return model
 
 
 def _reason(error: Exception) -> str:
-    """An error in a few words; tensorstore appends pages to its own."""
+    """Shortens an error's text; tensorstore appends pages to its own."""
     return " ".join(str(error).split("See full TensorStore details")[0].split())[:200] or type(error).__name__
 
 

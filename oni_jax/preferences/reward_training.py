@@ -1,4 +1,4 @@
-"""Learns a reward from labelled pairs: of two sub-episodes, the better one's mean reward shall be the higher."""
+"""Trains a reward model on labelled pairs: of two sub-episodes, the better one gets the higher mean reward."""
 
 import os
 import time
@@ -23,7 +23,7 @@ from oni_jax.preferences.reward_model import QUANTILES, RewardModel, holds_rewar
 from oni_jax.runtime import Every, StopRequest
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
-TRAINING_SHARE = 0.8
+TRAINING_FRACTION = 0.8
 ADAM_EPS = 1e-8
 PROGRESS_SECS = 5.0
 
@@ -36,10 +36,10 @@ class Split(NamedTuple):
 
 
 def train_reward(config: TrainReward, stop: StopRequest) -> int:
-    """Trains for `num_epochs` or until a request to stop; saves the model after each epoch. Returns the exit code 0.
+    """Trains for `num_epochs` or until a stop request; saves the model after each epoch. Returns the exit code 0.
 
     Raises:
-        UserError: bad data set, nothing to learn from, or a model that would be overwritten.
+        UserError: bad data set, no labelled pairs, or a model that would be overwritten.
     """
     training = config.training
     folder = os.path.join(training.train_dir, training.experiment)
@@ -56,7 +56,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         raise UserError(f"{dataset.path(preference)}: no pair of the training split has a label yet")
     print(
         f"{dataset.num_pairs:,} pairs: {len(rows):,} labelled ones to learn from, {len(split.validation):,} to "
-        f"validate with; learning on {jax.default_backend()}; compiling takes a while at the first start",
+        f"validate with; training on {jax.default_backend()}; the first start takes a while to compile",
         flush=True,
     )
     fit = Fit(config, network, observe(dataset, network), labels, rows)
@@ -72,16 +72,16 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         }
         texts = [f"{name} {value:.3f}" for name, value in accuracies.items()]
         print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
-        told = {name: value for name, value in accuracies.items() if np.isfinite(value)}
-        notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": told}
+        finite = {name: value for name, value in accuracies.items() if np.isfinite(value)}
+        notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": finite}
         try:
             save_reward_model(folder, epoch, model, notes)
         except UserError as error:
             if epoch == training.num_epochs or not holds_reward_model(folder):
                 raise
-            print(f"warning: {error}; the last whole one stays", flush=True)
+            print(f"warning: {error}; the last complete model stays", flush=True)
     if stop:
-        saved = "the last whole epoch's model is" if holds_reward_model(folder) else "no epoch is whole: no model is"
+        saved = "the last complete epoch's model is" if holds_reward_model(folder) else "no epoch ended: no model is"
         print(f"{stop.reason}: {saved} in {folder}", flush=True)
     else:
         print(f"the reward model is in {folder}", flush=True)
@@ -89,7 +89,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
 
 
 def _open(directory: str, keys: list[str]) -> PairDataset:
-    """The data set. A missing preference file is told with the way to make it."""
+    """Opens the data set. The error of a missing preference file says how to make it."""
     try:
         return PairDataset(directory, keys)
     except UserError as error:
@@ -99,32 +99,32 @@ def _open(directory: str, keys: list[str]) -> PairDataset:
 
 
 def split_rows(num_pairs: int, seed: int) -> Split:
-    """Four fifths of all pairs to learn from, the others to validate with."""
+    """Splits all pairs into TRAINING_FRACTION to learn from, and the others to validate with."""
     order = np.random.default_rng(seed).permutation(num_pairs)
-    return Split(*np.split(order, [round(TRAINING_SHARE * num_pairs)]))
+    return Split(*np.split(order, [round(TRAINING_FRACTION * num_pairs)]))
 
 
 def accuracy(rewards: np.ndarray, labels: np.ndarray) -> float:
-    """Share of the pairs with a better one whose mean reward tells it; rewards [n, 2, L]. NaN where there is none."""
-    told = labels < TIE
-    means = rewards[told].mean(2)
-    return float(np.mean((means[:, 1] > means[:, 0]) == labels[told])) if told.any() else float("nan")
+    """Fraction of the pairs labelled FIRST or SECOND whose mean rewards agree; rewards [n, 2, L]. NaN without any."""
+    decided = labels < TIE
+    means = rewards[decided].mean(2)
+    return float(np.mean((means[:, 1] > means[:, 0]) == labels[decided])) if decided.any() else float("nan")
 
 
 def make_step(
     score: Callable[[PyTree, Mapping[str, Array]], Array], optimizer: optax.GradientTransformation, num_devices: int
 ) -> Callable[..., tuple[ModelState, Mapping[str, Array]]]:
-    """step(state, (), (batch [B, 2, L, ...], labels [B]), device) -> (state, metrics): device's share of a batch."""
+    """Makes step(state, (), (batch [B, 2, L, ...], labels [B]), device) -> (state, metrics) on a shard of the batch."""
 
     def step(
         state: ModelState, data: PyTree, argument: tuple[PyTree, Array], device: Array
     ) -> tuple[ModelState, Mapping[str, Array]]:
         del data
-        share = argument[1].shape[0] // num_devices
-        batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), argument)
+        size = argument[1].shape[0] // num_devices
+        batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * size, size), argument)
 
         def weight(counts: Callable[[Array], Array]) -> Array:
-            """Shares hold different numbers of pairs that count: so the mean over the devices weighs each alike."""
+            """Weights a shard's mean by its number of counted pairs, so that all pairs weigh the same."""
             return num_devices * jnp.sum(counts(labels)) / jnp.maximum(1, jnp.sum(counts(argument[1])))
 
         def loss_fn(params: PyTree) -> tuple[Array, Mapping[str, Array]]:
@@ -141,7 +141,7 @@ def make_step(
 
 
 class Fit:
-    """A network being fitted to the pairs `rows`."""
+    """Training of a network on the pairs `rows`."""
 
     def __init__(
         self, config: TrainReward, network: RankingNetwork, pairs: ObservedPairs, labels: np.ndarray, rows: np.ndarray
@@ -149,7 +149,7 @@ class Fit:
         self._config, self._pairs, self._labels, self._rows = config, pairs, labels, rows
         training = config.training
         self._replicas = parallel.Replicas()
-        self._replicas.share_size(training.batch_size, "batch_size")
+        self._replicas.shard_size(training.batch_size, "batch_size")
         optimizer = optax.adam(training.reward_lr, eps=ADAM_EPS)
         batch = {name: x[0, 0, :1] for name, x in pairs.batch(np.arange(1)).items() if name != "index"}
         params = jax.jit(network.init)(jax.random.key(training.seed), batch)
@@ -158,7 +158,7 @@ class Fit:
         self._due = Every(PROGRESS_SECS)
 
     def run_epoch(self, epoch: int, stop: StopRequest) -> bool:
-        """A pass over the rows, in an order of its own. False when a request to stop came first."""
+        """Trains on all rows once, in random order. Returns False if a stop request came first."""
         size = self._config.training.batch_size
         order = np.random.default_rng([self._config.training.seed, epoch]).permutation(self._rows)
         started, sums, counts = time.perf_counter(), np.zeros(2), np.zeros(2)
@@ -168,30 +168,30 @@ class Fit:
             rows = order[start : start + size]
             labels = np.full(size, UNKNOWN, np.int32)
             labels[: len(rows)] = self._labels[rows]
-            batch = self._pairs.batch(np.resize(rows, size))  # filled up with pairs that count for nothing
+            batch = self._pairs.batch(np.resize(rows, size))  # padded with pairs labelled UNKNOWN
             self._state, metrics = self._step(self._state, (), (batch, labels))
-            count = np.array([len(rows), np.sum(labels < TIE)])  # pairs that the loss and the accuracy are of
+            count = np.array([len(rows), np.sum(labels < TIE)])  # pairs that count in the loss, and in the accuracy
             sums, counts = sums + count * [float(metrics["loss"]), float(metrics["accuracy"])], counts + count
             done = start + len(rows)
             if self._due() or done == len(order):
-                loss, share = sums / np.maximum(1, counts)
+                loss, fraction = sums / np.maximum(1, counts)
                 rate = done / (time.perf_counter() - started)
                 print(
                     f"epoch {epoch} of {self._config.training.num_epochs}: {done:,} of {len(order):,} pairs, "
-                    f"{rate:,.0f} a second, loss {loss:.4f}, accuracy {share:.3f}",
+                    f"{rate:,.0f} a second, loss {loss:.4f}, accuracy {fraction:.3f}",
                     flush=True,
                 )
         return True
 
     def model(self, training_rows: np.ndarray) -> tuple[RewardModel, np.ndarray]:
-        """The model as it is now, with its statistics over the training split, and its rewards [P, 2, L]."""
+        """Returns the current model, with its statistics over the training split, and its rewards [P, 2, L]."""
         params = self._state.params
         rewards = self._pairs.all_rewards(params)
         seen = rewards[training_rows]
         moments = Moments(
             *(np.float32(x) for x in (seen.mean(dtype=np.float64), seen.var(dtype=np.float64), seen.size))
         )
-        normalised = np.asarray(normalise(seen.ravel()[self._pairs.distinct(training_rows)], moments))
+        normalised = np.asarray(normalise(seen.ravel()[self._pairs.unique_indices(training_rows)], moments))
         quantiles = dict(zip(QUANTILES, np.quantile(normalised, QUANTILES).tolist()))
         network = self._config.encoder()
         return RewardModel(network, params, float(moments.mean), float(moments.variance), quantiles), rewards

@@ -1,1 +1,1 @@
-"""What people look at when runs have been made: plots over seeds, and a report of a run. Nothing else imports it."""
+"""Plots over seeds, and reports of runs. No other part of the package imports it."""

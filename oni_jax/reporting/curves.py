@@ -1,4 +1,4 @@
-"""What metrics.jsonl tells of a run, and of runs that differ only in their seeds."""
+"""Learning curves from metrics.jsonl, of a run, and of runs that differ only in their seeds."""
 
 import dataclasses
 import json
@@ -15,34 +15,34 @@ from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.experiment import read_settings
 
 NUM_POINTS = 200  # of a curve over several runs
-NUM_SMOOTHED = 200  # rows; of more, each is the mean of its neighbourhood
+NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours
 MIN_SEEDS = 3  # for an interval: that of two is as wide as the figure
 SUCCESS = "success"
 SEPARATORS = "/_-. ="
-# Of the LLM server: where it is and how patiently it is asked.
-PLACES = ("llm_server_addr", "label_store", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries", "llm_required")
+# Settings of annotation that runs of one curve may differ in: addresses, files and limits of requests.
+LOCAL = ("llm_server_addr", "label_store", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries", "llm_required")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """R rows of a run, without those that a later start of it has made again."""
+    """R rows of a run, without those that a later start repeated."""
 
     name: str
     config: Config
     env_steps: np.ndarray  # [R] float64, increasing
     hours: np.ndarray  # [R] float64, of training, over all starts
-    metrics: Mapping[str, np.ndarray]  # those asked for, [R] float64 each; NaN where a row lacks it
+    metrics: Mapping[str, np.ndarray]  # [R] float64 each; NaN where a row lacks it
 
 
 class Setting(NamedTuple):
-    """Runs that differ only in their seeds, and where they were made."""
+    """Runs that differ only in their seeds and machines."""
 
     label: str
     runs: tuple[Run, ...]
 
 
 class Curve(NamedTuple):
-    """A metric's mean over S runs, where all of them have been."""
+    """A metric's mean over runs, in the range that all of them have covered."""
 
     x: np.ndarray  # [K]
     mean: np.ndarray  # [K]
@@ -50,17 +50,17 @@ class Curve(NamedTuple):
 
 
 def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
-    """The run in an experiment's folder, with these metrics; it may be going on.
+    """Reads these metrics of the run in an experiment's folder; it may be going on.
 
     Raises:
-        UserError: there is none, it has no rows yet, or a file is damaged.
+        UserError: there is no run, it has no rows yet, or a file is damaged.
     """
     config = read_settings(folder)
     path = os.path.join(folder, "metrics.jsonl")
     names = ("env_steps", "secs", *sorted({"mean_return", *metrics}))
     try:
         with open(path, "rb") as file:
-            lines = (line for line in file if line.endswith(b"\n"))  # what is behind the last is being written
+            lines = (line for line in file if line.endswith(b"\n"))  # an unfinished last one is being written
             rows = _without_repeats(_numbers(line, names, path, number) for number, line in enumerate(lines, 1))
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror}); name a run that has trained") from None
@@ -75,11 +75,13 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
 
 
 def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:
-    """A row's numbers of these names, of which it must have the first two. [K] float64."""
+    """Returns a row's numbers of these names, [K] float64; it must have the first two."""
     try:
         row = json.loads(line)
+        # The names of older files.
+        row |= {name.replace("_share", "_fraction"): x for name, x in row.items() if name.endswith("_share")}
         numbers = [float(x) if type(x := row.get(name)) in (int, float) else np.nan for name in names]
-    except (ValueError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         numbers = [np.nan] * 2
     if not np.isfinite(numbers[:2]).all():
         raise UserError(f"{path}: line {number} is no row of metrics; remove it")
@@ -87,9 +89,9 @@ def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.nd
 
 
 def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:
-    """(env_steps, hours, ...) of (env_steps, secs, ...), in order.
+    """Converts rows (env_steps, secs, ...) to (env_steps, hours, ...), each step once.
 
-    A start that goes on from a checkpoint makes the rows behind that anew. Within a start steps may stand still.
+    A start that resumes from a checkpoint repeats the rows after it. Within a start steps may stand still.
     """
     kept: list[np.ndarray] = []
     hours_before, last_secs = 0.0, 0.0
@@ -107,30 +109,30 @@ def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Setting]:
-    """Runs together whose settings are the same, but for what says where they run, and section `run`."""
+    """Groups runs whose settings are the same, except those of machines and of section `run`."""
     groups: dict[Config, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_without_places(run.config), []).append(run)
+        groups.setdefault(_comparable(run.config), []).append(run)
     labels = [_label([run.name for run in group]) for group in groups.values()]
     if len(set(labels)) < len(labels):
         labels = [", ".join(run.name for run in group) for group in groups.values()]
     return [Setting(label, tuple(group)) for label, group in zip(labels, groups.values())]
 
 
-def _without_places(config: Config) -> Config:
-    """Without seed, name, limits, machines and files; whether an LLM answers or the judge is kept."""
-    defaults = {name: getattr(AnnotationConfig, name) for name in PLACES}
+def _comparable(config: Config) -> Config:
+    """Removes seed, name, limits, machines and files; keeps whether an LLM or the judge answers."""
+    defaults = {name: getattr(AnnotationConfig, name) for name in LOCAL}
 
-    def placeless(asked: AnnotationConfig) -> AnnotationConfig:
-        return dataclasses.replace(asked, **{**defaults, "llm_server_addr": "a server" * bool(asked.llm_server_addr)})
+    def without_local(own: AnnotationConfig) -> AnnotationConfig:
+        return dataclasses.replace(own, **{**defaults, "llm_server_addr": "a server" * bool(own.llm_server_addr)})
 
-    others = tuple((reward, placeless(asked)) for reward, asked in config.others)
-    annotation = placeless(config.annotation)
+    others = tuple((reward, without_local(own)) for reward, own in config.others)
+    annotation = without_local(config.annotation)
     return dataclasses.replace(config, run=RunConfig(), actors=ActorConfig(), annotation=annotation, others=others)
 
 
 def _label(names: Sequence[str]) -> str:
-    """The words, numbers and signs that all the names begin with."""
+    """Returns the words, numbers and signs that all names begin with."""
     if len(names) == 1:
         return names[0]
     pieces = [re.findall(r"[^\W\d_]+|\d+|(?s:.)", name) for name in names]
@@ -139,14 +141,14 @@ def _label(names: Sequence[str]) -> str:
 
 
 def series(run: Run, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:
-    """(x [K], values [K]) where the run has the metric. `x`: env_steps or hours."""
+    """Returns (x [K], values [K]) where the run has the metric. `x`: env_steps or hours."""
     values = run.metrics.get(metric, np.full(len(run.env_steps), np.nan))
     there = np.isfinite(values)
     return getattr(run, x)[there], smoothed(values[there])
 
 
 def smoothed(values: np.ndarray) -> np.ndarray:
-    """Means over a window that grows with the number of values [K], so that a long run's line can be read."""
+    """Averages values [K] over a window that grows with K, so that a long run's line can be read."""
     half = len(values) // NUM_SMOOTHED // 2
     if half == 0:
         return values
@@ -155,17 +157,17 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
-    """The mean over runs, each taken as straight between its rows; None where they have nothing in common."""
+    """Averages runs, each interpolated linearly between its rows; None when their ranges do not overlap."""
     lines = [series(run, metric, x) for run in runs]
-    if any(len(places) == 0 for places, _ in lines):
+    if any(len(xs) == 0 for xs, _ in lines):
         return None
     if len(lines) == 1:
         return Curve(*lines[0], None)
-    first, last = max(places[0] for places, _ in lines), min(places[-1] for places, _ in lines)
+    first, last = max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines)
     if first >= last:
         return None
     grid = np.linspace(first, last, NUM_POINTS)
-    values = np.stack([np.interp(grid, places, own) for places, own in lines])
+    values = np.stack([np.interp(grid, xs, own) for xs, own in lines])
     mean = values.mean(axis=0)
     if len(lines) < MIN_SEEDS:
         return Curve(grid, mean, None)
@@ -174,7 +176,7 @@ def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
 
 
 def last_value(run: Run, metric: str) -> float | None:
-    """The newest number that the run has of a metric; None when it has none."""
+    """Returns the newest value of a metric; None when the run has none."""
     values = run.metrics.get(metric, np.zeros(0))
     there = values[np.isfinite(values)]
     return float(there[-1]) if len(there) else None

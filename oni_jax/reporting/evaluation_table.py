@@ -1,4 +1,4 @@
-"""What launch.evaluate wrote into its JSON file, as tables."""
+"""Tables of the JSON file that launch.evaluate writes."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from oni_jax.evaluation.statistics import QUANTILES, Interval
 
 
 class Part(NamedTuple):
-    """Of a section of the report."""
+    """A part of a section of the report."""
 
     title: str
     about: str
@@ -18,10 +18,10 @@ class Part(NamedTuple):
 
 
 def evaluation_parts(path: str) -> list[Part]:
-    """The players' figures, and the differences where they were compared.
+    """Makes the tables of the players' figures, and of their differences where they were compared.
 
     Raises:
-        UserError: the file can't be read, or is another one.
+        UserError: the file can't be read, or is of another kind.
     """
     try:
         with open(path, "rb") as file:
@@ -34,34 +34,38 @@ def evaluation_parts(path: str) -> list[Part]:
 
 def _parts(tree: Mapping[str, Any]) -> Iterator[Part]:
     players = [*tree["evaluations"], *([tree["other"]] if "other" in tree else [])]
-    for of in players:
-        yield _player(of)
-    partial = {of["player"] for of in players if not of["complete"]}
-    for of in tree.get("differences", []):
-        names = of["first"], of["second"]
-        about = f"Pair by pair, on the same {of['num_episodes']:,} episodes"
+    for player in players:
+        yield _player(player)
+    partial = {player["player"] for player in players if not player["complete"]}
+    for pair in tree.get("differences", []):
+        names = pair["first"], pair["second"]
+        about = f"Paired, on the same {pair['num_episodes']:,} episodes"
         about += f"; PARTIAL: {BIASED}." if partial & {*names} else "."
-        rows = [[name, number(x["mean"]), _interval(x["interval"])] for name, x in of["measures"].items()]
+        rows = [[name, number(x["mean"]), _interval(x["interval"])] for name, x in pair["measures"].items()]
         yield Part(" minus ".join(names), about, [(["", "difference", "95 % interval"], rows)])
 
 
-def _player(of: Mapping[str, Any]) -> Part:
-    num_finished = len(of["episodes"])
-    about = f"{of['root_env']}, policy {of['policy']}, {num_finished:,} episodes of seed {of['seed']}, "
-    about += f"at most {of['max_episode_steps']:,} steps"
-    if not of["complete"]:
-        about += f"; PARTIAL: {of['num_episodes']:,} were asked for; {BIASED}"
+def _player(player: Mapping[str, Any]) -> Part:
+    num_finished = len(player["episodes"])
+    about = f"{player['root_env']}, policy {player['policy']}, {num_finished:,} episodes of seed {player['seed']}, "
+    about += f"at most {player['max_episode_steps']:,} steps"
+    if not player["complete"]:
+        about += f"; PARTIAL: {player['num_episodes']:,} were asked for; {BIASED}"
     rows = []
-    for name, x in of["measures"].items():
+    for name, x in player["measures"].items():
         levels = {**{level: x["quantiles"][f"{level:g}"] for level in QUANTILES}, 0.5: x["median"]}
         rows.append(
             [name, number(x["mean"]), _interval(x["interval"]), *(number(levels[key]) for key in sorted(levels))]
         )
     levels = [f"{100 * level:g} %" for level in sorted([*QUANTILES, 0.5])]
-    ends = {f"end: {end}": x for end, x in of["ends"].items()} | ({"success": of["success"]} if of["success"] else {})
-    shares = [[name, x["count"], f"{x['share']:.1%}", _interval(x["interval"], True)] for name, x in ends.items()]
+    ends = {f"end: {end}": x for end, x in player["ends"].items()}
+    ends |= {"success": player["success"]} if player["success"] else {}
+    rates = [
+        [name, x["count"], f"{x['count'] / num_finished:.1%}", _interval(x["interval"], True)]
+        for name, x in ends.items()
+    ]
     measures = (["", "mean", "95 % interval", *levels], rows)
-    return Part(of["player"], f"{about}.", [measures, (["", "episodes", "share", "95 % interval"], shares)])
+    return Part(player["player"], f"{about}.", [measures, (["", "episodes", "fraction", "95 % interval"], rates)])
 
 
 def _interval(bounds: Any, percent: bool = False) -> str:

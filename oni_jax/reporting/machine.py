@@ -1,4 +1,4 @@
-"""The versions and the hardware of this process."""
+"""Versions and hardware of this process."""
 
 import importlib.metadata
 import os
@@ -11,7 +11,7 @@ PACKAGES = ("oni-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nu
 
 
 def describe_machine() -> Mapping[str, str]:
-    """What it is -> what it is here."""
+    """Returns hardware and versions by label."""
     devices = jax.devices()
     versions = {found.name: found.version for found in importlib.metadata.distributions()}  # oni-jax may be a checkout
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30

@@ -1,4 +1,4 @@
-"""Figures of runs: one line a setting, the mean over its seeds, with an interval."""
+"""Figures of runs: a line per setting, the mean over its seeds, with an interval."""
 
 import enum
 import io
@@ -17,7 +17,7 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 from oni_jax.config import UserError
 from oni_jax.reporting.curves import MIN_SEEDS, SUCCESS, Setting, mean_curve, series
 
-# Okabe and Ito's, told apart by the colour-blind; when there are more lines, dashes tell them apart.
+# Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
 STYLE: dict[Any, Any] = {
@@ -34,20 +34,20 @@ Styles = Mapping[Setting, Mapping[str, Any]]
 PANEL_INCHES = (5.0, 3.4)
 DOTS_PER_INCH = 120
 X_AXES = ("env_steps", "hours")
-TIME_UNITS = (("hours", 1.0, 2.0), ("minutes", 60.0, 2 / 60), ("seconds", 3600.0, 0.0))  # in an hour, from what hour on
+TIME_UNITS = (("hours", 1.0, 2.0), ("minutes", 60.0, 2 / 60), ("seconds", 3600.0, 0.0))  # number per hour; first hour
 
 
 class Scale(enum.Enum):
-    """The vertical axis."""
+    """Scale of the vertical axis."""
 
     NUMBER = enum.auto()
-    SHARE = enum.auto()  # of 1, in per cent
-    WHOLE = enum.auto()  # the same, from 0 to 100 % whatever there is
+    FRACTION = enum.auto()  # of 1, in per cent
+    FULL_FRACTION = enum.auto()  # the same, always from 0 to 100 %
 
 
 class Panel(NamedTuple):
     metric: str
-    title: str  # {episodes} stands for how many are averaged over
+    title: str  # {episodes}: the number averaged over
     x: str  # one of X_AXES
     scale: Scale = Scale.NUMBER
 
@@ -56,27 +56,27 @@ def _on_both(metric: str, title: str, scale: Scale = Scale.NUMBER) -> tuple[Pane
     return tuple(Panel(metric, title, x, scale) for x in X_AXES)
 
 
-# Name of the file -> what it shows.
+# Name of the file -> its panels.
 FIGURES: Mapping[str, Sequence[Panel]] = {
     "return": _on_both("mean_return", "Return, mean of the last {episodes}"),
-    "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.SHARE),
+    "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.FRACTION),
     "depth": _on_both("episode/dlvl", "Depth at the end, mean of the last {episodes}"),
     "labels": (
         Panel("labels_held", "Labels held", "hours"),
-        Panel("labels_backlog", "Waiting to be asked", "hours"),
-        Panel("answers_unreadable", "Answers that could not be read", "hours"),
-        Panel("requests_failed", "Requests that failed", "hours"),
+        Panel("labels_backlog", "Pending queries", "hours"),
+        Panel("answers_unreadable", "Unreadable answers", "hours"),
+        Panel("requests_failed", "Failed requests", "hours"),
     ),
     "reward_model": (
-        *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.SHARE),
+        *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.FRACTION),
         Panel("reward/loss", "Its loss", "hours"),
-        Panel("reward/helpful_share", "Labels of its batches that say helpful", "hours", Scale.SHARE),
+        Panel("reward/helpful_fraction", "Labels of its batches that say helpful", "hours", Scale.FRACTION),
     ),
     "speed": (
         Panel("env_steps_per_sec", "Environment steps a second", "hours"),
-        Panel("learner_waits_share", "The learner waits for games", "hours", Scale.WHOLE),
-        Panel("actors_wait_share", "Games wait for actions", "hours", Scale.WHOLE),
-        Panel("games_paused_share", "Games wait for the learner", "hours", Scale.WHOLE),
+        Panel("learner_waits_fraction", "The learner waits for games", "hours", Scale.FULL_FRACTION),
+        Panel("actors_wait_fraction", "Games wait for actions", "hours", Scale.FULL_FRACTION),
+        Panel("games_paused_fraction", "Games wait for the learner", "hours", Scale.FULL_FRACTION),
     ),
 }
 
@@ -84,7 +84,7 @@ DRAWN = frozenset(panel.metric for panels in FIGURES.values() for panel in panel
 
 
 def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], list[str]]:
-    """Writes each figure as PNG and PDF. Returns the files, and the names of figures that there is no data for.
+    """Writes each figure as PNG and PDF. Returns the files, and the names of figures without data.
 
     Raises:
         UserError: the folder can't be written.
@@ -108,7 +108,7 @@ def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], 
 
 
 def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
-    """The figure of FIGURES of this name; None when no run has any of its metrics."""
+    """Draws a figure of FIGURES; None when no run has any of its metrics."""
     panels = FIGURES[name]
     styles = {
         setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
@@ -130,7 +130,7 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
 
 
 def image(figure: Figure, suffix: str) -> bytes:
-    """The figure as a file: png or pdf. Equal figures give equal bytes."""
+    """Encodes a figure as png or pdf. Equal figures give equal bytes."""
     file = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format=suffix, metadata={"CreationDate": None} if suffix == "pdf" else None)
@@ -140,14 +140,14 @@ def image(figure: Figure, suffix: str) -> bytes:
 def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
     runs = [run for setting in styles for run in setting.runs]
     lines = {run: series(run, panel.metric, panel.x) for run in runs}
-    end = max((places[-1] for places, _ in lines.values() if len(places)), default=0.0)
+    end = max((xs[-1] for xs, _ in lines.values() if len(xs)), default=0.0)
     unit, factor = next((unit, factor) for unit, factor, start in TIME_UNITS if end >= start)
     factor = factor if panel.x == "hours" else 1.0
     for setting, style in styles.items():
         if len(setting.runs) > 1:
             for run in setting.runs:
-                places, values = lines[run]
-                axis.plot(factor * places, values, linewidth=0.7, alpha=0.45, **style)
+                xs, values = lines[run]
+                axis.plot(factor * xs, values, linewidth=0.7, alpha=0.45, **style)
         curve = mean_curve(setting.runs, panel.metric, panel.x)
         if curve is None:
             continue
@@ -168,14 +168,14 @@ def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
 
 
 def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
-    """What there is of the runs fills the panel; an interval may leave it."""
+    """Fits the vertical axis to the runs' values; an interval may exceed it."""
     if not len(values):
         axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color="grey")
         axis.set_xticks([])
         axis.set_yticks([])
         return
     low, high = float(values.min()), float(values.max())
-    if scale is Scale.WHOLE:
+    if scale is Scale.FULL_FRACTION:
         low, high = 0.0, 1.0
     elif 0 <= low < 0.5 * high:
         low = 0.0
@@ -183,7 +183,7 @@ def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
         axis.set_ylim(-0.05, 1.05)
         axis.set_yticks([0, 1])
         return
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.SHARE else 0.5)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.FRACTION else 0.5)
     axis.set_ylim(low - margin, high + margin)
     if scale is not Scale.NUMBER:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))

@@ -1,4 +1,4 @@
-"""A run in one HTML file that needs nothing else: figures, evaluation, messages, a recording, settings, machine."""
+"""Report of a run in one self-contained HTML file: figures, evaluation, captions, recordings, settings, machine."""
 
 import base64
 import datetime
@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
 from oni_jax.config import UserError, listed
-from oni_jax.inspection import InspectedMessage, inspect_reward
+from oni_jax.inspection import InspectedCaption, inspect_reward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
 from oni_jax.reporting.evaluation_table import Part, evaluation_parts
@@ -22,7 +22,7 @@ from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 MAX_RECORDING_BYTES = 32 << 20
-# Tile -> its label, and the form of its number.
+# Metric -> label and number format of its tile.
 TILES: Mapping[str, tuple[str, str]] = {
     "episodes": ("episodes", ",.0f"),
     "mean_return": ("return, last {episodes} episodes", ",.4g"),
@@ -40,14 +40,14 @@ class Recording(NamedTuple):
 
 
 def make_report(config: ReportConfig) -> bytes:
-    """The file.
+    """Makes the HTML file.
 
     Raises:
-        UserError: there is no such run, it has no rows of metrics yet, or a file that is named can't be used.
+        UserError: there is no such run, it has no rows of metrics yet, or a named file can't be used.
     """
     run = read_run(config.folder, config.experiment, {*DRAWN, *TILES})
-    evaluation = _evaluation(config)  # before what takes seconds: it may be refused
-    about_messages, messages = _messages(config)
+    evaluation = _evaluation(config)  # first, since it may fail and the rest takes seconds
+    about_captions, captions = _captions(config)
     known = [(field, value) for field, value in listed(run.config) if not field.metadata["secret"]]
     page = page_template().render(
         report=config,
@@ -55,8 +55,8 @@ def make_report(config: ReportConfig) -> bytes:
         facts=_facts(run),
         figures=_figures(run),
         evaluation=evaluation,
-        about_messages=about_messages,
-        messages=messages,
+        about_captions=about_captions,
+        captions=captions,
         recordings=_recordings(config),
         changed=[
             [f"--{x.name}", value, "''" if x.default == "" else x.default] for x, value in known if value != x.default
@@ -68,7 +68,7 @@ def make_report(config: ReportConfig) -> bytes:
 
 
 def page_template() -> jinja2.Template:
-    """report.html beside this file. Every text in it is escaped; what is no letter or sign is shown by its number."""
+    """Loads report.html. Every text put into it is escaped; unprintable characters are shown by their codes."""
 
     def shown(value: object) -> object:
         if isinstance(value, Markup) or (text := str(value)).isprintable():
@@ -81,7 +81,7 @@ def page_template() -> jinja2.Template:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    """(what it is, the number that the page begins with)."""
+    """Returns (label, number) of the facts at the top of the page."""
     time = datetime.timedelta(seconds=round(run.hours[-1] * 3600))
     facts = [("environment steps", f"{run.env_steps[-1]:,.0f}"), ("of training", str(time))]
     for metric, (label, form) in TILES.items():
@@ -91,7 +91,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
-    """(name, its data URI)."""
+    """Yields each figure's name and data URI."""
     for name in FIGURES:
         figure = draw(name, [Setting(run.name, (run,))])
         if figure is not None:
@@ -104,35 +104,35 @@ def _evaluation(config: ReportConfig) -> list[Part]:
     return evaluation_parts(path) if path else []
 
 
-def _messages(config: ReportConfig) -> tuple[list[str], list[Part]]:
-    """What is said of all messages, and the most and the least rewarded."""
+def _captions(config: ReportConfig) -> tuple[list[str], list[Part]]:
+    """Returns lines about all captions, and tables of the most and the least rewarded."""
     try:
         inspection = inspect_reward(config.folder, config.dataset_dir)
     except UserError as error:
         if config.dataset_dir:
             raise
         return [f"None: {error}."], []
-    rows = inspection.messages
+    rows = inspection.captions
     rewarded = sum(row.reward > 0 for row in rows)
-    about = [f"{len(rows):,} messages, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps."]
+    about = [f"{len(rows):,} captions, {rewarded:,} with a reward above 0, at {inspection.env_steps:,} steps."]
     if inspection.other_observations:
-        about.append(f"The reward also reads {', '.join(inspection.other_observations)}, here taken as zeros.")
-    header = ["message", "reward", "raw", "count", *inspection.label_columns]
+        about.append(f"The reward also reads {', '.join(inspection.other_observations)}, set to zeros here.")
+    header = ["caption", "reward", "raw", "count", *inspection.label_columns]
     ends = inspection.ends(config.num_messages)
-    return about, [Part(title.capitalize(), "", [(header, _message_rows(own, header))]) for title, own in ends]
+    return about, [Part(title.capitalize(), "", [(header, _caption_rows(own, header))]) for title, own in ends]
 
 
-def _message_rows(rows: Sequence[InspectedMessage], header: Sequence[str]) -> list[list[str]]:
+def _caption_rows(rows: Sequence[InspectedCaption], header: Sequence[str]) -> list[list[str]]:
     found = []
     for row in rows:
         known = ["" if x is None else f"{x:,}" for x in (row.count, *(row.labels or [None] * len(header[4:])))]
-        found.append([escape(row.message) or NO_MESSAGE, f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *known])
+        found.append([escape(row.caption) or NO_MESSAGE, f"{row.reward:.4g}", f"{row.raw_reward:.4g}", *known])
     return found
 
 
 def _recordings(config: ReportConfig) -> list[Recording]:
-    """The first of the folder `recordings`, by name: best, median, worst; the run's own before others'."""
-    found: dict[str, str] = {}  # without its suffix -> path; an MP4 takes the place of its GIF
+    """Reads the first of the folder `recordings`, by name: best, median, worst; the run's own before others'."""
+    found: dict[str, str] = {}  # path without suffix -> path; an MP4 replaces its GIF
     for suffix in reversed(MEDIA_TYPES):
         for path in glob.glob(f"{glob.escape(config.folder)}/recordings/*{suffix}"):
             found[path.removesuffix(suffix)] = path
@@ -154,5 +154,5 @@ def _recording(path: str) -> Recording:
 
 
 def _data_uri(data: bytes, media_type: str) -> str:
-    """A file inside the page."""
+    """Encodes a file for embedding."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

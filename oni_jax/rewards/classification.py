@@ -1,4 +1,4 @@
-"""ONI-Classification: a classifier learns the LLM's labels, and judges every message, labelled or not."""
+"""ONI-Classification: a classifier learns the LLM's labels, and scores every caption, labelled or not."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -15,7 +15,7 @@ from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.combine import Paid, pay
-from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages, message_array, message_texts
+from oni_jax.rewards.messages import MESSAGE_SIZE, captions_of, message_array, unique_messages
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.trainer import Noise, RewardTrainer
 from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, ModelState, PyTree
@@ -24,11 +24,11 @@ COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec(()
 
 
 class ClassificationScorer(Scorer):
-    """1 where P(helpful) is above a threshold, else 0; or P(helpful) itself. The empty message is worth nothing.
+    """Values a caption by 1 where P(helpful) is above a threshold, else 0; or by P(helpful). The empty one scores 0.
 
     Args:
         seed: of the gradient steps' batches.
-        replicas: the devices that share a gradient step; all there are when left out.
+        replicas: devices of the gradient steps; all there are when left out.
     """
 
     def __init__(self, config: RewardConfig, model: str, seed: int, replicas: Replicas | None = None):
@@ -44,36 +44,36 @@ class ClassificationScorer(Scorer):
         return self._trainer.init(jax.jit(self.network.init)(key, messages))
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        return distinct_messages(captions)
+        return unique_messages(captions)
 
     def raw_values(self, state: ModelState, seen: Seen, features: Mapping[str, Array]) -> Array:
-        def judge(messages: Array) -> Array:
+        def probability(messages: Array) -> Array:
             return helpful_probabilities(self.network.apply(state.params, messages))
 
         not_empty = features["messages"].any(axis=1)
-        probabilities = map_messages(judge, features["messages"], features["used"] & not_empty)
+        probabilities = map_messages(probability, features["messages"], features["used"] & not_empty)
         return probabilities[seen.index]
 
-    def from_raw(self, state: ModelState, raw: Array) -> Array:
-        return raw if self._soft else jnp.heaviside(raw - self._threshold, 0.0)  # NaN stays NaN, for the update to see
+    def normalise(self, state: ModelState, raw: Array) -> Array:
+        return raw if self._soft else jnp.heaviside(raw - self._threshold, 0.0)  # NaN stays NaN: a bad update
 
     def observe_captions(self, captions: CaptionBatch) -> None:
-        self._trainer.update_came()
+        self._trainer.on_update()
         self._newest = captions.messages
 
     def queries(self) -> Sequence[Item]:
-        return [(message,) for message in self._newest if message and message[:MESSAGE_SIZE] not in self._labelled]
+        return [(caption,) for caption in self._newest if caption and caption[:MESSAGE_SIZE] not in self._labelled]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         answered = ((a.item[0][:MESSAGE_SIZE], a.answer) for a in annotations if a.answer is not None)
-        known = {message: decode_label(answer).label for message, answer in answered}
-        new = {message: label for message, label in known.items() if message not in self._labelled}
+        known = {caption: decode_label(answer).label for caption, answer in answered}
+        new = {caption: label for caption, label in known.items() if caption not in self._labelled}
         if new:
             self._labelled.update(new)
             self._trainer.append({"message": message_array(list(new)), "label": np.array(list(new.values()))})
 
     def steps_due(self) -> int:
-        return self._trainer.num_owed
+        return self._trainer.num_due
 
     def train_step(self, state: ModelState) -> ModelState:
         return self._trainer.train_step(state)
@@ -86,17 +86,17 @@ class ClassificationScorer(Scorer):
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         self._trainer.restore(saved)
-        self._labelled.update(message_texts(saved.get("rows_message", ())))
+        self._labelled.update(captions_of(saved.get("rows_message", ())))
 
     def _loss(self, params: PyTree, rows: Mapping[str, Array], dropout: Noise) -> tuple[Array, Mapping[str, Array]]:
         def read(messages: Array) -> Array:
             return self.network.apply(params, messages, method="read")
 
-        x = map_distinct_messages(read, rows["message"], rows["place"])
+        x = map_distinct_messages(read, rows["message"], rows["row_index"])
         logits = cast(Array, self.network.apply(params, x, dropout, method="classify"))
         loss = losses.classification_loss(logits, rows["label"])
         accuracy = jnp.mean((logits[:, 1] > logits[:, 0]) == rows["label"])
-        return loss, {"loss": loss, "accuracy": accuracy, "helpful_share": jnp.mean(rows["label"])}
+        return loss, {"loss": loss, "accuracy": accuracy, "helpful_fraction": jnp.mean(rows["label"])}
 
 
 def make(context: RewardContext) -> Paid:

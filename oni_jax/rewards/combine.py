@@ -1,4 +1,4 @@
-"""How a scorer's values are paid: for one end of a step, divided by a count, or as a potential."""
+"""Combinators of a scorer's values to rewards: those of one end of a step, by count, or potential-based shaping."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.ops.captions import both_ends
-from oni_jax.ops.shaping import count_discount
+from oni_jax.ops.shaping import episodic_count_bonus
 from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
@@ -15,16 +15,16 @@ ENDS = {"obs": "own", "next_obs": "caused"}  # values of --intrinsic_reward_at
 
 
 def pay(context: RewardContext, scorer: Scorer) -> "Paid":
-    """Pays a scorer's values as the settings say: at which end of a step, and divided by the count in the episode."""
+    """Makes a scorer's values the reward as the settings say: at which end of a step, with which count exponent."""
     reward = context.config.reward
     return Paid(scorer, ENDS[reward.intrinsic_reward_at], reward.beta_count_exponent, context.frozen)
 
 
 class _Scored(Reward):
-    """Values of captions at some end of the steps.
+    """A reward from a scorer's values at one or both ends of the steps.
 
     Args:
-        frozen: running statistics stay as they are.
+        frozen: keeps running statistics as they are.
     """
 
     def __init__(self, scorer: Scorer, frozen: bool):
@@ -44,18 +44,17 @@ class _Scored(Reward):
     def _values(
         self, state: PyTree, observations: Mapping[str, Array], features: Mapping[str, Array]
     ) -> tuple[Array, PyTree]:
-        """Values and the new state."""
         raw = self._scorer.raw_values(state, Seen(features["caption_index"], observations), features)
         state = state if self._frozen else self._scorer.track(state, raw)
-        return self._scorer.from_raw(state, raw), state
+        return self._scorer.normalise(state, raw), state
 
 
 class Paid(_Scored):
-    """Pays the value of one caption a step, divided by n^exponent: n times it was seen in its episode so far.
+    """Rewards a step by the value of one caption, divided by n^exponent: n its occurrences in the episode so far.
 
     Args:
-        end: which one: `own` or `caused`.
-        count_exponent: 0 for a value that is paid in full each time.
+        end: whose caption is valued: `own` or `caused`.
+        count_exponent: of the episodic count bonus; 0 turns it off.
     """
 
     def __init__(self, scorer: Scorer, end: str, count_exponent: float = 0.0, frozen: bool = False):
@@ -69,15 +68,17 @@ class Paid(_Scored):
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         observations = {name: trajectory.observations[name][self._steps] for name in self.other_observations}
         values, state = self._values(state, observations, features)
-        return RewardOutput(count_discount(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state)
+        return RewardOutput(
+            episodic_count_bonus(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state
+        )
 
 
 class Potential(_Scored):
     """Potential-based shaping by a scorer phi: F = gamma phi(caused) (1 - terminated) - phi(own).
 
-    It leaves the best policy as it is, as long as it is multiplied by a constant and by nothing else: so there is no
-    count, and no clip (Ng, Harada and Russell, Policy invariance under reward transformations, 1999). At a truncation
-    phi is that of the final observation.
+    Scaled by a constant alone it leaves the optimal policy unchanged, so there is no count bonus and no clip (Ng,
+    Harada and Russell, Policy invariance under reward transformations, 1999). At a truncation phi is that of the final
+    observation.
 
     Args:
         gamma: the learner's discount.
@@ -95,11 +96,11 @@ class Potential(_Scored):
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         ends = jnp.logical_or(trajectory.terminations, trajectory.truncations)
 
-        def of_both(name: str) -> Array:
+        def at_both_ends(name: str) -> Array:
             seen, final = trajectory.observations[name], trajectory.final_observations[name]
             ended = ends.reshape(*ends.shape, *[1] * (final.ndim - ends.ndim))
             return jnp.concatenate([seen[:-1], jnp.where(ended, final, seen[1:])])
 
-        values, state = self._values(state, {name: of_both(name) for name in self.other_observations}, features)
+        values, state = self._values(state, {name: at_both_ends(name) for name in self.other_observations}, features)
         own, caused = jnp.split(values, 2)
         return RewardOutput(self._gamma * caused * (1.0 - trajectory.terminations) - own, state)

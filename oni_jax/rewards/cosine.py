@@ -1,4 +1,4 @@
-"""ELLM-BoW: a message is rewarded for how near its words are to the goal's (after Du et al. 2023, arXiv:2302.06692)."""
+"""ELLM-BoW: the cosine similarity of a caption's words to the goal's (after Du et al. 2023, arXiv:2302.06692)."""
 
 import functools
 import re
@@ -14,21 +14,21 @@ from oni_jax.rewards.registry import RewardContext, threshold
 from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
 from oni_jax.types import Array, PyTree
 
-MAX_MESSAGES_HELD = 1 << 16
+CACHE_SIZE = 1 << 16  # captions
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
 class CosineScorer(LookUp):
-    """The cosine between the summed word vectors of a message and of the goal; 0 unless above a threshold.
+    """The cosine between the summed word vectors of a caption and of the goal; 0 unless above a threshold.
 
-    It learns nothing and asks nobody, so a checkpoint needs none of it. A message without a known word gets 0.
+    It learns nothing and asks nothing, so a checkpoint holds none of it. A caption without a known word scores 0.
     """
 
     def __init__(self, word_vectors: str, goal: str, threshold: float = 0.0):
-        """Reads the beginning of the file `word_vectors` only; the rest in `init`, or when first used.
+        """Reads only the beginning of the file `word_vectors`; the rest in `init`, or at first use.
 
         Raises:
-            UserError: the file holds no word vectors, or `threshold` is no cosine.
+            UserError: the file holds no word vectors, or `threshold` is not a cosine.
         """
         if not is_within(threshold, "[-1, 1]"):
             raise UserError(f"--eps_threshold_quantile {threshold:g}: must be a cosine, in [-1, 1]")
@@ -40,17 +40,17 @@ class CosineScorer(LookUp):
         vectors = open_word_vectors(self._path)
         goal = _direction(vectors, self._goal)
         if goal is None:
-            raise UserError(f"--word_vectors {self._path} knows no word of the goal {self._goal!r}; name another")
+            raise UserError(f"--word_vectors {self._path} has no word of the goal {self._goal!r}; name another file")
 
-        @functools.lru_cache(MAX_MESSAGES_HELD)
-        def similarity(message: bytes) -> float:
-            direction = _direction(vectors, message.decode("latin-1"))
+        @functools.lru_cache(CACHE_SIZE)
+        def similarity(caption: bytes) -> float:
+            direction = _direction(vectors, caption.decode("latin-1"))
             return 0.0 if direction is None else float(direction @ goal)
 
         return similarity
 
     def init(self, key: Array) -> PyTree:
-        """No state. Reads the word vectors; raises UserError when they are damaged or know no word of the goal."""
+        """Reads the word vectors; no state. Raises UserError when they are damaged or have no word of the goal."""
         del key
         self._similarity(b"")
         return ()
@@ -58,17 +58,17 @@ class CosineScorer(LookUp):
     def look_up(self, caption: bytes) -> float:
         return self._similarity(caption)
 
-    def from_raw(self, state: PyTree, raw: Array) -> Array:
+    def normalise(self, state: PyTree, raw: Array) -> Array:
         return jnp.where(raw > self._threshold, raw, 0.0)
 
 
 def words_of(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, with the apostrophes inside them: "Don't go!" is don't, go."""
+    """Returns runs of letters and digits in lower case, apostrophes inside them included: "Don't go!" is don't, go."""
     return _WORD.findall(text.lower())
 
 
 def _direction(vectors: WordVectors, text: str) -> np.ndarray | None:
-    """The sum of the words' vectors, of length 1; None without a known word, or where they cancel out."""
+    """Returns the words' summed vectors, scaled to length 1; None without a known word, or where they cancel out."""
     known = [vector for word in words_of(text) if (vector := vectors.vector(word)) is not None]
     if not known:
         return None

@@ -14,7 +14,7 @@ from oni_jax.types import Array, EnvSpec, PyTree
 
 
 class MotifScorer(ObservationScorer):
-    """The model's reward, normalised as in its training, 0 unless above a quantile of its training rewards.
+    """The model's reward, normalised as in its training; 0 unless above a quantile of its training rewards.
 
     Args:
         model: its network, parameters, moments and quantiles.
@@ -26,13 +26,13 @@ class MotifScorer(ObservationScorer):
 
     def __init__(self, config: RewardConfig, spec: EnvSpec, model: RewardModel, quantile: float):
         if quantile not in model.quantiles:
-            known = ", ".join(f"{share:g}" for share in sorted(model.quantiles))
+            known = ", ".join(f"{saved:g}" for saved in sorted(model.quantiles))
             raise UserError(f"--eps_threshold_quantile {quantile:g}: with a reward_dir it must be one of {known}")
         self._trained = model
         super().__init__(make_ranking_network(model.network), spec, config.rew_norm, model.quantiles[quantile])
 
     def init(self, key: Array) -> PyTree:
-        """The trained parameters."""
+        """Returns the trained parameters."""
         del key
         return jax.tree.map(jnp.asarray, self._trained.params)
 

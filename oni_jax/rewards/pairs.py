@@ -1,4 +1,4 @@
-"""Pairs of observations: drawn from batches, asked about once, counted as often as they are drawn."""
+"""Pairs of observations: drawn from batches and asked about once; each draw is a row of the data set."""
 
 import collections
 import itertools
@@ -8,43 +8,43 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.rewards.messages import MESSAGE_SIZE, message_array, message_texts
+from oni_jax.rewards.messages import MESSAGE_SIZE, captions_of, message_array
 from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch, Item
 
 NUM_PAIRS_PER_BATCH = 10
-DRAWS_A_PAIR = 10
+DRAWS_PER_PAIR = 10
 
 Rows = dict[str, np.ndarray]
 
 
 class PairDraws:
-    """Draws pairs, and turns them into labelled rows when their label is known.
+    """Draws pairs, and turns them into labelled rows once their label is known.
 
-    A row: `message` [2, 256] uint8, `id` [2] int32 (equal where the messages are), `label`, and the other observations
-    asked for, [2, ...].
+    A row: `message` [2, 256] uint8, `id` [2] int32 (equal where the messages are), `label`, and the observations
+    `names`, [2, ...].
 
     Args:
         names: observations beside the message.
-        subsample: every this many-th observation of a batch may be drawn.
-        distinct: of these, each message once.
-        max_waiting: pairs that may wait for a label before no more are drawn, each drawn DRAWS_A_PAIR times on average.
+        subsample: stride of the observations of a batch that may be drawn.
+        distinct: of these, draws only from the first of each unique caption.
+        max_waiting: limit of pairs that wait for a label, with DRAWS_PER_PAIR draws each on average.
         seed: of the draws.
     """
 
     def __init__(self, names: Sequence[str], subsample: int, distinct: bool, max_waiting: int, seed: int):
         self._names, self._subsample, self._distinct = names, subsample, distinct
         self._max_waiting, self._seed = max_waiting, seed
-        self._labels: dict[Item, int] = {}  # UNKNOWN: asked in vain
-        self._waiting: dict[Item, list[Rows]] = {}  # one row a draw, without its label
+        self._labels: dict[Item, int] = {}  # UNKNOWN: the LLM gave none
+        self._waiting: dict[Item, list[Rows]] = {}  # an unlabelled row for each draw
         self._ids = collections.defaultdict[bytes, int](itertools.count().__next__)
         self._num_batches = 0
 
     def waiting(self) -> list[Item]:
-        """Pairs without a label, the newest last."""
+        """Returns the pairs that wait for a label, the newest last."""
         return list(self._waiting)
 
     def draw(self, captions: CaptionBatch) -> list[Rows]:
-        """Draws pairs of a batch, and returns the rows of those whose label is known."""
+        """Draws pairs from a batch, and returns the rows of those whose label is known."""
         rng = np.random.default_rng([self._seed, self._num_batches])
         self._num_batches += 1
         kept = np.arange(0, captions.index.size, self._subsample)
@@ -52,26 +52,26 @@ class PairDraws:
             _, first = np.unique(captions.index.ravel()[kept], return_index=True)
             kept = kept[np.sort(first)]
         num_draws = sum(map(len, self._waiting.values()))
-        if len(self._waiting) >= self._max_waiting or num_draws >= DRAWS_A_PAIR * self._max_waiting or len(kept) < 2:
+        if len(self._waiting) >= self._max_waiting or num_draws >= DRAWS_PER_PAIR * self._max_waiting or len(kept) < 2:
             return []
         pairs = [rng.choice(kept, 2, replace=False) for _ in range(NUM_PAIRS_PER_BATCH)]
-        return [row for places in pairs for row in self._add(places, captions)]
+        return [row for indices in pairs for row in self._add(indices, captions)]
 
-    def _add(self, places: np.ndarray, captions: CaptionBatch) -> list[Rows]:
-        messages = [captions.messages[number] for number in captions.index.ravel()[places]]
-        if not _in_order(*messages):  # each pair is asked about in one order
-            messages, places = messages[::-1], places[::-1]
-        steps = np.unravel_index(places, captions.index.shape)
+    def _add(self, indices: np.ndarray, captions: CaptionBatch) -> list[Rows]:
+        pair = [captions.messages[number] for number in captions.index.ravel()[indices]]
+        if not _in_order(*pair):  # each pair is asked about in one order
+            pair, indices = pair[::-1], indices[::-1]
+        steps = np.unravel_index(indices, captions.index.shape)
         row = {name: captions.observations[name][steps] for name in self._names}
-        row["message"] = message_array(messages)
-        item = tuple(messages)
-        label = TIE if messages[0] == messages[1] else self._labels.get(item)
+        row["message"] = message_array(pair)
+        item = tuple(pair)
+        label = TIE if pair[0] == pair[1] else self._labels.get(item)
         if label is None:
             self._waiting.setdefault(item, []).append(row)
         return [] if label in (None, UNKNOWN) else [self._labelled(item, row, label)]
 
     def ingest(self, annotations: Sequence[Annotation]) -> list[Rows]:
-        """Takes in labels, and returns the rows of pairs that waited for them. Those of unknown label are let go."""
+        """Takes in labels, and returns the rows that waited for them. Pairs of unknown label are dropped."""
         rows = []
         for item, answer, _ in annotations:
             label = self._labels[item] = UNKNOWN if answer is None else decode_label(answer).label
@@ -81,33 +81,33 @@ class PairDraws:
         return rows
 
     def _labelled(self, item: Item, row: Rows, label: int) -> Rows:
-        ids = [self._ids[message[:MESSAGE_SIZE]] for message in item]  # as the row has it
+        ids = [self._ids[caption[:MESSAGE_SIZE]] for caption in item]  # truncated as in the row
         return {**row, "id": np.array(ids, np.int32), "label": np.int32(label)}  # type: ignore[dict-item]
 
     def save(self) -> dict[str, np.ndarray]:
-        """The pairs that wait, and how far the draws are."""
+        """Returns the rows that wait for a label, and the number of batches drawn from."""
         draws = [row for rows in self._waiting.values() for row in rows]
         stacked = stack(draws) if draws else {}
         return {"num_batches": np.array([self._num_batches]), **{f"waiting_{name}": x for name, x in stacked.items()}}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`; also takes the rows of the data set, from which it learns the messages' numbers."""
+        """Restores what `save` returned, and the captions' ids from the rows of the data set, which are `saved` too."""
         self._num_batches = int(saved["num_batches"][0])
         for messages, ids in zip(saved.get("rows_message", ()), saved.get("rows_id", ())):
-            self._ids.update(zip(message_texts(messages), ids.tolist()))
-        # Rows that gave way may have had more: theirs are free.
+            self._ids.update(zip(captions_of(messages), ids.tolist()))
+        # Larger ids are free: only rows that were replaced since can have had them.
         self._ids.default_factory = itertools.count(1 + max(self._ids.values(), default=-1)).__next__
         names = [name for name in saved if name.startswith("waiting_")]
         for i in range(len(saved.get("waiting_message", ()))):
             row = {name.removeprefix("waiting_"): np.asarray(saved[name][i]) for name in names}
-            self._waiting.setdefault(tuple(message_texts(row["message"])), []).append(row)
+            self._waiting.setdefault(tuple(captions_of(row["message"])), []).append(row)
 
 
 def stack(rows: Sequence[Mapping[str, np.ndarray]]) -> Rows:
-    """Rows as columns."""
+    """Stacks rows into columns."""
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def _in_order(first: bytes, second: bytes) -> bool:
-    """Whether a pair stands as it is asked about: by the texts' hashes, so that neither place has the longer ones."""
+    """Returns whether a pair is in the order in which it is asked about: by hash, so that length has no influence."""
     return (zlib.crc32(first), first) <= (zlib.crc32(second), second)

@@ -1,4 +1,4 @@
-"""ONI-Ranking: a reward model learns which of two messages the LLM finds better."""
+"""ONI-Ranking: a reward model learns which of two captions the LLM prefers."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
@@ -23,14 +23,14 @@ MAX_GRAD_NORM = 10.0
 
 
 class RankingState(NamedTuple):
-    """On the device."""
+    """Device state of the reward."""
 
     model: ModelState
-    moments: Moments  # of every reward so far
+    moments: Moments  # of all raw scores so far
 
 
 class RankingScorer(ObservationScorer):
-    """The model's reward, normalised by its running mean and deviation, 0 unless above a threshold.
+    """The model's reward, normalised by its running mean and deviation; 0 unless above a threshold.
 
     Args:
         network: with its encoder.
@@ -49,7 +49,7 @@ class RankingScorer(ObservationScorer):
             columns, self._loss, config.reward, config.run.seed, max_grad_norm=MAX_GRAD_NORM, replicas=context.replicas
         )
         annotation = config.annotation
-        # Fewer than the backlog holds: what that drops would count as asked in vain.
+        # Below the backlog's limit: a query that it drops gets no label for the rest of the run.
         max_waiting = min(2 * annotation.llm_batch_size, max(1, annotation.llm_max_backlog - NUM_PAIRS_PER_BATCH))
         self._pairs = PairDraws(
             self.other_observations,
@@ -73,7 +73,7 @@ class RankingScorer(ObservationScorer):
         return state._replace(moments=update_moments(state.moments, parallel.gathered(raw, axis=1)))
 
     def observe_captions(self, captions: CaptionBatch) -> None:
-        self._trainer.update_came()
+        self._trainer.on_update()
         self._append(self._pairs.draw(captions))
 
     def queries(self) -> Sequence[Item]:
@@ -87,7 +87,7 @@ class RankingScorer(ObservationScorer):
             self._trainer.append(stack(rows))
 
     def steps_due(self) -> int:
-        return self._trainer.num_owed
+        return self._trainer.num_due
 
     def train_step(self, state: RankingState) -> RankingState:
         return state._replace(model=self._trainer.train_step(state.model))
@@ -115,10 +115,10 @@ class RankingScorer(ObservationScorer):
             rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)
         loss = losses.ranking_loss(rewards, rows["label"])
-        told_share = jnp.mean(rows["label"] != TIE)  # of what this device has of the batch
-        weight = told_share / jnp.maximum(1e-9, parallel.mean(told_share))
+        untied_fraction = jnp.mean(rows["label"] != TIE)  # of this device's shard
+        weight = untied_fraction / jnp.maximum(1e-9, parallel.mean(untied_fraction))
         accuracy = weight * losses.ranking_accuracy(rewards, rows["label"])
-        return loss, {"loss": loss, "accuracy": accuracy, "tie_share": 1 - told_share}
+        return loss, {"loss": loss, "accuracy": accuracy, "tie_fraction": 1 - untied_fraction}
 
 
 def make(context: RewardContext) -> Paid:

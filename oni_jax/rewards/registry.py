@@ -1,4 +1,4 @@
-"""The reward types by name. A new one is its file and a line of REWARD_TYPES; one from elsewhere registers itself."""
+"""Reward types by name. A new one is a file and a line of REWARD_TYPES; a plugin's calls `register_reward`."""
 
 import functools
 import importlib
@@ -13,7 +13,7 @@ from oni_jax.networks.registry import policy_observations, torchbeast_observatio
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EnvSpec
 
-if TYPE_CHECKING:  # they bring JAX
+if TYPE_CHECKING:  # they import JAX
     from oni_jax.parallel import Replicas
     from oni_jax.preferences.reward_model import RewardModel
     from oni_jax.rewards.base import Reward
@@ -21,46 +21,46 @@ if TYPE_CHECKING:  # they bring JAX
 
 
 class RewardContext(NamedTuple):
-    """What a reward is made from."""
+    """Arguments that a reward is made from."""
 
-    config: Config  # of this reward alone, where a run has several
+    config: Config  # of this reward only, where a run has several
     spec: EnvSpec  # of the environment that it rewards
-    replicas: "Replicas | None" = None  # the devices that share a reward model's gradient steps; None: all there are
-    frozen: bool = False  # running statistics stay as they are: for those who only look
+    replicas: "Replicas | None" = None  # devices of a reward model's gradient steps; None: all there are
+    frozen: bool = False  # keeps running statistics as they are, for inspection
 
     def goal(self) -> str:
-        """The goal's sentences, as they stand in a prompt. Raises UserError: the prompt has none."""
+        """Returns the goal's sentences from the prompt. Raises UserError: the prompt has none."""
         return goal_text(self.config.annotation, find_environment(self.config.env).language)
 
 
 class RewardType(NamedTuple):
-    """What can be told of a type before anything is built."""
+    """Properties of a reward type that are known before it is built."""
 
-    make: Callable[[RewardContext], "Reward"]  # raises UserError: settings or files that it can't work with
+    make: Callable[[RewardContext], "Reward"]  # UserError: unusable settings or files
     query: str = ""  # kind of query that the LLM is asked; empty: nothing
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
-    soft: bool = False  # whether llm_reward_value=probability is offered
+    soft: bool = False  # supports llm_reward_value=probability
     needs: str = ""  # the setting that names its file or folder
-    # Names of the observations that it reads beside the captions. UserError: what tells them can't be read.
+    # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
-    check: Callable[[Config], None] = lambda config: None  # of that one, what can be told at once; raises UserError
+    check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
 
 
 def _in(module: str, function: str) -> Callable[..., Any]:
-    """A function of a module of this folder, imported when it is called: some bring JAX, which takes seconds."""
+    """Returns a function of a module of this folder, imported at its call: importing JAX takes seconds."""
     return lambda *args: getattr(importlib.import_module(f"oni_jax.rewards.{module}"), function)(*args)
 
 
-@functools.lru_cache(maxsize=1)  # its network is asked for first, then the model itself
+@functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
 def trained_model(folder: str) -> "RewardModel":
-    """What launch.train_reward wrote. Raises UserError: it can't be read."""
+    """Reads the model that launch.train_reward wrote. Raises UserError: it can't be read."""
     from oni_jax.preferences.reward_model import load_reward_model
 
     return load_reward_model(folder)
 
 
-def _beside_messages(network: NetworkConfig) -> Collection[str]:
-    """What a ranking model's encoder reads beside the message, which is the caption."""
+def _other_observations(network: NetworkConfig) -> Collection[str]:
+    """Names of the observations that a ranking model reads beside the message, which is the caption."""
     return [name for name in torchbeast_observations(network) if name != "message"]
 
 
@@ -81,13 +81,13 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("ranking", "make"),
         "ranking",
         threshold=-0.5,
-        observations=lambda config: _beside_messages(config.network),
+        observations=lambda config: _other_observations(config.network),
     ),
     "motif": RewardType(
         _in("motif", "make"),
         threshold=0.5,
         needs="reward_dir",
-        observations=lambda config: _beside_messages(trained_model(config.reward.reward_dir).network),
+        observations=lambda config: _other_observations(trained_model(config.reward.reward_dir).network),
         check=_check_reward_dir,
     ),
     "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
@@ -96,29 +96,29 @@ NONE = REWARD_TYPES["none"]
 
 
 def register_reward(name: str, reward: RewardType) -> None:
-    """Makes a reward known as --llm_reward_type NAME. Raises UserError when the name is taken, or no name."""
+    """Registers a reward as --llm_reward_type NAME. Raises UserError when the name is taken or not valid."""
     if name in REWARD_TYPES:
         raise UserError(f"the reward {name} is registered already: choose another name")
     if not name or "," in name or "/" in name:
-        raise UserError(f"the reward {name!r} can't be called so: choose a name without commas and slashes")
+        raise UserError(f"the reward name {name!r} is not valid: choose one without commas and slashes")
     REWARD_TYPES[name] = reward
 
 
 def reward_type(config: Config) -> RewardType:
-    """The type that `llm_reward_type` names, of a config of one; plugins included. UserError for an unknown one."""
+    """Returns the type that `llm_reward_type` names in a config of one, plugins included. UserError: an unknown one."""
     load_plugins(config.env.plugin)
     name = config.reward.llm_reward_type
     if name not in REWARD_TYPES:
-        said = f"--llm_reward_type {name!r} is not known: use" if name else "--llm_reward_type must be given:"
-        raise UserError(f"{said} one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin")
+        problem = f"--llm_reward_type {name!r} is not known: use" if name else "--llm_reward_type must be given:"
+        raise UserError(f"{problem} one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin")
     kind = REWARD_TYPES[name].query
     if kind and kind not in QUERIES:
-        raise UserError(f"--llm_reward_type {name}: asks {kind!r}, which is no registered kind of query")
+        raise UserError(f"--llm_reward_type {name}: its kind of query {kind!r} is not registered")
     return REWARD_TYPES[name]
 
 
 def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
-    """What a run asks: how, and with which kind of query; each once. UserError: an unknown type."""
+    """Returns the run's questions, deduplicated: settings and kind of query. UserError: an unknown type."""
     asked = ((own.annotation, reward_type(own).query) for own in config.terms())
     return list(dict.fromkeys(question for question in asked if question[1]))
 
@@ -126,10 +126,10 @@ def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
 def make_rewards(
     config: Config, spec: EnvSpec, replicas: "Replicas | None" = None, frozen: bool = False
 ) -> "RewardSum":
-    """The rewards that `llm_reward_type` names; see `RewardContext`.
+    """Makes the rewards that `llm_reward_type` names; see `RewardContext`.
 
     Raises:
-        UserError: an unknown type, or settings or files that it can't work with.
+        UserError: an unknown type, or unusable settings or files.
     """
     from oni_jax.rewards.terms import RewardSum, Term
 
@@ -145,14 +145,14 @@ def make_rewards(
 
 
 def observations_read(config: Config) -> Collection[str]:
-    """Names of the observations that the policy or a reward reads. UserError: what tells them can't be read."""
-    load_plugins(config.env.plugin)  # the encoder may be one's
+    """Names of the observations that the policy or a reward reads. UserError: a reward model can't be read."""
+    load_plugins(config.env.plugin)  # may register the encoder
     of_rewards = (name for own in config.terms() for name in reward_type(own).observations(own))
     return {*policy_observations(config.network), *of_rewards}
 
 
 def threshold(config: Config) -> float:
-    """`eps_threshold_quantile`, or the type's default. Raises UserError when it is no number."""
+    """Returns `eps_threshold_quantile`, or the type's default. Raises UserError when it is not a number."""
     text, default = config.reward.eps_threshold_quantile, reward_type(config).threshold
     if not text:
         return default or 0.0
@@ -166,7 +166,7 @@ def threshold(config: Config) -> float:
 
 
 def check_rewards(config: Config) -> None:
-    """All that can be told of the rewards' settings without building them. Raises UserError."""
+    """Checks the rewards' settings without building them. Raises UserError."""
     terms = config.terms()
     for own in terms:
         _check_reward(own)

@@ -1,4 +1,4 @@
-"""ONI-Retrieval: a message's reward is the label that the LLM gave it (or its probability), 0 while it has none."""
+"""ONI-Retrieval: a caption's reward is the LLM's label of it (or its probability), 0 while it has none."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from oni_jax.types import Annotation, CaptionBatch, Item
 
 
 class RetrievalScorer(LookUp):
-    """A table message -> label. What it holds lives in the label store, so a checkpoint needs none of it."""
+    """A table caption -> label. The label store holds the same, so a checkpoint holds none of it."""
 
     def __init__(self, config: RewardConfig):
         self._soft = config.llm_reward_value == "probability"
@@ -25,11 +25,11 @@ class RetrievalScorer(LookUp):
         self._newest = captions.messages
 
     def queries(self) -> Sequence[Item]:
-        return [(message,) for message in self._newest if message and message not in self._labels]
+        return [(caption,) for caption in self._newest if caption and caption not in self._labels]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         known = [(a.item[0], decode_label(a.answer)) for a in annotations if a.answer is not None]
-        self._labels.update({text: x.probability if self._soft else float(x.label) for text, x in known})
+        self._labels.update({caption: x.probability if self._soft else float(x.label) for caption, x in known})
 
 
 def make(context: RewardContext) -> Paid:

@@ -1,4 +1,4 @@
-"""Values of observations by a ranking model: of distinct messages where it reads nothing else."""
+"""Scores of observations by a ranking model: of unique messages where it reads nothing else."""
 
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -11,16 +11,16 @@ from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_messages
 from oni_jax.ops.moments import Moments, normalise
 from oni_jax.rewards.base import Scorer, Seen
-from oni_jax.rewards.messages import MESSAGE_SIZE, distinct_messages
+from oni_jax.rewards.messages import MESSAGE_SIZE, unique_messages
 from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree
 
 
 class ObservationScorer(Scorer):
-    """A ranking model's reward, normalised, 0 unless above a threshold: what the online and the offline one share.
+    """Base class of the online and the offline ranking reward: normalised, 0 unless above a threshold.
 
     Args:
         network: with its encoder.
-        normalised: whether it is; else the raw reward counts.
+        normalised: False for the raw score, without a threshold.
         threshold: of the normalised reward.
 
     Raises:
@@ -33,21 +33,21 @@ class ObservationScorer(Scorer):
         available = {**spec.observations, "message": ArraySpec((MESSAGE_SIZE,), "uint8")}
         missing = [name for name in names if name not in available]
         if missing:
-            raise UserError(f"the reward model reads {', '.join(missing)}, which this --root_env does not give")
+            raise UserError(f"the reward model reads {', '.join(missing)}, which this --root_env does not have")
         self._observations = {name: available[name] for name in names}
         self.other_observations = [name for name in names if name != "message"]
         self._reads_messages_alone = names == ("message",)
 
     def params(self, state: PyTree) -> PyTree:
-        """The network's."""
+        """Returns the network's parameters."""
         raise NotImplementedError
 
     def moments(self, state: PyTree) -> Moments:
-        """That rewards are normalised by."""
+        """Returns the moments that raw scores are normalised by."""
         raise NotImplementedError
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        return distinct_messages(captions) if "message" in self._observations else {}
+        return unique_messages(captions) if "message" in self._observations else {}
 
     def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
         params = self.params(state)
@@ -62,9 +62,9 @@ class ObservationScorer(Scorer):
     def _score_messages(self, params: PyTree) -> Callable[[Array], Array]:
         return lambda messages: self._network.apply(params, {"message": messages})
 
-    def from_raw(self, state: PyTree, raw: Array) -> Array:
+    def normalise(self, state: PyTree, raw: Array) -> Array:
         if not self._normalised:
             return raw
-        # ONI: as published the normalised reward is computed, and then the raw one used.
+        # ONI: the published code computes the normalised reward, and then uses the raw score.
         normalised = normalise(raw, self.moments(state))
-        return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN, for the update to see
+        return jnp.where(normalised <= self._threshold, 0.0, normalised)  # NaN stays NaN: a bad update

@@ -1,4 +1,4 @@
-"""The intrinsic rewards of a run, which add up."""
+"""The sum of a run's intrinsic rewards."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ Features = tuple[Mapping[str, Array], ...]  # of each reward
 
 
 class Term(NamedTuple):
-    """One of the rewards."""
+    """One reward of the sum."""
 
     name: str  # of its type
     reward: Reward
     coeff: float
-    question: int = 0  # that its queries belong to
+    question: int = 0  # index of its queries' question in `registry.questions`; -1: it asks nothing
 
 
 class RewardSum:
-    """K rewards, each with a state of its own: the state is that of the only one, or a tuple of all."""
+    """K rewards, each with a device state: the sum's is that of the only one, or a tuple of all."""
 
     def __init__(self, terms: Sequence[Term]):
         self.terms = tuple(terms)
@@ -39,7 +39,7 @@ class RewardSum:
         self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))
 
     def read(self, captions: StepCaptions) -> StepCaptions:
-        """Only what the rewards learn from, and the own captions, which every run counts."""
+        """Returns the captions that the rewards read, and the own captions, which every run counts."""
 
         def kept(end: str, batch: CaptionBatch) -> CaptionBatch:
             if end not in self._captions_read | {"own"}:
@@ -49,16 +49,16 @@ class RewardSum:
         return StepCaptions(*map(kept, StepCaptions._fields, captions))
 
     def init(self, key: Array) -> PyTree:
-        """Device state of all."""
+        """Returns the device state."""
         keys = [key, *(jax.random.fold_in(key, i) for i in range(1, len(self.rewards)))]
         return self._joined([part.init(key) for part, key in zip(self._learning, keys)])
 
     def prepare(self, captions: StepCaptions) -> Features:
-        """Look-ups for a batch, for `score`."""
+        """Looks up what a batch needs, for `score`."""
         return tuple(dict(reward.prepare(captions)) for reward in self.rewards)
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
-        """Rewards [K, T, B] float32 of a batch, before the coefficients, and the new state; see `Reward.score`."""
+        """Returns rewards [K, T, B] float32 before the coefficients, and the new state; see `Reward.score`."""
         keys = [jax.random.fold_in(key, i) for i in range(len(self.rewards))]
         scored = [
             reward.score(own, trajectory, looked_up, key)
@@ -72,16 +72,16 @@ class RewardSum:
         return RewardOutput(jnp.stack([own.rewards for own in scored]), self._joined([own.state for own in scored]))
 
     def observe(self, captions: StepCaptions) -> None:
-        """Takes in what `read` gives of a batch; called once a batch."""
+        """Takes in a batch's captions as `read` returns them; called once a batch."""
         for reward in self.rewards:
             reward.observe(captions)
 
     def queries(self) -> Sequence[Query]:
-        """What the LLM should be asked, newest last."""
+        """Returns the queries to ask the LLM, each reward's newest last."""
         return [Query(item, term.question) for term in self.terms for item in term.reward.learning.queries()]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        """Takes in answers, each for those that ask the question."""
+        """Takes in answers, and passes each to the rewards that ask its question."""
         for term in self.terms:
             if own := [annotation for annotation in annotations if annotation.question == term.question]:
                 term.reward.learning.ingest(own)
@@ -90,11 +90,11 @@ class RewardSum:
         return sum(part.steps_due() for part in self._learning)
 
     def train_step(self, state: PyTree) -> PyTree:
-        """Makes a few of the gradient steps that are due."""
+        """Makes some of the gradient steps that are due."""
         return self._joined([part.train_step(own) for part, own in zip(self._learning, self.states(state))])
 
     def merge(self, scored: PyTree, trained: PyTree) -> PyTree:
-        """One state of two: what `score` and what `train_step` made of the same one."""
+        """Merges the states that `score` and `train_step` returned for the same one."""
         states = zip(self._learning, self.states(scored), self.states(trained), strict=True)
         return self._joined([part.merge(*both) for part, *both in states])
 
@@ -102,7 +102,7 @@ class RewardSum:
         return self._named([part.metrics() for part in self._learning])
 
     def save(self) -> Mapping[str, np.ndarray]:
-        """Raises UserError: a reward gives what no checkpoint holds."""
+        """Returns arrays for the checkpoint. Raises UserError: a reward gives Python objects."""
         saved = [part.save() for part in self._learning]
         for label, own in zip(self.labels, saved):
             for name, x in own.items():
@@ -116,13 +116,13 @@ class RewardSum:
             part.restore({name.removeprefix(prefix): x for name, x in saved.items() if name.startswith(prefix)})
 
     def _named(self, found: Sequence[Mapping[str, Array]]) -> Mapping[str, Array]:
-        """Those of the only reward under their names, of several with the reward's in front."""
+        """Merges the rewards' entries, of several rewards under their labels as prefixes."""
         if len(found) == 1:
             return found[0]
         return {f"{label}/{name}": x for label, own in zip(self.labels, found) for name, x in own.items()}
 
     def states(self, state: PyTree) -> tuple[PyTree, ...]:
-        """That of each reward."""
+        """Returns the state of each reward."""
         return (state,) if len(self.rewards) == 1 else state
 
     def _joined(self, states: Sequence[PyTree]) -> PyTree:
@@ -130,7 +130,7 @@ class RewardSum:
 
 
 def _labels(names: Sequence[str]) -> tuple[str, ...]:
-    """What tells the metrics and the saved arrays of several rewards apart: their names, numbered from the second."""
+    """Returns unique labels of the rewards, for metrics and saved arrays: their names, numbered from the second."""
     labels: list[str] = []
     for name in names:
         numbered = (f"{name}_{number}" for number in itertools.count(2))

@@ -1,4 +1,4 @@
-"""Gradient steps of a reward model on what was labelled so far, one at a time between the policy's updates."""
+"""Gradient steps of a reward model on the labels so far, one at a time between the policy's updates."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,32 +15,32 @@ from oni_jax.types import Array, ArraySpec, ModelState, PyTree
 ADAM_EPS = 1e-8
 
 Noise = PyTree  # leaves [B, ...]
-# loss(params, rows, noise) -> (mean loss, metrics); noise and rows (the data set's columns, and `place`, the rows'
-# places in it) lead with the same axis.
+# loss(params, rows, noise) -> (mean loss, metrics). rows: the data set's columns, and `row_index` into it. The first
+# axis of rows and noise is the batch.
 LossFn = Callable[[PyTree, Mapping[str, Array], Noise], tuple[Array, Mapping[str, Array]]]
 
 
 class Schedule:
-    """When gradient steps are due: `burst` of them when labels come while few are held, then one an update.
+    """Schedule of gradient steps: `burst` of them when labels come while few are held, then one an update.
 
     Args:
-        burst: gradient steps; labels that come before all are made start them anew.
-        few_labels: labels, or pairs, below which that holds.
+        burst: gradient steps; labels that come before all are made restart it.
+        few_labels: number of labels, or pairs, below which new ones start a burst.
     """
 
-    # ONI: as published the policy waits for the whole burst. Here its steps follow the policy's updates one by one,
-    # and fill the time in which an accelerator would wait for the games.
+    # ONI: the published policy waits for the whole burst. Here its steps alternate with the policy's updates, and fill
+    # the time in which an accelerator would idle.
     def __init__(self, burst: int, few_labels: int):
         self._burst, self._few_labels = burst, few_labels
-        self.num_owed = 0
+        self.num_due = 0
 
-    def labels_came(self, num_held: int) -> None:
+    def on_labels(self, num_held: int) -> None:
         if num_held < self._few_labels:
-            self.num_owed = self._burst
+            self.num_due = self._burst
 
-    def update_came(self, num_held: int) -> None:
+    def on_update(self, num_held: int) -> None:
         if num_held and num_held >= self._few_labels:
-            self.num_owed = max(1, self.num_owed)
+            self.num_due = max(1, self.num_due)
 
 
 class RewardTrainer:
@@ -48,8 +48,8 @@ class RewardTrainer:
 
     Args:
         columns: of the data set.
-        loss_fn: of a batch's share; pure.
-        make_noise: (key, B) -> what `loss_fn` gets beside the rows.
+        loss_fn: of a shard of the batch; pure.
+        make_noise: (key, B) -> `noise` of `loss_fn`.
         max_grad_norm: 0 turns clipping off.
         seed: of the batches and the noise; equal seeds and data give equal steps, on any number of devices.
         replicas: the devices; all there are when left out.
@@ -69,15 +69,13 @@ class RewardTrainer:
         clip = optax.clip_by_global_norm(max_grad_norm) if max_grad_norm else optax.identity()
         self._optimizer = optax.chain(clip, optax.adam(config.reward_model_lr, eps=ADAM_EPS))
         self._schedule = Schedule(config.reward_model_gradient_steps_per_update, config.reward_model_few_labels)
-        share = replicas.share_size(config.reward_model_batch_size, "reward_model_batch_size")
+        shard_size = replicas.shard_size(config.reward_model_batch_size, "reward_model_batch_size")
         self._dataset = DataSet(columns, config.reward_dataset_size, replicas)
         self._seed = seed
         self._num_steps = 0
-        self._num_given_way = 0  # rows that an earlier start had, and that were no longer held when it was saved
-        # On the devices from the start: what comes from elsewhere would compile anew.
-        self._metrics: Mapping[str, Array] = replicas.place(
-            dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0))
-        )
+        self._num_replaced = 0  # rows that the checkpoint counts, but that were replaced before it was saved
+        # On the devices from the start: another sharding would compile the step again.
+        self._metrics: Mapping[str, Array] = replicas.put(dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0)))
 
         def step(
             before: tuple[ModelState, Mapping[str, Array]], columns: PyTree, position: Array, device: Array
@@ -86,11 +84,12 @@ class RewardTrainer:
             num_rows, num_steps = position
             key = jax.random.fold_in(jax.random.key(seed), num_steps)
             batch_key, noise_key = jax.random.split(key)
-            # Drawn for the whole batch on every device, so that their number changes nothing.
-            batch = jax.random.randint(batch_key, (share * len(replicas),), 0, num_rows)
+            # Drawn for the whole batch on every device, so that the number of devices changes nothing.
+            batch = jax.random.randint(batch_key, (shard_size * len(replicas),), 0, num_rows)
             drawn = (batch, make_noise(noise_key, batch.size))
-            places, noise = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * share, share), drawn)
-            rows = {"place": places, **{name: column[places] for name, column in columns.items()}}
+            start = device * shard_size
+            index, noise = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, shard_size), drawn)
+            rows = {"row_index": index, **{name: column[index] for name, column in columns.items()}}
             loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, rows, noise)
             (loss, metrics), grads = parallel.mean(loss_and_grads)
             updates, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
@@ -107,55 +106,55 @@ class RewardTrainer:
         self._replicas, self._step = replicas, replicas.stepper(step)
 
     def init(self, params: PyTree) -> ModelState:
-        return self._replicas.place(ModelState(params, self._optimizer.init(params)))
+        return self._replicas.put(ModelState(params, self._optimizer.init(params)))
 
     def append(self, rows: Rows) -> None:
-        """Labelled rows that came; gradient steps fall due."""
+        """Appends labelled rows, and schedules gradient steps."""
         self._dataset.append(rows)
-        self._schedule.labels_came(self._num_rows())
+        self._schedule.on_labels(self._num_rows())
 
-    def update_came(self) -> None:
-        """The policy was updated."""
-        self._schedule.update_came(self._num_rows())
+    def on_update(self) -> None:
+        """Schedules gradient steps after an update of the policy."""
+        self._schedule.on_update(self._num_rows())
 
     def _num_rows(self) -> int:
-        """All that ever came."""
-        return self._num_given_way + self._dataset.num_appended
+        """Returns the number of rows ever appended."""
+        return self._num_replaced + self._dataset.num_appended
 
     @property
-    def num_owed(self) -> int:
-        """Gradient steps that are due."""
-        return self._schedule.num_owed if self._dataset.size else 0
+    def num_due(self) -> int:
+        """Number of gradient steps that are due."""
+        return self._schedule.num_due if self._dataset.size else 0
 
     def train_step(self, state: ModelState) -> ModelState:
-        """Makes one of the gradient steps that are due; none when none is.
+        """Makes one of the gradient steps that are due, if any.
 
-        A bad one, whose loss or gradients are not finite, leaves the state as it is and is counted.
+        A bad one, whose loss or gradients are NaN or inf, leaves the state as it is and is counted.
         """
-        if not self.num_owed:
+        if not self.num_due:
             return state
         position = np.array([self._dataset.size, self._num_steps], np.int32)
         counts = {name: self._metrics[name] for name in ("bad_steps", "bad_steps_in_row")}
         state, self._metrics = self._step((state, counts), self._dataset.on_devices(), position)
         self._num_steps += 1
-        self._schedule.num_owed -= 1
+        self._schedule.num_due -= 1
         return state
 
     def metrics(self) -> Mapping[str, Array]:
-        """Of the newest gradient step, and counts."""
-        counts = {"gradient_steps": self._num_steps, "gradient_steps_due": self.num_owed}
+        """Returns scalars of the newest gradient step, and counts."""
+        counts = {"gradient_steps": self._num_steps, "gradient_steps_due": self.num_due}
         return {**self._metrics, **counts, "dataset_rows": self._num_rows()}
 
     def save(self) -> dict[str, np.ndarray]:
-        """What the device's state does not hold."""
+        """Returns the rows and the counters, which the device's state does not hold."""
         rows = self._dataset.save() if self._dataset.size else {}
-        counters = np.array([self._num_steps, self._schedule.num_owed, self._num_rows()])
+        counters = np.array([self._num_steps, self._schedule.num_due, self._num_rows()])
         return {"counters": counters, **{f"rows_{name}": column for name, column in rows.items()}}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `save`, into a trainer that has no rows."""
-        self._num_steps, self._schedule.num_owed, num_rows = (int(number) for number in saved["counters"])
+        """Restores what `save` returned into a trainer without rows."""
+        self._num_steps, self._schedule.num_due, num_rows = (int(number) for number in saved["counters"])
         rows = {name.removeprefix("rows_"): x for name, x in saved.items() if name.startswith("rows_")}
         if rows:
             self._dataset.restore(rows)
-        self._num_given_way = num_rows - self._dataset.num_appended
+        self._num_replaced = num_rows - self._dataset.num_appended

@@ -1,8 +1,8 @@
-"""Word vectors, looked up in their file: its words are indexed in memory, the vectors stay on disk.
+"""Word vectors, looked up in their file: the words are indexed in memory, the vectors stay on disk.
 
-Two formats: word2vec's text, which fastText calls .vec, and fastText's .bin, which also gives a vector to words that it
-does not hold, from their parts (Bojanowski et al. 2017, arXiv:1607.04606). The index takes 16 bytes a word, for the
-text 24.
+Two formats: word2vec's text, which fastText calls .vec, and fastText's .bin, which also gives vectors to
+out-of-vocabulary words, from their character n-grams (Bojanowski et al. 2017, arXiv:1607.04606). The index takes 16
+bytes a word, for the text 24.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import numpy as np
 
 from oni_jax.config import UserError
 
-WHERE_FROM = "get fastText's crawl-300d-2M-subword (.bin or .vec) at https://fasttext.cc/docs/en/english-vectors.html"
+ADVICE = "get fastText's crawl-300d-2M-subword (.bin or .vec) at https://fasttext.cc/docs/en/english-vectors.html"
 _COMPRESSED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _MAX_LINE_BYTES = 1 << 20
 _FASTTEXT_MAGIC = struct.pack("<i", 793712314)
@@ -28,15 +28,15 @@ _FASTTEXT_AFTER_WORD = 10  # bytes: a zero, the word's count, its type
 
 
 class WordVectors(Protocol):
-    """Vectors of words. Their file must stay as it is."""
+    """Vectors of words, whose file must not change meanwhile."""
 
     def vector(self, word: str) -> np.ndarray | None:
-        """[D] float32; None for a word that has none. Raises UserError where the file is damaged."""
+        """Returns [D] float32; None for a word without a vector. Raises UserError where the file is damaged."""
         ...
 
 
 def check_word_vectors(path: str) -> None:
-    """Reads the file's beginning, no more. Raises UserError when it can't be a file of word vectors."""
+    """Checks the beginning of a file, without reading all. Raises UserError when it holds no word vectors."""
     with _opened(path) as file:
         if _is_fasttext(file):
             _read_fasttext_header(file)
@@ -56,7 +56,7 @@ def open_word_vectors(path: str) -> WordVectors:
 
 
 class TextVectors:
-    """A line "number of words, number of values", then a line for each word: the word, its values."""
+    """word2vec's text: a line "number of words, number of values", then a line a word: the word, its values."""
 
     def __init__(self, file: BinaryIO):
         self.path = file.name
@@ -84,7 +84,7 @@ class TextVectors:
 
 
 class FastTextVectors:
-    """A .bin of fastText's, not quantised. A word's vector is the mean of its own row and those of its parts."""
+    """fastText's .bin, not quantised. A word's vector is the mean of its row and its n-grams' rows."""
 
     def __init__(self, file: BinaryIO):
         self.path = file.name
@@ -103,8 +103,8 @@ class FastTextVectors:
     def vector(self, word: str) -> np.ndarray | None:
         header, number = self._header, self._index.find(word.encode())
         rows = [] if number is None else [number]
-        parts = _parts(word, header.min_part, header.max_part) if header.num_buckets else ()
-        rows += [header.num_words + _fasttext_hash(part.encode()) % header.num_buckets for part in parts]
+        ngrams = _ngrams(word, header.min_ngram, header.max_ngram) if header.num_buckets else ()
+        rows += [header.num_words + _fasttext_hash(ngram.encode()) % header.num_buckets for ngram in ngrams]
         if not rows:
             return None
         # Read, not mapped: mapped pages count as this process's memory.
@@ -121,40 +121,40 @@ class FastTextVectors:
 
 
 class _Index:
-    """Numbers of words by hash: a dict of two million takes ten times the memory. Two of 64 bits hardly ever agree."""
+    """Indices of words by hash: a dict of two million takes ten times the memory. 64 bits hardly ever collide."""
 
     def __init__(self, hashes: array):
         unsorted = np.array(hashes, np.int64)
-        self._numbers = np.argsort(unsorted, kind="stable")  # of a word that comes twice the first counts
+        self._numbers = np.argsort(unsorted, kind="stable")  # the first of a word's duplicates counts
         self._hashes = unsorted[self._numbers]
 
     def find(self, word: bytes) -> int | None:
-        place = np.searchsorted(self._hashes, hash(word))
-        found = place < len(self._hashes) and self._hashes[place] == hash(word)
-        return int(self._numbers[place]) if found else None
+        slot = np.searchsorted(self._hashes, hash(word))
+        found = slot < len(self._hashes) and self._hashes[slot] == hash(word)
+        return int(self._numbers[slot]) if found else None
 
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """The file, what is wrong with it told in one line."""
+    """Opens the file. Raises UserError, in one line, for what is wrong with it, here or in the `with` block."""
     if not path:
-        raise UserError(f"--word_vectors must name a file: {WHERE_FROM}")
+        raise UserError(f"--word_vectors must name a file: {ADVICE}")
     try:
         with open(path, "rb") as file:
             if not os.path.isfile(path):
-                raise ValueError("is no file")
+                raise ValueError("is not a file")
             if file.read(len(_COMPRESSED[-1])).startswith(_COMPRESSED):
                 raise ValueError("is compressed: unpack it first")
             file.seek(0)
             yield file
     except OSError as error:
-        raise UserError(f"--word_vectors {path} can't be read ({error.strerror}): {WHERE_FROM}") from None
+        raise UserError(f"--word_vectors {path} can't be read ({error.strerror}): {ADVICE}") from None
     except ValueError as error:
-        raise UserError(f"--word_vectors {path} {error}; name another file, or {WHERE_FROM}") from None
+        raise UserError(f"--word_vectors {path} {error}; name another file, or {ADVICE}") from None
 
 
 def _read_text_header(file: BinaryIO) -> tuple[int, int]:
-    """Words, values each."""
+    """Returns the number of words, and of values of each."""
     fields = file.readline(100).split()
     if len(fields) != 2 or not all(field.isdigit() for field in fields) or min(map(int, fields)) < 1:
         raise ValueError("is neither a fastText .bin nor word2vec text, whose first line is two numbers")
@@ -172,9 +172,9 @@ def _parse_line(line: bytes, num_values: int) -> np.ndarray:
 
 class _FastTextHeader(NamedTuple):
     num_values: int
-    num_buckets: int  # rows that the parts of words share
-    min_part: int  # characters in a part
-    max_part: int  # 0: no parts
+    num_buckets: int  # rows that n-grams are hashed to
+    min_ngram: int  # characters
+    max_ngram: int  # 0: no n-grams
     num_entries: int
     num_words: int  # the first entries; labels follow
 
@@ -193,31 +193,31 @@ def _read_fasttext_header(file: BinaryIO) -> _FastTextHeader:
     if version not in (11, 12):
         raise ValueError(f"is of fastText's format {version}, not 11 or 12")
     if not (size > 0 and 0 <= words <= entries and words and buckets >= 0 and low >= 0):
-        raise ValueError("is damaged: its sizes make no sense")
+        raise ValueError("is damaged: its sizes are inconsistent")
     if pruned >= 0:
-        raise ValueError("is quantised or pruned, which is not read here")
+        raise ValueError("is quantised or pruned, which is not supported")
     if version == 11 and model == _FASTTEXT_SUPERVISED:
-        high = 0  # these classifiers were trained without parts, whatever they say
+        high = 0  # these classifiers were trained without n-grams, whatever the header says
     return _FastTextHeader(size, buckets, low, high, entries, words)
 
 
 def _find_fasttext_rows(data: mmap.mmap, position: int, header: _FastTextHeader) -> int:
-    """Where the rows of words and buckets begin, [words + buckets, D] float32, behind what says their sizes."""
+    """Returns the offset of the rows of words and buckets, [words + buckets, D] float32, after their header."""
     start = position + _FASTTEXT_MATRIX.size
     if start > len(data):
         raise ValueError("is cut off within its words")
     quantised, num_rows, num_values = _FASTTEXT_MATRIX.unpack_from(data, position)
     if quantised:
-        raise ValueError("is quantised or pruned, which is not read here")
+        raise ValueError("is quantised or pruned, which is not supported")
     if (num_rows, num_values) != (header.num_words + header.num_buckets, header.num_values):
-        raise ValueError("is damaged: its sizes make no sense")
+        raise ValueError("is damaged: its sizes are inconsistent")
     if start + 4 * num_rows * num_values > len(data):
         raise ValueError("is cut off within its vectors")
     return start
 
 
-def _parts(word: str, shortest: int, longest: int) -> Iterator[str]:
-    """Runs of characters of <word>, the brackets included, but not one alone."""
+def _ngrams(word: str, shortest: int, longest: int) -> Iterator[str]:
+    """Yields the character n-grams of <word>, the brackets included, but not a bracket alone."""
     text = f"<{word}>"
     for start in range(len(text)):
         for stop in range(start + max(shortest, 1), min(start + longest, len(text)) + 1):
@@ -226,7 +226,7 @@ def _parts(word: str, shortest: int, longest: int) -> Iterator[str]:
 
 
 def _fasttext_hash(data: bytes) -> int:
-    """FNV-1a of 32 bits, over bytes taken as signed."""
+    """Returns the 32-bit FNV-1a hash of bytes taken as signed."""
     value = 2166136261
     for byte in data:
         value = ((value ^ (byte | 0xFFFFFF00 if byte >= 0x80 else byte)) * 16777619) & 0xFFFFFFFF

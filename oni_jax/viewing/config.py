@@ -10,29 +10,29 @@ HUMAN = "human"
 
 @dataclasses.dataclass(frozen=True)
 class PlayConfig:
-    """Who plays which episode, in the terminal; its keys are told beside the screen."""
+    """Player and episode in the terminal; the keys are listed beside the screen."""
 
     policy: str = setting(
         HUMAN,
-        "human: whoever is at the keyboard; random: every action is as likely; sample, greedy: a run's policy.",
+        "human: a person at the keyboard; random: uniformly random actions; sample, greedy: a run's policy.",
         choices=(HUMAN, RANDOM, SAMPLE, GREEDY),
     )
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting(
-        "", "The run whose policy plays, and whose labels and reward are shown; human and random need none."
+        "", "Run whose policy plays, and whose labels and rewards are shown; human and random need none."
     )
-    checkpoint: str = setting(LATEST, "Which of the run's: latest, best, or its number of environment steps.")
+    checkpoint: str = setting(LATEST, "Checkpoint of the run: latest, best, or its number of environment steps.")
     root_env: str = setting("", "NetHack task; empty: the run's, or NetHackScore-v1 without one.")
-    max_episode_steps: int = setting(0, "Steps after which the episode is cut off; 0: as in the run.")
-    seed: int = setting(1, "Seed of game and play.", within="[0, 2147483648)")
+    max_episode_steps: int = setting(0, "Steps after which the episode is truncated; 0: as in the run.")
+    seed: int = setting(1, "Seed of the game and of actions.", within="[0, 2147483648)")
     episode: int = setting(
-        0, "Which episode: as launch.evaluate counts them, with the same seed.", within="[0, 2147483648)"
+        0, "Index of the episode, as in launch.evaluate with the same seed.", within="[0, 2147483648)"
     )
-    steps_per_sec: float = setting(4.0, "Speed at the start, when no person plays.", within="[0.5, 128]")
+    steps_per_sec: float = setting(4.0, "Initial speed, unless a person plays.", within="[0.5, 128]")
 
 
 def check_play(config: PlayConfig) -> None:
-    """Raises UserError: what can be told from the values."""
+    """Raises UserError for invalid values."""
     check_values(config)
     if config.policy in (SAMPLE, GREEDY) and not config.experiment:
         raise UserError(f"--policy {config.policy}: name the run whose policy it is with --experiment")

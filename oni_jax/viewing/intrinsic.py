@@ -1,4 +1,4 @@
-"""What a run's rewards give for the steps of one episode."""
+"""Intrinsic rewards of a run for the steps of one episode."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,14 +11,14 @@ from oni_jax.viewing.session import running_counts
 
 
 class EpisodeRewards:
-    """Intrinsic rewards by those of a run, which learn nothing meanwhile.
+    """Scores steps with the rewards of a run, without training them.
 
     Args:
-      run: its rewards.
-      num_at_once: steps that are scored together.
+      run: the rewards.
+      num_at_once: steps scored together.
 
     Attributes:
-      observations: names of those that they read beside the message.
+      observations: names of those read beside the captions.
     """
 
     def __init__(self, run: RunReward, num_at_once: int = 128):
@@ -29,24 +29,24 @@ class EpisodeRewards:
 
     def of_steps(
         self,
-        messages: Sequence[bytes],
+        captions: Sequence[bytes],
         observations: Mapping[str, np.ndarray],
         counts: Sequence[int] = (),
         terminated: bool = False,
     ) -> np.ndarray:
-        """Sum of the rewards [L] float32 of L >= 1 steps, before the coefficients.
+        """Returns the sum of the rewards [L] float32 for L >= 1 steps, before the coefficients.
 
         Args:
-          messages: L + 1, before each action and at the end.
+          captions: L + 1, before each action and at the end.
           observations: [L + 1, ...] each of `self.observations`.
-          counts: how often the messages were there, L + 1; as in an episode from its first one on when left out.
-          terminated: whether the last step ended the episode by its own rules.
+          counts: episodic counts of the captions, L + 1; counted from the first one when left out.
+          terminated: whether the last step terminated the episode.
         """
-        num_steps = len(messages) - 1
-        seen = np.array(counts or running_counts(messages), np.float32)
+        num_steps = len(captions) - 1
+        seen = np.array(counts or running_counts(captions), np.float32)
         parts = []
         for start in range(0, num_steps, self._num_at_once):
-            # The last chunk is filled up with the last message.
+            # The last chunk is padded with the last caption.
             rows = np.minimum(np.arange(start, start + self._num_at_once + 1), num_steps)
             zeros = np.zeros((self._num_at_once, 1), np.float32)
             both = {name: x[rows][:, None] for name, x in observations.items()}
@@ -59,21 +59,21 @@ class EpisodeRewards:
                 "truncations": zeros > 0,
                 "final_observations": {name: x[1:] for name, x in both.items()},
             }
-            captions = StepCaptions(*(_captions([messages[row] for row in side]) for side in (rows[:-1], rows[1:])))
-            features = self._run.rewards.prepare(captions)
+            ends = (_caption_batch([captions[row] for row in end]) for end in (rows[:-1], rows[1:]))
+            features = self._run.rewards.prepare(StepCaptions(*ends))
             trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields, zeros), **known})
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
             parts.append(np.asarray(scored.rewards)[:, :, 0].sum(axis=0))
         return np.concatenate(parts)[:num_steps]
 
-    def of_messages(
-        self, messages: Sequence[bytes], observations: Mapping[str, np.ndarray], terminated: bool = False
+    def of_captions(
+        self, captions: Sequence[bytes], observations: Mapping[str, np.ndarray], terminated: bool = False
     ) -> np.ndarray:
-        """As `of_steps`, [L + 1]: with 0 for the last or the first message, which no step is rewarded for."""
-        rewards = self.of_steps(messages, observations, terminated=terminated)
+        """Returns `of_steps` padded to [L + 1], with 0 for the last or first caption, for which no step is rewarded."""
+        rewards = self.of_steps(captions, observations, terminated=terminated)
         return np.pad(rewards, (0, 1) if self._at_obs else (1, 0))
 
 
-def _captions(messages: Sequence[bytes]) -> CaptionBatch:
-    distinct = {message: i for i, message in enumerate(dict.fromkeys(messages))}
-    return CaptionBatch(list(distinct), np.array([[distinct[message]] for message in messages], np.int32))
+def _caption_batch(captions: Sequence[bytes]) -> CaptionBatch:
+    unique = {caption: i for i, caption in enumerate(dict.fromkeys(captions))}
+    return CaptionBatch(list(unique), np.array([[unique[caption]] for caption in captions], np.int32))

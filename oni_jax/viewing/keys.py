@@ -1,4 +1,4 @@
-"""Keys: what a terminal sends for them, what they are called, and which of a task's actions they are."""
+"""Keys: the bytes that a terminal sends for them, their names, and the actions that they stand for."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from oni_jax.envs.nethack.tasks import nethack
 
 ESCAPE, ENTER, LINE_FEED, DELETE = 27, 13, 10, 127
 META = 0x80
-# What terminals send for the arrows, in both of their modes.
+# Bytes of the arrow keys, in both cursor key modes of terminals.
 ARROWS = {
     bytes([ESCAPE, opening, final]): key
     for opening in b"[O"
@@ -16,7 +16,7 @@ DIRECTIONS = {"N": "north", "E": "east", "S": "south", "W": "west"}
 
 
 def pressed_keys(data: bytes) -> list[int]:
-    """The keys that a terminal has sent, as NetHack numbers them: Escape before a character is Meta."""
+    """Returns the keys that a terminal has sent, by NetHack's codes: Escape before a character is Meta."""
     keys = []
     while data:
         if arrow := ARROWS.get(data[:3]):
@@ -26,7 +26,7 @@ def pressed_keys(data: bytes) -> list[int]:
             keys.append(META | data[1])
             data = data[2:]
         elif data[0] == ESCAPE and len(data) > 1:
-            return keys  # a key that is not known here, such as F1: what belongs to it is not known either
+            return keys  # an unknown key, such as F1: where its bytes end is unknown too
         else:
             # Some terminals turn Enter into a line feed, which no task has.
             keys.append(ENTER if data[0] == LINE_FEED else data[0])
@@ -35,7 +35,7 @@ def pressed_keys(data: bytes) -> list[int]:
 
 
 def key_text(key: int) -> str:
-    """k, ^D, M-p, Enter: as NetHack's own help writes keys."""
+    """Returns a key's name as in NetHack's own help, such as k, ^D, M-p, Enter."""
     if key & META:
         return f"M-{key_text(key & ~META)}"
     names = {ENTER: "Enter", ESCAPE: "Esc", ord(" "): "Space", DELETE: "^?"}
@@ -58,12 +58,12 @@ KEY_WORDS = _key_words()
 
 
 def action_text(key: int) -> str:
-    """far north (K)"""
+    """Returns the name of a key's action, such as "far north (K)"."""
     return f"{KEY_WORDS.get(key, 'key')} ({key_text(key)})"
 
 
 def key_help(keys: Sequence[int]) -> str:
-    """The keys of a task and what they do, in a few lines' worth of words."""
+    """Returns the keys of a task and their actions, as text of a few lines."""
     others = [key for key in keys if chr(key).lower() not in "hjklyubn"]
     words = [f"{key_text(key)} {KEY_WORDS.get(key, '')}".rstrip() for key in others]
     return ", ".join(["hjklyubn move (also arrows)", "HJKLYUBN far", *words])

@@ -1,4 +1,4 @@
-"""What the LLM says of a message, for people to read: its label, or what the rule-based judge would say."""
+"""Labels of messages, for people to read: from the LLM, else from the rule-based judge."""
 
 import os
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ class Label(NamedTuple):
 
     text: str
     source: str
-    helpful: bool | None  # None: compared with others only
+    helpful: bool | None  # None: only compared with others
 
 
 class Labels:
-    """The labels that a run's LLM gave; of other messages what the judge's rules say, where it has any.
+    """The labels of a run's LLM; for other messages those of the rule-based judge, where there are rules.
 
     Args:
-      annotation: tells the goal.
+      annotation: has the goal.
       language: of the environment.
       known: message -> the numbers of `QueryKind.columns`.
     """
@@ -36,7 +36,7 @@ class Labels:
         self._known = known
 
     def of(self, message: bytes) -> Label | None:
-        """None: of no message, or one that neither knows."""
+        """Returns a message's label; None for an empty message, and where neither gives one."""
         known = self._known.get(message)
         if not message or (known is None and self._rules is None):
             return None
@@ -51,7 +51,7 @@ class Labels:
 
 
 def run_labels(folder: str, config: Config) -> Labels:
-    """Of the run in a folder. Raises UserError: its label store can't be read."""
+    """Returns the labels of the run in a folder. Raises UserError: its label store can't be read."""
     from oni_jax.inspection import read_annotations  # brings JAX, which takes seconds
     from oni_jax.rewards.registry import QUERIES, questions
 

@@ -1,4 +1,4 @@
-"""Screens as pictures of few colours."""
+"""Screens as images with a palette."""
 
 import functools
 import os
@@ -18,17 +18,17 @@ COLORS = [ImageColor.getrgb(color) for color in (NORMAL + " " + BRIGHT).split()]
 
 
 def palette() -> np.ndarray:
-    """[16 * NUM_LEVELS, 3] uint8: of every colour NUM_LEVELS levels, from black to its own."""
+    """Returns RGB [16 * NUM_LEVELS, 3] uint8: NUM_LEVELS levels of each colour, from black to the full colour."""
     levels = np.arange(NUM_LEVELS) / (NUM_LEVELS - 1)
     return (np.array(COLORS)[:, None] * levels[:, None] + 0.5).astype(np.uint8).reshape(-1, 3)
 
 
 def picture(screen: Screen, font_size: int = FONT_SIZE) -> np.ndarray:
-    """[height, width] uint8, into `palette()`. Both are even, as video codecs want them."""
+    """Returns [height, width] uint8, indices into `palette()`. Both sizes are even, as video codecs require."""
     colors = shown_colors(screen)[:, :, None, None]
     levels = cells(font_size)[screen.chars]  # [R, C, height, width]
     levels = np.where(colors >= INVERSE, NUM_LEVELS - 1 - levels, levels)
-    # One black for all, which files of few colours like.
+    # One index for every black: files with fewer colours are smaller.
     indices = np.where(levels == 0, 0, colors % INVERSE * NUM_LEVELS + levels).astype(np.uint8)
     height, width = (size * count for size, count in zip(levels.shape[2:], levels.shape))
     indices = indices.transpose(0, 2, 1, 3).reshape(height, width)
@@ -37,7 +37,7 @@ def picture(screen: Screen, font_size: int = FONT_SIZE) -> np.ndarray:
 
 @functools.cache
 def cells(font_size: int) -> np.ndarray:
-    """[NUM_CHARS, height, width] uint8 levels: what each character looks like."""
+    """Returns the levels [NUM_CHARS, height, width] uint8 of each character's image."""
     font = ImageFont.truetype(font_path(), font_size)
     ascent, descent = font.getmetrics()
     width = round(font.getlength("M"))
@@ -50,7 +50,7 @@ def cells(font_size: int) -> np.ndarray:
 
 
 def font_path() -> str:
-    """A font of equal widths, which comes with matplotlib."""
+    """Returns the path of a monospaced font, which matplotlib includes."""
     import matplotlib  # takes a while
 
     return os.path.join(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSansMono.ttf")

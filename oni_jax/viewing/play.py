@@ -41,7 +41,7 @@ from oni_jax.viewing.screen import (
 from oni_jax.viewing.session import MessageReward, Session, label_reward
 from oni_jax.viewing.shell import Shell
 
-WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns that have room for all beside the screen
+WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns needed for all text beside the screen
 TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it
 ROWS_BELOW = TEXT_ROWS + HELP_ROWS
 SIZES = ((WIDE, ROWS), (COLUMNS, ROWS + ROWS_BELOW))  # columns, rows
@@ -49,21 +49,21 @@ QUIT_KEY = ord("X") & 0x1F
 HUMAN_HELP = "^X quits"
 MACHINE_HELP = "space pause, . step, + - speed, q quit"
 SPEEDS = tuple(2.0**i for i in range(-1, 8))  # a second
-LONGEST_WAIT_SECS = 0.1  # between looks at whether to stop
+LONGEST_WAIT_SECS = 0.1  # between checks for a stop request
 
 Choose = Callable[[Session], int]  # the next action
 
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """How fast something goes on by itself."""
+    """Speed of automatic play."""
 
     per_sec: float
     paused: bool = False
     quit: bool = False
 
     def pressed(self, key: int) -> "Pace":
-        """After a key."""
+        """Returns the pace after a key is pressed."""
         match chr(key):
             case " ":
                 return dataclasses.replace(self, paused=not self.paused)
@@ -79,12 +79,12 @@ class Pace:
 
 
 class Table(NamedTuple):
-    """All that is settled before the first step."""
+    """Everything that is fixed before the first step."""
 
     who: str
     episode: str
     env: EnvConfig
-    choose: Choose | None  # None: a person does
+    choose: Choose | None  # None: a person chooses
     labels: Labels
     reward: MessageReward
     observations: Collection[str]  # that policy and reward read
@@ -133,26 +133,26 @@ def set_up(config: PlayConfig) -> Table:
 
 
 def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
-    """The player's name, and what it does."""
-    # What follows brings JAX, which takes seconds: a person needs none of it.
-    from oni_jax.evaluation.agents import UNIT_SIZE
+    """Returns the player's name, and its choice of actions."""
+    # These import JAX, which takes seconds, and a person does not need it.
+    from oni_jax.evaluation.agents import GROUP_SIZE
     from oni_jax.evaluation.players import chosen_players
 
     evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
     experiment = None if config.policy == RANDOM else config.experiment
     (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
     dtype = record_dtype(player.spec)
-    episodes = np.full(UNIT_SIZE, config.episode, np.int32)
-    # Compiled now, in a unit that is not played: while it compiles, nothing could put the terminal right.
-    player.agent.act(1, np.zeros(UNIT_SIZE, dtype), episodes, np.zeros(UNIT_SIZE, np.int32))
+    episodes = np.full(GROUP_SIZE, config.episode, np.int32)
+    # Compiles now, with a group that is not played: the terminal could not be restored during compilation.
+    player.agent.act(1, np.zeros(GROUP_SIZE, dtype), episodes, np.zeros(GROUP_SIZE, np.int32))
 
     def choose(session: Session) -> int:
-        # A batch as large as an evaluation's, all of it this game, so that the policy does what it does there.
-        records = np.zeros(UNIT_SIZE, dtype)
+        # A batch as large as an evaluation's, filled with this game, so that the policy acts as it does there.
+        records = np.zeros(GROUP_SIZE, dtype)
         for name in session.record.dtype.names or ():
             records[name] = session.record[name]
-        steps = np.full(UNIT_SIZE, session.step_count, np.int32)
-        return int(player.agent.act(0, records, episodes, steps)[config.episode % UNIT_SIZE])
+        steps = np.full(GROUP_SIZE, session.step_count, np.int32)
+        return int(player.agent.act(0, records, episodes, steps)[config.episode % GROUP_SIZE])
 
     return f"{player.name}, {GREEDY}" if player.policy == GREEDY else player.name, choose
 
@@ -223,12 +223,12 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
 
 
 def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
-    """The rows of a terminal of this size: the game's screen, and beside or below it what there is to say."""
+    """Returns the rows of a terminal of this size: the game's screen, and text beside or below it."""
     of = session
-    told = panel.Progress(
+    status = panel.EpisodeStatus(
         of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
     )
-    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.progress_lines(told)]
+    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.status_lines(status)]
     message = message_lines(session)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
     screen = engine_screen(*session.game.terminal())
@@ -238,7 +238,7 @@ def view(session: Session, table: Table, help_text: str, rows: int, columns: int
 
 
 def _below(screen: Screen, left: Sequence[Text], right: Sequence[Text], last: Sequence[Text]) -> Screen:
-    """The screen above two columns of text, and these above the last lines."""
+    """Returns the screen above two columns of text, and these above the last lines."""
     half = COLUMNS // 2 - 4
     texts = [text for text in left if text.text]
     gap = text_screen([], TEXT_ROWS, panel.GAP)
@@ -247,7 +247,7 @@ def _below(screen: Screen, left: Sequence[Text], right: Sequence[Text], last: Se
 
 
 def message_lines(session: Session) -> list[Text]:
-    """What the LLM says of the message, and what that is worth."""
+    """Returns lines with the message's label and reward."""
     label = session.label
     if label is None:
         lines = [Text("no message, no label")]

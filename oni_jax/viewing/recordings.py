@@ -1,4 +1,4 @@
-"""Recordings of an evaluation's best, median and worst episodes: a video each, and of a terminal a ttyrec."""
+"""Recordings of an evaluation's best, median and worst episodes: a video each, and a ttyrec of a terminal."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ from oni_jax.inspection import NoRewardError, load_reward
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
-from oni_jax.viewing.panel import Progress, beside, heading, intrinsic_lines, progress_lines
+from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
 from oni_jax.viewing.picture import picture
 from oni_jax.viewing.screen import COLUMNS, DARK_GRAY, ROWS, WHITE, Screen, Text, engine_screen, text_screen
 from oni_jax.viewing.video import check_format, write_video
@@ -34,10 +34,10 @@ class Recorder:
 
     Args:
       config: of the evaluations.
-      stop: looked at between recordings.
+      stop: checked between recordings.
 
     Raises:
-      UserError: what would be recorded can't be, or nowhere.
+      UserError: the format or the folder can't be written.
     """
 
     def __init__(self, config: EvaluationConfig, stop: StopRequest):
@@ -45,7 +45,7 @@ class Recorder:
         check_format(config.record_format)
         run = os.path.join(config.train_dir, config.experiment)
         if not config.recordings_dir and not os.path.isdir(run):
-            raise UserError(f"--record {config.record}: there is no {run}; say where to with --recordings_dir")
+            raise UserError(f"--record {config.record}: there is no {run}; choose a folder with --recordings_dir")
         self._folder = config.recordings_dir or os.path.join(run, "recordings")
         try:
             os.makedirs(self._folder, exist_ok=True)
@@ -54,15 +54,15 @@ class Recorder:
             raise self._unwritable(error) from None
 
     def __call__(self, player: Player) -> Callable[[Evaluation], list[str]]:
-        """Loads the player's reward, for when it has played. What this gives is `record`, of its evaluation."""
+        """Loads the player's rewards, before it plays. Returns `record`, as a function of its evaluation."""
         return functools.partial(self.record, *_intrinsic_rewards(self._config.train_dir, player))
 
     def record(self, rewards: EpisodeRewards | None, note: str, evaluation: Evaluation) -> list[str]:
         """Records, prints what it wrote and returns the files.
 
         Args:
-            rewards: what the player has learnt from; None: nothing but the environment's.
-            note: what the videos say about that.
+            rewards: those that the player was trained with; None: the environment's alone.
+            note: on the rewards, for the videos.
             evaluation: of the player.
 
         Raises:
@@ -89,7 +89,7 @@ class Recorder:
         found = replay(evaluation, choice.episode, path + SUFFIX, set(seen), names)
         if found.mismatch:
             print(found.mismatch, flush=True)
-        given = rewards.of_messages(found.messages, found.observations) if rewards and len(found.rewards) else None
+        given = rewards.of_captions(found.captions, found.observations) if rewards and len(found.rewards) else None
         notes = [note] if note else []
         if len(seen) < num_steps + 1:
             notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
@@ -105,27 +105,27 @@ class Recorder:
 
 
 def file_stem(evaluation: Evaluation, choice: Choice) -> str:
-    """best1-experiment-NetHackScore-v1-sample-1024-seed1-episode17; of chance without experiment and steps."""
+    """Returns e.g. best1-experiment-Catch-v0-sample-1024-seed1-episode17; random has no experiment and steps."""
     steps = "" if evaluation.env_steps is None else str(evaluation.env_steps)
     of = [evaluation.experiment.replace("/", "_"), evaluation.root_env.replace("/", "_"), evaluation.policy, steps]
-    parts = [f"{choice.rank}{choice.place}", *of, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
+    parts = [f"{choice.rank}{choice.position}", *of, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
     return "-".join(filter(None, parts))
 
 
 def shown_steps(num_steps: int) -> list[int]:
-    """Of the numbers 0 to num_steps at most MAX_PICTURES, evenly, the first and the last among them."""
+    """Returns at most MAX_PICTURES of the indices 0 to num_steps, evenly spaced, with the first and the last."""
     stride = math.ceil(num_steps / (MAX_PICTURES - 1)) or 1
     return [*range(0, num_steps, stride), num_steps]
 
 
 def _intrinsic_rewards(train_dir: str, player: Player) -> tuple[EpisodeRewards | None, str]:
-    """The reward that the player has learnt from, or none and why."""
+    """Returns the rewards that the player was trained with, or None and the reason."""
     if not player.experiment:
-        return None, "no intrinsic reward: chance learns from none"
+        return None, "no intrinsic reward: the actions are random"
     try:
         return EpisodeRewards(load_reward(os.path.join(train_dir, player.experiment), player.env_steps)), ""
     except NoRewardError:
-        return None, "no intrinsic reward: the run learns from the environment's alone"
+        return None, "no intrinsic reward: the run has only the environment's"
     except UserError as error:
         print(f"recorded without intrinsic rewards: {error}", flush=True)
         return None, "no intrinsic reward"
@@ -139,20 +139,20 @@ def _screens(
     seen: Sequence[int],
     notes: Sequence[str],
 ) -> Iterator[Screen]:
-    """What the video shows, picture by picture."""
+    """Yields the video's screens."""
     episode = choice.episode
     keys = TASKS[evaluation.root_env].keys if has_terminal(evaluation.root_env) else ()
     title = heading(
         evaluation.player,
-        [evaluation.root_env, f"{choice.rank} {choice.place}: episode {episode.index} of seed {evaluation.seed}"],
+        [evaluation.root_env, f"{choice.rank} {choice.position}: episode {episode.index} of seed {evaluation.seed}"],
     )
     num_steps = len(found.rewards)
-    before = -1  # the picture's
+    before = -1  # step of the previous screen
     for step in seen:
         if step > num_steps:  # the replay ended early
             return
         acted = episode.actions[step - 1] if step else None
-        progress = Progress(
+        progress = EpisodeStatus(
             step=step,
             num_steps=len(episode.actions),
             turn=found.turns[step] if found.turns else None,
@@ -164,9 +164,9 @@ def _screens(
         intrinsic = []
         if given is not None:
             intrinsic = intrinsic_lines(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
-        said = [Text(note, DARK_GRAY) for note in notes]
-        texts = [*title, *progress_lines(progress), *intrinsic, Text(""), *said]
-        shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.messages[step])
+        note_lines = [Text(note, DARK_GRAY) for note in notes]
+        texts = [*title, *status_lines(progress), *intrinsic, Text(""), *note_lines]
+        shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.captions[step])
         yield beside(shown, texts)
         before = step
 

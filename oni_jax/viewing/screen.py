@@ -1,4 +1,4 @@
-"""A terminal's screen as arrays, and as the text that makes a terminal show it."""
+"""A terminal's screen as arrays, and as ANSI escape sequences."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class Screen(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A line of text, or more where it is wrapped."""
+    """A paragraph of text, wrapped to lines."""
 
     text: str
     color: int = GRAY
@@ -37,18 +37,18 @@ def blank(rows: int, columns: int) -> Screen:
 
 
 def engine_screen(chars: np.ndarray, colors: np.ndarray, cursor: np.ndarray) -> Screen:
-    """A copy of what an engine shows: chars [R, C] uint8, colors [R, C] int8 as here, cursor [2] row, column."""
+    """Copies an engine's screen: chars [R, C] uint8, colors [R, C] int8 numbered as here, cursor [2] row, column."""
     row, column = cursor.tolist()
     return Screen(printable(chars), colors.astype(np.uint8) % (2 * INVERSE), (row, column))
 
 
 def printable(chars: np.ndarray) -> np.ndarray:
-    """A copy of chars, uint8, that a terminal takes for nothing but characters."""
+    """Returns a copy of chars, uint8, without control characters."""
     return np.where((chars >= SPACE) & (chars < 127), chars, np.where(chars == 0, SPACE, UNKNOWN)).astype(np.uint8)
 
 
 def text_screen(texts: Iterable[Text], rows: int, columns: int) -> Screen:
-    """Lines of text, wrapped, and cut off at the bottom."""
+    """Returns a screen of wrapped texts, cut off at the bottom."""
     screen = blank(rows, columns)
     row = 0
     for text, color in texts:
@@ -62,7 +62,7 @@ def text_screen(texts: Iterable[Text], rows: int, columns: int) -> Screen:
 
 
 def joined(parts: Sequence[Screen], below: bool = False) -> Screen:
-    """Screens beside each other, or below; what is missing is blank. The cursor is the first one's."""
+    """Joins screens side by side, or below each other, with blank padding. The cursor is the first one's."""
     axis = 0 if below else 1
     size = max(part.chars.shape[1 - axis] for part in parts)
 
@@ -76,13 +76,13 @@ def joined(parts: Sequence[Screen], below: bool = False) -> Screen:
 
 
 def cropped(screen: Screen, rows: int, columns: int) -> Screen:
-    """Its upper left part; without the cursor where that is outside."""
+    """Returns the upper left part of a screen, without the cursor where that is outside."""
     inside = screen.cursor is not None and screen.cursor[0] < rows and screen.cursor[1] < columns
     return Screen(screen.chars[:rows, :columns], screen.colors[:rows, :columns], screen.cursor if inside else None)
 
 
 def shown_colors(screen: Screen) -> np.ndarray:
-    """A copy of its colours with the cursor, which is a cell inverted. [R, C] uint8"""
+    """Returns a copy of the colours [R, C] uint8, inverted at the cursor."""
     colors = screen.colors.copy()
     if screen.cursor is not None:
         row, column = screen.cursor
@@ -91,7 +91,7 @@ def shown_colors(screen: Screen) -> np.ndarray:
 
 
 def ansi_rows(screen: Screen) -> list[str]:
-    """A text for each row, on black whatever the terminal's own colours are."""
+    """Returns each row as text with escape sequences, on black whatever the terminal's own colours are."""
     rows = []
     for chars, colors in zip(screen.chars, shown_colors(screen)):
         edges = [0, *(np.flatnonzero(np.diff(colors)) + 1).tolist(), len(colors)]
@@ -101,8 +101,8 @@ def ansi_rows(screen: Screen) -> list[str]:
 
 
 def _sgr(color: int) -> str:
-    """The escape sequence that chooses a colour."""
+    """Returns the escape sequence that selects a colour."""
     inverse, color = divmod(color, INVERSE)
-    color = color or DARK_GRAY  # black would not be seen
+    color = color or DARK_GRAY  # black would be invisible
     code = 30 + color if color < 8 else 90 + color - 8
     return f"\x1b[0;{'7;' * inverse}40;{code}m"

@@ -1,4 +1,4 @@
-"""An episode that is played step by step, and the books that are shown beside its screen."""
+"""An episode played step by step, with the labels, rewards and totals shown beside its screen."""
 
 import collections
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from oni_jax.viewing.labels import Label, Labels
 
 
 class MessageReward(NamedTuple):
-    """What messages are rewarded with."""
+    """The intrinsic reward of messages."""
 
-    give: Callable[[bytes, np.ndarray], float]  # (message, record that it is of) -> its reward before its count
+    give: Callable[[bytes, np.ndarray], float]  # (message, its record) -> reward before the episodic count bonus
     settings: RewardConfig
     source: str
 
@@ -27,16 +27,16 @@ class Session:
     """One episode of a task.
 
     Attributes:
-      game: what it is played in.
+      game: the game.
       record: the newest observation.
-      step_count, returned: of the episode so far.
+      step_count, returned: steps and return of the episode so far.
       action, reward: the last step's.
-      message, label, count: the newest message, what the LLM says of it, and how often it was there.
+      message, label, count: the newest message, its label, and its episodic count.
       pays: whether a step is rewarded for it: not for an episode's last one, or with `next_obs` its first.
-      message_reward, discounted: its reward, before and after the count.
-      total: of the latter, over the episode.
-      end: why the episode is over; "" while it is not.
-      hint: something about the last key.
+      message_reward, discounted: its reward, before and after the episodic count bonus.
+      total: sum of the latter over the episode.
+      end: reason for the episode's end; "" while it runs.
+      hint: a remark on the last key.
     """
 
     def __init__(self, game: SingleGame, root_env: str, max_episode_steps: int, labels: Labels, reward: MessageReward):
@@ -59,7 +59,7 @@ class Session:
         self._observe(record)
 
     def summary(self) -> str:
-        """One line."""
+        """Returns the outcome in one line."""
         end = self.end or "left before its end"
         return f"return {self.returned:g} in {self.step_count:,} steps, {end}; of messages {self.total:g}"
 
@@ -78,7 +78,7 @@ class Session:
 
 
 def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
-    """1 for what is helpful, by its label."""
+    """Returns the reward that is 1 for messages labelled helpful, else 0."""
 
     def give(message: bytes, record: np.ndarray) -> float:
         del record
@@ -88,16 +88,16 @@ def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
     return MessageReward(give, settings, "1 for a helpful message, else 0")
 
 
-def running_counts(messages: Sequence[bytes]) -> list[int]:
-    """How often each was there so far, itself included."""
+def running_counts(captions: Sequence[bytes]) -> list[int]:
+    """Returns each caption's number of occurrences so far, itself included."""
     counts: collections.Counter[bytes] = collections.Counter()
     found = []
-    for message in messages:
-        counts[message] += 1
-        found.append(counts[message])
+    for caption in captions:
+        counts[caption] += 1
+        found.append(counts[caption])
     return found
 
 
 def discount(rewards: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
-    """What `ops.shaping.count_discount` gives, without JAX. Equal shapes."""
+    """Applies the episodic count bonus as `ops.shaping.episodic_count_bonus`, without JAX. Equal shapes."""
     return rewards * np.maximum(1.0, counts) ** -exponent

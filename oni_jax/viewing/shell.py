@@ -1,4 +1,4 @@
-"""A person's terminal in the hands of this process: keys come at once and unseen, and it is left as it was found."""
+"""Control of a person's terminal: keys arrive unbuffered and without echo, and its settings are restored at the end."""
 
 import os
 import select
@@ -10,28 +10,28 @@ from collections.abc import Sequence
 from oni_jax.config import UserError
 from oni_jax.viewing.keys import pressed_keys
 
-ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J"  # a screen of its own, no cursor
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, no cursor
 LEAVE_SCREEN = "\x1b[0m\x1b[?25h\x1b[?1049l"
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[0m\x1b[K", "\x1b[0m\x1b[J"
 MAX_KEYS_BYTES = 1024
-_LOCAL_FLAGS, _CONTROL_CHARS = 3, 6  # of what tcgetattr gives
+_LOCAL_FLAGS, _CONTROL_CHARS = 3, 6  # indices into tcgetattr's list
 
 
 def check_terminal(program: str, sizes: Sequence[tuple[int, int]]) -> None:
-    """Raises UserError: standard input and output are no terminal, or none of `sizes` (columns, rows) fits into it."""
+    """Raises UserError if standard input or output is no terminal, or none of `sizes` (columns, rows) fits into it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(f"launch.{program} needs a terminal: run it in one, without pipes or redirections")
-    there = os.get_terminal_size(sys.stdout.fileno())
-    if not any(there.columns >= columns and there.lines >= rows for columns, rows in sizes):
+    size = os.get_terminal_size(sys.stdout.fileno())
+    if not any(size.columns >= columns and size.lines >= rows for columns, rows in sizes):
         needed = " or ".join(f"{columns} columns and {rows} rows" for columns, rows in sizes)
         raise UserError(
-            f"the terminal has {there.columns} columns and {there.lines} rows, and launch.{program} needs {needed}: "
+            f"the terminal has {size.columns} columns and {size.lines} rows, and launch.{program} needs {needed}: "
             "enlarge the window, or make its font smaller"
         )
 
 
 class Shell:
-    """The terminal of standard input and output, for the time of a `with`."""
+    """Context manager of the terminal of standard input and output."""
 
     def __init__(self) -> None:
         self._input, self._output = sys.stdin.fileno(), sys.stdout.fileno()
@@ -58,21 +58,21 @@ class Shell:
             termios.tcsetattr(self._input, termios.TCSAFLUSH, self._before)
 
     def size(self) -> tuple[int, int]:
-        """Rows and columns, now."""
-        there = os.get_terminal_size(self._output)
-        return there.lines, there.columns
+        """Returns the current rows and columns."""
+        size = os.get_terminal_size(self._output)
+        return size.lines, size.columns
 
     def draw(self, rows: Sequence[str]) -> None:
-        """Shows rows of text from the top, which fit."""
+        """Shows rows of text from the top; they must fit."""
         size = self.size()
-        erase = "\x1b[2J" if size != self._size else ""  # what a terminal makes of the old rows is its own matter
+        erase = "\x1b[2J" if size != self._size else ""  # terminals reflow old rows differently
         self._size = size
-        # A line is erased before it is written: behind its last column there is nowhere to be.
+        # A line is erased before it is written: in a full one the cursor has no column after the last.
         below = f"\x1b[{len(rows) + 1}H{ERASE_BELOW}" if len(rows) < size[0] else ""
         self._send(erase + HOME + "\r\n".join(ERASE_LINE + row for row in rows) + below)
 
     def keys(self, timeout_secs: float) -> list[int]:
-        """The keys pressed meanwhile, as soon as there is one; none when the time is over."""
+        """Returns the keys pressed, as soon as there is one; none after the time-out."""
         if not select.select([self._input], [], [], timeout_secs)[0]:
             return []
         data = os.read(self._input, MAX_KEYS_BYTES)

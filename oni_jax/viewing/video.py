@@ -1,4 +1,4 @@
-"""Pictures one after another, as GIF and MP4 files."""
+"""Sequences of images as GIF and MP4 files."""
 
 import contextlib
 import io
@@ -11,21 +11,21 @@ import numpy as np
 from PIL import Image
 
 from oni_jax.config import UserError
-from oni_jax.files import write_whole
+from oni_jax.files import write_atomically
 from oni_jax.viewing.picture import palette
 
-LAST_SECS = 3.0  # for which the last picture stays
+LAST_SECS = 3.0  # duration of the last picture
 USE_GIF = "use --record_format gif"
 
 
 def check_format(name: str) -> None:
-    """Raises UserError where what writes this format, gif or mp4, is not installed."""
+    """Raises UserError if the package that writes this format, gif or mp4, is not installed."""
     if name == "mp4":
         ffmpeg()
 
 
 def ffmpeg() -> str:
-    """The program's path. Raises UserError where there is none."""
+    """Returns the program's path. Raises UserError where there is none."""
     try:
         import imageio_ffmpeg  # pyright: ignore[reportMissingImports]  # an extra
 
@@ -35,7 +35,7 @@ def ffmpeg() -> str:
 
 
 def write_video(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: float) -> None:
-    """Writes a file whose name ends in .gif or .mp4, whole or not at all.
+    """Writes atomically a file whose name ends in .gif or .mp4.
 
     Args:
         path: the file.
@@ -44,14 +44,14 @@ def write_video(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: flo
 
     Raises:
         OSError: it can't be written.
-        UserError: what writes it fails.
+        UserError: ffmpeg fails.
     """
-    hundredths = int(100 / pictures_per_sec)  # of a second, in which a GIF tells how long a picture stays
+    hundredths = int(100 / pictures_per_sec)  # of a second, as GIF files give durations
     images = _images(pictures, 10 * hundredths)
     file = io.BytesIO()
     next(images).save(file, "GIF", save_all=True, append_images=images, loop=0)
     if path.endswith(".gif"):
-        write_whole(path, file.getvalue())
+        write_atomically(path, file.getvalue())
     else:
         _write_mp4(path, file.getvalue(), f"100/{hundredths}")
 
@@ -80,8 +80,8 @@ def _write_mp4(path: str, gif: bytes, rate: str) -> None:
 
 
 def _failure(command: Sequence[str], content: bytes) -> str:
-    """Runs a program that reads this: the last words of one that fails, or ""."""
-    try:  # in a group of its own: Ctrl-C is for this process, which lets it finish
+    """Runs a program with this input. Returns the last line of its error, "" on success."""
+    try:  # in its own process group: Ctrl-C reaches this process only, which lets it finish
         done = subprocess.run(command, input=content, stderr=subprocess.PIPE, process_group=0)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"

@@ -1,4 +1,4 @@
-"""Environments in processes of their own, which a thread of this one answers: the usual world."""
+"""The usual world: environments in actor processes, served by an inference thread of this process."""
 
 import functools
 import math
@@ -20,33 +20,33 @@ from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.parallel import local
-from oni_jax.runtime import Worker
+from oni_jax.runtime import BackgroundThread
 from oni_jax.types import Array, EnvSpec, PyTree
 from oni_jax.worlds.base import Collected, World, WorldReport
-from oni_jax.worlds.batches import PAYLOAD_SPLIT, BatchAssembler, make_unpack_fn
+from oni_jax.worlds.batches import PAYLOAD_SHARDING, BatchAssembler, make_unpack_fn
 
 
 class Acting(NamedTuple):
-    """What a world plays with at its start."""
+    """Policy, parameters and devices that a world starts with."""
 
     policy: ActorCritic
     params: PyTree
-    version: int  # number of updates behind them
-    key: Array  # [2] uint32; from which actions are drawn
-    devices: Sequence[Any]  # that act; None among them is wherever the parameters are
+    version: int  # number of updates that made them
+    key: Array  # [2] uint32; actions are drawn with it
+    devices: Sequence[Any]  # that run inference; None stands for where the parameters are
 
 
 class ActorWorld(World):
-    """The actors' processes start at once; a thread answers them from `start` on.
+    """Starts the actor processes when it is made; from `start` on a thread serves them.
 
     Args:
-        config: of the whole run; the batch size is this process's own.
+        config: of the whole run, but with the batch size of this process.
         spec: of the environments.
         make_env: makes a group of them.
-        acting: what plays.
+        acting: the initial policy.
     """
 
-    payload_split = PAYLOAD_SPLIT
+    payload_sharding = PAYLOAD_SHARDING
     runs_ahead = True
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
@@ -67,9 +67,9 @@ class ActorWorld(World):
             raise
         self._assembler = BatchAssembler(self._exchange, config.learner, self._server.initial_core_states)
         self.unpack = make_unpack_fn(spec, ring.records.dtype, self._exchange.policy_records.dtype)
-        num_units = ring.shape.num_units
-        self.description = f"{num_units * ring.shape.num_envs_per_unit} games in {num_units} groups"
-        self.thread = Worker("inference", self._server.run)
+        num_groups = ring.shape.num_groups
+        self.description = f"{num_groups * ring.shape.group_size} environments in {num_groups} groups"
+        self.thread = BackgroundThread("inference", self._server.run)
         self._num_restarts = 0
         self._noted: set[str] = set()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
@@ -92,7 +92,7 @@ class ActorWorld(World):
         exchange = self._exchange
         notes = [note for note in exchange.ring.notes() if note not in self._noted]
         self._noted.update(notes)
-        before, self._num_restarts = self._num_restarts, int(np.sum(exchange.ring.game_restarts))
+        before, self._num_restarts = self._num_restarts, int(np.sum(exchange.ring.env_restarts))
         episodes = [exchange.episodes.popleft() for _ in range(len(exchange.episodes))]
         failures = [exchange.failures.popleft() for _ in range(len(exchange.failures))]
         return WorldReport(episodes, failures, self._num_restarts - before, notes)
@@ -102,17 +102,17 @@ class ActorWorld(World):
         return {
             "acted_steps": server.num_acted_steps,
             "inference_calls": server.num_calls,
-            "inference_waits_share": server.actor_wait.share(),
-            "games_paused_share": server.learner_wait.share(),
-            "actors_wait_share": self._actors_wait_share(),
+            "inference_waits_fraction": server.actor_wait.fraction(),
+            "games_paused_fraction": server.learner_wait.fraction(),
+            "actors_wait_fraction": self._actors_wait_fraction(),
             "captions_seen": len(exchange.captions),
             "ring_slots_full": exchange.num_full,
             "ring_slots_free": exchange.num_free,
             "groups_paused": server.num_paused,
         }
 
-    def _actors_wait_share(self) -> float:
-        """1 - the fraction of the actor processes' time since the last call that they spent stepping."""
+    def _actors_wait_fraction(self) -> float:
+        """Returns the fraction of the actor processes' time since the last call that was not spent stepping."""
         busy, now = float(np.sum(self._exchange.ring.busy_secs)), time.perf_counter()
         fraction = (busy - self._busy_secs) / max(1e-9, (now - self._busy_since) * self._num_workers)
         self._busy_secs, self._busy_since = busy, now
@@ -129,7 +129,7 @@ class ActorWorld(World):
 
 
 def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:
-    """Complete trajectories that may wait for the learner: with fewer than a group's it would wait for the games."""
+    """Returns how many complete trajectories may be pending: at least a group's, else the learner would wait more."""
     return max(_group_size(actors), learner.num_batches_to_accumulate * learner.batch_size // learner.rollout)
 
 
@@ -138,8 +138,8 @@ def _group_size(actors: ActorConfig) -> int:
 
 
 def build_ring(actors: ActorConfig, learner: LearnerConfig, spec: EnvSpec) -> TrajectoryRing:
-    """A ring in which every unit has a slot to fill while fewer trajectories wait than may."""
-    num_units, num_envs = num_workers(actors) * actors.worker_num_splits, _group_size(actors)
+    """Builds a ring in which every group has a slot to fill until `max_waiting` trajectories are pending."""
+    num_groups, num_envs = num_workers(actors) * actors.worker_num_splits, _group_size(actors)
     num_waiting = math.ceil(max_waiting(actors, learner) / num_envs)
-    num_slots = num_units + num_waiting + 1  # which the learner is reading
-    return TrajectoryRing(spec, RingShape(num_units, num_envs, num_slots, learner.rollout))
+    num_slots = num_groups + num_waiting + 1  # the one that the learner is reading
+    return TrajectoryRing(spec, RingShape(num_groups, num_envs, num_slots, learner.rollout))

@@ -1,4 +1,4 @@
-"""What makes trajectories, as training sees it: it never asks where they were made."""
+"""The interface of worlds, which make trajectories; training does not depend on where they are made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -11,65 +11,65 @@ from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Tr
 class Collected(NamedTuple):
     """B trajectories of T steps."""
 
-    payload: PyTree  # what crosses to the device, or is there already; only the world's `unpack` looks inside
+    payload: PyTree  # transferred to the device, or there already; only the world's `unpack` reads it
     captions: StepCaptions
-    events: CaptionBatch | None = None  # what the actions did, where the environment says it
+    events: CaptionBatch | None = None  # effects of the actions, where the environment has events
 
 
 class WorldReport(NamedTuple):
-    """What happened since the last report; each value is given once."""
+    """Events since the last report; each is reported once."""
 
-    episodes: Sequence[np.ndarray] = ()  # [K] float32 each: statistics of those that ended
-    failures: Sequence[str] = ()  # of actors that were replaced, one line each
-    num_restarts: int = 0  # single environments that failed and were started anew
+    episodes: Sequence[np.ndarray] = ()  # [K] float32 each: statistics of ended episodes
+    failures: Sequence[str] = ()  # reasons for replacing actors, one line each
+    num_restarts: int = 0  # single environments that failed and were replaced
     notes: Sequence[str] = ()  # how the environments run, for the log
 
 
 class World(Protocol):
-    """Plays a policy in environments. Training calls it from one thread."""
+    """Runs a policy in environments. Training calls it from one thread."""
 
     spec: EnvSpec
     unpack: Callable[[PyTree, Array], Trajectory]  # (payload, version of the update); pure, jitted with the update
-    payload_split: PyTree  # how a payload lies on the devices that learn; see `parallel`
-    runs_ahead: bool  # whether it collects while nobody asks; else only as far as `next` needs
+    payload_sharding: PyTree  # of a payload over the learner's devices; see `parallel`
+    runs_ahead: bool  # True: collects in the background; False: only as far as `next` needs
     description: str  # for the log
 
     def start(self) -> None:
-        """Begins to play, once everything is compiled."""
+        """Starts collecting, after compiling everything."""
         ...
 
     def publish(self, version: int, params: PyTree) -> None:
-        """Plays with these parameters from now on; version: the number of updates behind them."""
+        """Acts with these parameters from now on. version: number of updates that made them."""
         ...
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
-        """The next batch, or None when the time-out passes first. version: of the newest parameters.
+        """Returns the next batch, or None after the time-out. version: of the newest parameters.
 
         Raises:
-            ChildError: the environments can't be kept running.
+            ChildError: restarts of lost environments are exhausted.
         """
         ...
 
     def begin_update(self) -> None:
-        """An update on the batch that `next` gave last begins: it waits no longer."""
+        """Counts the batch that `next` returned last as no longer pending: an update on it begins."""
         ...
 
     def report(self) -> WorldReport: ...
 
     def gauges(self) -> Mapping[str, float]:
-        """For a row of metrics: counts so far, sizes of queues, fractions of the time since the last call."""
+        """Returns metrics: counts so far, queue sizes, fractions of the time since the last call."""
         ...
 
     def save(self) -> Mapping[str, np.ndarray]:
-        """Between updates: copies of all that playing goes on from; nothing where it can't be saved."""
+        """Returns, between updates, copies of all state to resume from; {} where it can't be saved."""
         return {}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
-        """The inverse of `save`, before `start`. False: there is nothing to go on from, and new episodes begin."""
+        """Restores what `save` returned, before `start`. Returns False if it can't: new episodes begin."""
         return False
 
     def stop(self) -> None:
-        """Plays no further; reports and saves still work."""
+        """Stops collecting; `report` and `save` still work."""
         ...
 
     def close(self) -> None: ...

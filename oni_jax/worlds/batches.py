@@ -1,4 +1,4 @@
-"""From full slots of the ring to batches of trajectories on the device."""
+"""Assembles batches of trajectories from full slots of the ring, and unpacks them on the device."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,65 +10,65 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import LearnerConfig
 from oni_jax.ops.captions import number_in_order
 from oni_jax.ops.records import as_bytes, unpack_records
-from oni_jax.parallel import FIRST, SECOND
+from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 
 
 class ActorPayload(NamedTuple):
-    """A batch as it crosses to the device."""
+    """A batch as it is transferred to the device."""
 
     records: Array  # [T+1, B, R] uint8
     policy_records: Array  # [T, B, P] uint8
     final_observations: Mapping[str, Array]  # see Trajectory
-    initial_core_state: PyTree  # leaves [B, ...], on the device that acted, or on the host where several did
+    initial_core_state: PyTree  # leaves [B, ...], on the inference device, or on the host if there are several
 
 
-PAYLOAD_SPLIT = ActorPayload(SECOND, SECOND, SECOND, FIRST)  # type: ignore
+PAYLOAD_SHARDING = ActorPayload(AXIS_1, AXIS_1, AXIS_1, AXIS_0)  # type: ignore
 
-# (rows of the tables of initial core states [B], devices that they are on [B]) -> leaves [B, ...]
+# (rows of the tables of initial core states [B], indices of the tables' devices [B]) -> leaves [B, ...]
 ReadCoreStates = Callable[[np.ndarray, np.ndarray], PyTree]
 
 
 class BatchAssembler:
-    """Copies trajectories out of full slots, B at a time. A batch's slots are given back when it is complete.
+    """Copies trajectories out of full slots, B at a time. A slot is released with the batch that takes its last one.
 
     Args:
-        exchange: of the slots.
-        learner: batch size, and the lag at which trajectories are dropped.
-        read_core_states: where the policy's memory before each trajectory comes from.
+        exchange: holds the slots.
+        learner: batch size, and the lag at which trajectories are stale.
+        read_core_states: returns the core states before each trajectory.
     """
 
     def __init__(self, exchange: TrajectoryExchange, learner: LearnerConfig, read_core_states: ReadCoreStates):
         self._exchange, self._ring, self._read_core_states = exchange, exchange.ring, read_core_states
-        self._num_envs = exchange.ring.shape.num_envs_per_unit
+        self._num_envs = exchange.ring.shape.group_size
         self._num_trajectories = learner.batch_size // exchange.ring.shape.rollout
         self._max_policy_lag = learner.max_policy_lag
-        self._slot, self._column = -1, self._num_envs  # where the next trajectory lies; none left
-        self.num_dropped = 0  # trajectories too old to learn from
+        self._slot, self._column = -1, self._num_envs  # position of the next trajectory; the slot is used up
+        self.num_dropped = 0  # stale trajectories
         self._start_batch()
 
     def _start_batch(self) -> None:
         steps, size = self._ring.shape.rollout, self._num_trajectories
-        # New memory each time: the device may still be reading, or sharing, that of the last batch.
+        # New buffers each time: the device may still read or alias those of the last batch.
         self._records = np.empty((steps + 1, size), self._ring.records.dtype)
         self._texts = np.empty((steps + 1, size), self._ring.texts.dtype)
         self._policy_records = np.empty((steps, size), self._exchange.policy_records.dtype)
         finals = self._exchange.finals.items()
         self._finals = {name: np.empty((steps, size, *x.shape[3:]), x.dtype) for name, x in finals}
-        self._start_rows, self._acted_on = np.zeros((2, size), np.int32)  # in which device's table
+        self._start_rows, self._device_indices = np.zeros((2, size), np.int32)  # row, and index of the table's device
         self._copied_slots: list[int] = []
         self._filled = 0
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
-        """The next B trajectories, or None when the time-out passes first (what there is stays for the next call)."""
+        """Returns the next B trajectories, or None after the time-out; the next call continues a partial batch."""
         deadline = time.monotonic() + timeout_secs
         while self._filled < self._num_trajectories:
             if self._column == self._num_envs and not self._next_slot(version, deadline - time.monotonic()):
                 return None
             if self._column < self._num_envs:
                 self._copy_trajectories()
-        core_state = self._read_core_states(self._start_rows, self._acted_on)
+        core_state = self._read_core_states(self._start_rows, self._device_indices)
         payload = ActorPayload(as_bytes(self._records), as_bytes(self._policy_records), self._finals, core_state)
         batch = Collected(payload, self._captions(), self._events())
         for slot in self._copied_slots:
@@ -77,18 +77,18 @@ class BatchAssembler:
         return batch
 
     def begin_update(self) -> None:
-        """An update on the batch that `next` gave begins: it waits no longer, and acting may go on."""
+        """Counts the batch that `next` returned as no longer pending, so that acting may continue."""
         self._exchange.consume(self._num_trajectories)
 
     def save(self) -> dict[str, np.ndarray]:
-        """Between batches: how much is read of the slot that is open."""
+        """Returns, between batches, the position in the open slot."""
         return {"place": np.array([self._slot, self._column])}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         self._slot, self._column = saved["place"].tolist()
 
     def _next_slot(self, version: int, timeout_secs: float) -> bool:
-        """Opens the oldest full slot, unless it is too old to learn from. False: there was none in time."""
+        """Opens the oldest full slot, or drops it if stale. Returns False after the time-out."""
         slot = self._exchange.get_full(timeout_secs)
         if slot is None:
             return False
@@ -111,33 +111,33 @@ class BatchAssembler:
         for name, array in self._finals.items():
             array[:, here] = self._exchange.finals[name][self._slot, :, there]
         self._start_rows[here] = self._slot * self._num_envs + np.arange(there.start, there.stop)
-        self._acted_on[here] = self._exchange.device_of_slot[self._slot]
+        self._device_indices[here] = self._exchange.device_of_slot[self._slot]
         self._filled += count
         self._column += count
         if self._column == self._num_envs:
             self._copied_slots.append(self._slot)
 
     def _captions(self) -> StepCaptions:
-        def at(records: np.ndarray, numbers: np.ndarray) -> CaptionBatch:
+        def at(records: np.ndarray, ids: np.ndarray) -> CaptionBatch:
             observations = {name: records[name] for name in self._ring.spec.observations}
-            return self._named(numbers)._replace(observations=observations)
+            return self._caption_batch(ids)._replace(observations=observations)
 
         # Where an episode ended, the caption is the final observation's, and the observation the new episode's.
         caused = at(self._records[1:], self._texts["outcome_caption"][1:])
         return StepCaptions(at(self._records[:-1], self._texts["caption"][:-1]), caused)
 
     def _events(self) -> CaptionBatch | None:
-        return self._named(self._texts["event"][1:]) if self._ring.spec.has_events else None
+        return self._caption_batch(self._texts["event"][1:]) if self._ring.spec.has_events else None
 
-    def _named(self, numbers: np.ndarray) -> CaptionBatch:
-        distinct, index = number_in_order(numbers)
-        return CaptionBatch([self._exchange.captions[number] for number in distinct.tolist()], index)
+    def _caption_batch(self, ids: np.ndarray) -> CaptionBatch:
+        unique, index = number_in_order(ids)
+        return CaptionBatch([self._exchange.captions[text_id] for text_id in unique.tolist()], index)
 
 
 def make_unpack_fn(
     spec: EnvSpec, record: np.dtype, policy_record: np.dtype
 ) -> Callable[[ActorPayload, Array], Trajectory]:
-    """unpack(payload, version) -> Trajectory; see `World`."""
+    """Returns unpack(payload, version) -> Trajectory; see `World`."""
     step_names = ["is_first", "reward", "terminated", "truncated", "caption_count", "outcome_caption_count"]
 
     def unpack(payload: ActorPayload, version: Array) -> Trajectory:

@@ -1,13 +1,13 @@
-"""Acting on the learner's own thread, for games that this process steps: equal seeds then give equal runs.
+"""Acting in lockstep with the learner, on its thread and in its process: equal seeds give equal runs.
 
-Acting goes exactly as far as the batch that the learner waits for, with the parameters of the last update. Nothing is
-left to timing, and between updates everything is at rest: a run that is resumed then goes on bit for bit as if it had
-not been interrupted, where the games can be saved (`envs.base.SavableEnv`) and the labels come at the same updates.
+Acting goes exactly as far as the batch that the learner waits for, with the parameters of the last update. Nothing
+depends on timing, and between updates nothing is in flight: a resumed run continues bit for bit as if uninterrupted,
+if its environments can be saved (`envs.base.SavableEnv`) and labels arrive at the same updates.
 
-With games in processes of their own that can't be had. Timing decides which games are answered together, and so which
-random numbers draw their actions; which version of the parameters acts; which trajectories come first into a batch;
-at which update a label arrives. Such a run keeps what it has learnt (parameters, Adam's moments, the reward's state and
-data, labels, counters), and plays new games: those under way, and the trajectories that wait, are lost.
+With actor processes this is impossible. Timing decides which groups are answered together, and so which random numbers
+draw their actions; which version of the parameters acts; which trajectories enter a batch first; at which update a
+label arrives. A resumed run then has what was learnt (parameters, Adam's moments, the reward's state and data, labels,
+counters), but new episodes: running ones and pending trajectories are lost.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from oni_jax.worlds.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import Collected
 
 
-class Part(Protocol):
-    """Something that acting goes on from."""
+class Savable(Protocol):
+    """A component with state that acting resumes from."""
 
     def save(self) -> Mapping[str, np.ndarray]: ...
 
@@ -33,15 +33,15 @@ class Part(Protocol):
 
 
 class LockstepWorld(ActorWorld):
-    """The pool is a serial one."""
+    """An `ActorWorld` with a serial pool, run on the caller's thread. See the module."""
 
     runs_ahead = False
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
         super().__init__(config, spec, make_env, acting)
         shape = self._exchange.ring.shape
-        # Without the same of these, saved games are of no use.
-        self._games = f"{config.env} {shape} {len(acting.devices)} {TEXT_DTYPE.names}"
+        # Saved environments can be restored only where this is equal.
+        self._signature = f"{config.env} {shape} {len(acting.devices)} {TEXT_DTYPE.names}"
 
     def start(self) -> None:
         self._server.warm_up()
@@ -54,19 +54,19 @@ class LockstepWorld(ActorWorld):
 
     def save(self) -> dict[str, np.ndarray]:
         saved = {name: part.save() for name, part in self._savable().items()}
-        if not all(saved.values()):  # there are games that can't be
+        if not all(saved.values()):  # some environments can't be saved
             return {}
         arrays = {f"{part}/{name}": np.array(array) for part, own in saved.items() for name, array in own.items()}
-        return {"games": np.array(self._games), **arrays}
+        return {"games": np.array(self._signature), **arrays}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
-        if str(saved.get("games")) != self._games:
+        if str(saved.get("games")) != self._signature:
             return False
         for name, part in self._savable().items():
             own = {key.removeprefix(f"{name}/"): x for key, x in saved.items() if key.startswith(f"{name}/")}
             part.restore(own)
         return True
 
-    def _savable(self) -> dict[str, Part]:
-        groups = {f"unit_{unit}": group for unit, group in cast(SerialPool, self._pool).groups.items()}
+    def _savable(self) -> dict[str, Savable]:
+        groups = {f"unit_{index}": group for index, group in cast(SerialPool, self._pool).groups.items()}
         return {"exchange": self._exchange, "server": self._server, "assembler": self._assembler, **groups}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oni_jax.actors import process_pool as process_pool_module
-from oni_jax.actors.pool import ActorPool, Answers
+from oni_jax.actors.pool import ActorPool, Replies
 from oni_jax.actors.process_pool import ProcessPool
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -18,20 +18,20 @@ from oni_jax.config import EnvConfig
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.runtime import ChildError
 
-SHAPE = RingShape(num_units=4, num_envs_per_unit=3, num_slots=4, rollout=20)
+SHAPE = RingShape(num_groups=4, group_size=3, num_slots=4, rollout=20)
 
 
 def play(pool: ActorPool, ring: TrajectoryRing, num_steps: int) -> None:
-    """Fills rows 0..num_steps of slot u with unit u, actions by a fixed rule."""
+    """Fills rows 0..num_steps of slot u with group u, actions by a fixed rule."""
     generator = np.random.default_rng(7)
     actions = generator.integers(ring.spec.num_actions, size=(num_steps, *ring.actions.shape))
     pool.start()
     for t in range(num_steps + 1):
         if t > 0:
             ring.actions[:] = actions[t - 1]
-        waiting = set(range(SHAPE.num_units))
-        for unit in waiting:
-            pool.dispatch(unit, unit, t)
+        waiting = set(range(SHAPE.num_groups))
+        for group in waiting:
+            pool.dispatch(group, group, t)
         while waiting:
             waiting -= set(pool.wait(10.0).done)
 
@@ -56,7 +56,7 @@ def test_processes_play_the_same_episodes_as_the_serial_pool(task):
     serial, processes = rings
     for name in serial.records.dtype.names:
         np.testing.assert_array_equal(serial.records[name], processes.records[name], err_msg=name)
-    assert serial.records["is_first"].sum() > SHAPE.num_units * SHAPE.num_envs_per_unit  # episodes ended
+    assert serial.records["is_first"].sum() > SHAPE.num_groups * SHAPE.group_size  # episodes ended
     np.testing.assert_array_equal(serial.episode_stats, processes.episode_stats)
     assert (processes.busy_secs > 0).all()
 
@@ -95,33 +95,33 @@ def test_a_hanging_actor_is_told(process_pool, monkeypatch):
     monkeypatch.setattr(process_pool_module, "START_SECS", 1.0)
     os.kill(process_pool._actors[0].process.pid, signal.SIGSTOP)
     process_pool.dispatch(0, 0, 0)
-    assert "has not answered" in wait_for_error(process_pool)
+    assert "has not replied" in wait_for_error(process_pool)
 
 
 @pytest.fixture
 def lasting_pool():
-    """Two actors that may be replaced twice, their games started, in slots of their units' numbers."""
+    """Two actors that may be replaced twice, their games started, in slots of their groups' numbers."""
     ring, make_env = make(EnvConfig(root_env="Catch-v0"))
     pool = ProcessPool(make_env, ring, num_workers=2, max_restarts=2)
     pool.start()
-    start_games(pool, range(SHAPE.num_units))
+    start_games(pool, range(SHAPE.num_groups))
     yield pool
     pool.close()
     assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
     assert not os.path.exists(pool._scratch.path)
 
 
-def start_games(pool: ProcessPool, units: Sequence[int]) -> None:
-    for unit in units:
-        pool.dispatch(unit, unit, 0)
-    waiting = set(units)
+def start_games(pool: ProcessPool, groups: Sequence[int]) -> None:
+    for group in groups:
+        pool.dispatch(group, group, 0)
+    waiting = set(groups)
     while waiting:
         answers = pool.wait(10.0)
         assert not answers.lost
         waiting -= set(answers.done)
 
 
-def wait_for_loss(pool: ProcessPool) -> Answers:
+def wait_for_loss(pool: ProcessPool) -> Replies:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if (answers := pool.wait(0.2)).lost:
@@ -156,7 +156,7 @@ def test_a_hanging_actor_is_replaced(lasting_pool, monkeypatch):
     lasting_pool.dispatch(1, 1, 1)
     answers = wait_for_loss(lasting_pool)
     monkeypatch.undo()
-    assert list(answers.lost) == [0, 1] and "has not answered for 1 s" in answers.failures[0]
+    assert list(answers.lost) == [0, 1] and "has not replied for 1 s" in answers.failures[0]
     assert not hanging.is_alive()
     start_games(lasting_pool, answers.lost)
 
@@ -183,7 +183,7 @@ def test_the_only_actor_is_replaced_when_it_raises():
     ring, make_env = make(EnvConfig(root_env="Catch-v0"))
     pool = ProcessPool(make_env, ring, num_workers=1, max_restarts=1)
     pool.start()
-    start_games(pool, range(SHAPE.num_units))
+    start_games(pool, range(SHAPE.num_groups))
     pool.dispatch(0, 99, 1)  # there is no slot 99
     start_games(pool, wait_for_loss(pool).lost)
     pool.close()
@@ -191,7 +191,7 @@ def test_the_only_actor_is_replaced_when_it_raises():
 
 
 def test_a_learner_that_stood_still_takes_no_actor_for_hanging(lasting_pool):
-    lasting_pool._dispatched_at = dict.fromkeys(range(SHAPE.num_units), time.monotonic() - 1000)
+    lasting_pool._dispatched_at = dict.fromkeys(range(SHAPE.num_groups), time.monotonic() - 1000)
     lasting_pool._checked_at = time.monotonic() - 1000
     assert not lasting_pool.wait(0.01).lost
 
@@ -208,5 +208,5 @@ def test_replacements_long_ago_do_not_count(lasting_pool, monkeypatch):
 def test_wake_ends_a_wait(process_pool):
     process_pool.wake()
     start = time.monotonic()
-    assert process_pool.wait(30.0) == Answers([], [])
+    assert process_pool.wait(30.0) == Replies([], [])
     assert time.monotonic() - start < 10

@@ -19,7 +19,7 @@ class Rating(QueryKind):
     """Kept as one byte."""
 
     name = "rating"
-    places = ("{message}",)
+    placeholders = ("{message}",)
     choices = ()
     openings = ("<rated>\n",)
     columns = ("rating",)

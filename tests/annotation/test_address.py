@@ -115,9 +115,9 @@ def test_where_the_key_comes_from(tmp_path, monkeypatch):
         ("env:S3CRET", "", "no key"),
         ("file:S3CRET", "", "no key"),
         ("file:{}", "\nS3CRET", "no key"),
-        ("file:{}", "S3CRET\xe9", "plain ASCII"),
-        ("file:{}", "S3CRET\x01", "plain ASCII"),
-        ("file:{}", "S3CRET \x00", "plain ASCII"),
+        ("file:{}", "S3CRET\xe9", "printable ASCII"),
+        ("file:{}", "S3CRET\x01", "printable ASCII"),
+        ("file:{}", "S3CRET \x00", "printable ASCII"),
         ("file:/", "", "no key"),
     ],
 )

@@ -116,7 +116,7 @@ FAULTS = [
 @pytest.mark.parametrize("name, fault", FAULTS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(FAULTS)])
 def test_each_fault_is_named_and_put_right(store, monkeypatch, name, fault):
     """Three requests meet the fault: after them each message has its right label, from one good answer."""
-    monkeypatch.setattr(pacing, "LONGEST_ASKED_PAUSE_SECS", 0.05)
+    monkeypatch.setattr(pacing, "MAX_RETRY_AFTER_SECS", 0.05)
     per_item = name in ("empty_text", "unreadable")  # asked once more, and no more
     good: list[bytes] = []
 
@@ -195,7 +195,7 @@ def test_it_asks_again_within_30_secs_of_a_servers_return():
         pacer = Pacer(100, True, 16)
         for _ in range(50):
             pacer.failed([(b"x",)], error)
-            pacer._resume_at = pacer._asked_until  # as if it had waited, and failed again
+            pacer._resume_at = pacer._retry_after_until  # as if it had waited, and failed again
         wait_secs = pacer.wait_secs(0)
         assert wait_secs is not None and wait_secs + 2 < 30
 

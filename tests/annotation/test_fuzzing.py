@@ -22,7 +22,7 @@ from oni_jax.annotation.address import server_url
 from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
 from oni_jax.annotation.judge_answers import read_prompts
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.pacing import LONGEST_ASKED_PAUSE_SECS, Pacer
+from oni_jax.annotation.pacing import MAX_RETRY_AFTER_SECS, Pacer
 from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
@@ -186,7 +186,7 @@ def test_any_retry_after(text):
     pacer = Pacer(100, True, 16)
     pacer.failed([ITEM], RequestError("http_429", server_at_fault=True, retry_after_secs=secs))
     wait_secs = pacer.wait_secs(0)
-    assert wait_secs is not None and 0.0 <= wait_secs <= LONGEST_ASKED_PAUSE_SECS
+    assert wait_secs is not None and 0.0 <= wait_secs <= MAX_RETRY_AFTER_SECS
 
 
 @given(st.integers(100, 999), st.dictionaries(st.just("Retry-After"), st.text()), st.text(), st.text(min_size=1))
@@ -235,9 +235,9 @@ def test_any_prompt_file(path, raw):
         except UserError as error:
             assert str(path) in str(error) and str(error).isprintable()
         else:
-            user = prompt.user(ITEM[: len(query.places)])
-            assert all(message.decode() in user for message in ITEM[: len(query.places)])
-            json.dumps(prompt.turns(ITEM[: len(query.places)], "Hm.")).encode()
+            user = prompt.user(ITEM[: len(query.placeholders)])
+            assert all(message.decode() in user for message in ITEM[: len(query.placeholders)])
+            json.dumps(prompt.turns(ITEM[: len(query.placeholders)], "Hm.")).encode()
 
 
 @given(
@@ -315,9 +315,9 @@ def test_any_sequence_of_faults(tmp_path_factory, faults):
         return choices(good_choices(request))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pacing, "FIRST_PAUSE_SECS", 0.001)
-        patch.setattr(pacing, "LONGEST_PAUSE_SECS", 0.005)
-        patch.setattr(pacing, "LONGEST_ASKED_PAUSE_SECS", 0.005)
+        patch.setattr(pacing, "MIN_BACKOFF_SECS", 0.001)
+        patch.setattr(pacing, "MAX_BACKOFF_SECS", 0.005)
+        patch.setattr(pacing, "MAX_RETRY_AFTER_SECS", 0.005)
         patch.setattr(LabelStore, "commit_delay_secs", 0.005)
         store = LabelStore(str(tmp_path_factory.mktemp("labels") / "labels.sqlite"))
         outcome = run(script, store, 24, CONFIG)

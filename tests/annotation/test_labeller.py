@@ -22,9 +22,9 @@ WAIT_SECS = 8.0
 
 @pytest.fixture(autouse=True)
 def quick_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECS", 0.01)
-    monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECS", 0.05)
-    monkeypatch.setattr(labeller_module, "LONGEST_PAUSE_SECS", 0.05)
+    monkeypatch.setattr(pacing, "MIN_BACKOFF_SECS", 0.01)
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 0.05)
+    monkeypatch.setattr(labeller_module, "MAX_BACKOFF_SECS", 0.05)
 
 
 @dataclasses.dataclass
@@ -58,7 +58,7 @@ def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=N
                 outcome = Outcome([], [], [], {})
                 emit, forget = outcome.annotations.extend, outcome.forgotten.extend
                 labeller = Labeller(full, client, store, prompt, emit, forget)
-                labeller.hand_out_held()
+                labeller.emit_stored()
                 running = asyncio.ensure_future(labeller.run())
                 for items in submissions:
                     labeller.submit(items)

@@ -71,7 +71,7 @@ def test_digests_stay():
 def test_goal_in_ones_own_words(kind, version):
     config = AnnotationConfig(prompt_version=version, goal="Pet every cat, {message} {first} {answer} \\1 é.")
     prompt = load_prompt(config, kind)
-    item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].places)]
+    item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].placeholders)]
     text = prompt.user(item)
     assert text.count("\n\nPet every cat, {message} {first} {answer} \\1 é.\n\n") == 1  # word for word
     with_key = load_prompt(dataclasses.replace(config, goal=""), kind)
@@ -101,11 +101,11 @@ def test_bad_goal(kind, goal, words):
     assert str(error.value).isprintable() and len(str(error.value)) < 200
 
 
-def test_goal_needs_a_place(tmp_path):
+def test_goal_needs_a_placeholder(tmp_path):
     path = tmp_path / "prompt.json"
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": "Is it good?\n{message}"}))
     config = AnnotationConfig(prompt_file=str(path), goal="Pet cats.")
-    with pytest.raises(UserError, match="no place for it"):
+    with pytest.raises(UserError, match="no placeholder for it"):
         load_prompt(config)
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": "{goal}\n{message}"}))
     assert load_prompt(config).user((b"Meow!",)) == "Pet cats.\nMeow!"
@@ -168,7 +168,7 @@ def test_neither_messages_nor_answers_add_a_token_to_a_conversation(kind, templa
     prompt = load_prompt(AnnotationConfig(), kind)
 
     def marks(texts, answer):
-        item = tuple(text.encode("latin-1", "replace") for text in texts[: len(QUERIES[kind].places)])
+        item = tuple(text.encode("latin-1", "replace") for text in texts[: len(QUERIES[kind].placeholders)])
         text = render_chat(template, prompt.turns(item, answer))
         asked_for = r"</?(?:knowledge|analysis|label)>"  # an answer has them
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
@@ -210,10 +210,10 @@ def test_escape_is_reversible(message):
         (json.dumps({"system": "a", "user": "{message}"}), "`kind`"),
         (json.dumps({"kind": "riddle", "system": "a", "user": "{message}"}), "`kind`"),
         (json.dumps({"kind": ["ranking"], "system": "a", "user": "{message}"}), "`kind`"),
-        (json.dumps({"kind": "ranking", "system": "a", "user": "{message}"}), "the first message"),
-        (json.dumps({"kind": "ranking", "system": "a", "user": "{first}"}), "the second message"),
+        (json.dumps({"kind": "ranking", "system": "a", "user": "{message}"}), "no placeholder {first}"),
+        (json.dumps({"kind": "ranking", "system": "a", "user": "{first}"}), "no placeholder {second}"),
         (json.dumps({"kind": "ranking", "system": "a", "user": "{first}{second}"}), "a prompt for classification"),
-        (json.dumps({"kind": "classification", "system": "a", "user": "no place"}), "no place for the message"),
+        (json.dumps({"kind": "classification", "system": "a", "user": "none"}), "no placeholder {message}"),
         (json.dumps({"kind": "classification", "user": "{message}"}), "`system`"),
         (json.dumps({"kind": "classification", "system": "a\ud800", "user": "{message}"}), "surrogate"),
         (json.dumps({"kind": "classification", "system": "a", "user": "{goal}{message}"}), "`goals`"),

@@ -249,7 +249,7 @@ def test_the_judges_process_knows_it(rating, tmp_path):
 def test_the_judge_logs_it_too(rating, tmp_path):
     judge = Judge(LANGUAGE, JudgeOptions(log_path=str(tmp_path / "log.jsonl")))
     prompt = load_prompt(AnnotationConfig(**rating), "rating").user((KILL,))
-    judge._note([prompt], [judge_prompt(prompt)], None)
+    judge._record([prompt], [judge_prompt(prompt)], None)
     judge.close()
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     assert json.loads(line)["message"] == "> You kill the newt!" and json.loads(line)["fault"] is None

@@ -21,7 +21,7 @@ def test_steps_arrive(root_env, empty_games):
     figures = measure_acting(config, empty_games, warm_up_secs=0.0, secs=0.2)
     assert figures["env_steps_per_sec"] > 128 / 5
     assert 0 < figures["inference_thread_cpu_secs_per_step"] < 0.1
-    assert 0 <= figures["inference_waits_share"] <= 1 and 0 <= figures["games_paused_share"] <= 1
+    assert 0 <= figures["inference_waits_fraction"] <= 1 and 0 <= figures["games_paused_fraction"] <= 1
 
 
 def test_the_speed_of_a_run_leaves_out_its_first_third():

@@ -14,4 +14,4 @@ def test_throughput_and_pace_against_the_judge():
     assert measured["labels_per_sec"] > 0 and measured["cpu_micros_per_label"] >= 0
     paced = annotation.at_pace(annotation.SETTINGS["completions"], 0.5)
     assert 0 < paced["labels_per_sec"] <= 1.01 * annotation.PACE
-    assert 0 <= paced["core_share"] < 1
+    assert 0 <= paced["core_fraction"] < 1

@@ -37,13 +37,13 @@ def test_hosts_wait_for_each_other_once_an_update():
     machines = dataclasses.replace(GPU, hosts=64, gradient_sum_secs=0.02)
     found = predict(COSTS, machines, 64 * 4096)
     assert found["env_steps_per_sec"] == pytest.approx(64 * 4096 / (4096 / one + 0.02))
-    assert found["waiting_for_gradients_share"] == pytest.approx(0.02 / (4096 / one + 0.02))
+    assert found["waiting_for_gradients_fraction"] == pytest.approx(0.02 / (4096 / one + 0.02))
     # Of the same batch in smaller parts, more is waiting.
-    assert predict(COSTS, machines, 4096)["waiting_for_gradients_share"] > found["waiting_for_gradients_share"]
+    assert predict(COSTS, machines, 4096)["waiting_for_gradients_fraction"] > found["waiting_for_gradients_fraction"]
 
 
 def test_the_llm_limits_labels_alone():
     found = labels(100_000, 4e-4, 10)
-    assert found["share_labelled_soon"] == pytest.approx(10 / 40) and found["servers_that_keep_up"] == 4
+    assert found["fraction_labelled_soon"] == pytest.approx(10 / 40) and found["servers_that_keep_up"] == 4
     assert found["keeps_up_until_env_steps_per_sec"] == pytest.approx(25_000)
-    assert labels(100, 4e-4, 10)["share_labelled_soon"] == labels(100, 4e-4, 10)["servers_that_keep_up"] == 1
+    assert labels(100, 4e-4, 10)["fraction_labelled_soon"] == labels(100, 4e-4, 10)["servers_that_keep_up"] == 1

@@ -63,7 +63,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
     [
         (lambda d: chosen_checkpoints(str(d), "nobody", "latest"), "nobody/config.json can't be read"),
         (lambda d: chosen_checkpoints(str(d), "empty", "all"), "empty/checkpoints: holds no checkpoint"),
-        (lambda d: chosen_checkpoints(str(d), "catch", "best"), "tells no mean_return .* choose the latest"),
+        (lambda d: chosen_checkpoints(str(d), "catch", "best"), "has no mean_return .* choose the latest"),
         (
             lambda d: load_player(config(d), "catch", 7, EnvConfig("Catch-v0")),
             "no checkpoint of 7 steps, but of 320, 640",
@@ -71,7 +71,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
         (lambda d: load_player(config(d), "empty", None, EnvConfig("Catch-v0")), "holds no checkpoint"),
         (
             lambda d: load_player(config(d), "catch", None, EnvConfig("NetHackScore-v1")),
-            "NetHackScore-v1 has other actions or observations than Catch-v0, which catch has learnt",
+            "NetHackScore-v1 has other actions or observations than Catch-v0, on which catch was trained",
         ),
         (lambda d: evaluated_task(config(d, root_env="Chess-v0")), "unknown root_env 'Chess-v0'"),
         (lambda d: evaluated_task(EvaluationConfig(str(d), "nobody", policy="random")), "nobody/config.json"),

@@ -9,7 +9,7 @@ from oni_jax.config import EnvConfig
 from oni_jax.envs.base import make_step_output, record_dtype
 from oni_jax.envs.nethack.vector_env import episode_seeds
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.evaluation.agents import UNIT_SIZE, RandomAgent
+from oni_jax.evaluation.agents import GROUP_SIZE, RandomAgent
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import ENGINE_FAILURE, NUM_SLOTS, end_of, evaluation_seed, nethack_seeds
 from oni_jax.evaluation.players import evaluated_task, load_player
@@ -80,10 +80,10 @@ def test_agents_are_told_the_episode_and_the_step():
     told = []
 
     class Listener(RandomAgent):
-        def act(self, unit, records, episodes, steps):
+        def act(self, group, records, episodes, steps):
             assert records["is_first"].tolist() == (steps == 0).tolist()
             told.extend(zip(episodes.tolist(), steps.tolist()))
-            return super().act(unit, records, episodes, steps)
+            return super().act(group, records, episodes, steps)
 
     spec = env_spec(CATCH_ENV)
     make_env = functools.partial(make_vector_env, CATCH_ENV, seed=evaluation_seed(1))
@@ -92,28 +92,28 @@ def test_agents_are_told_the_episode_and_the_step():
 
 
 def test_a_policy_sees_only_its_own_game(train_dir):
-    """Neither the other units nor the other rows of a unit change what is done in a row."""
+    """Neither the other groups nor the other rows of a group change what is done in a row."""
     config = EvaluationConfig(str(train_dir), "catch")
     rng = np.random.default_rng(1)
-    episodes, spec = np.arange(UNIT_SIZE, dtype=np.int32), env_spec(CATCH_ENV)
-    records = np.zeros((30, 2, UNIT_SIZE), record_dtype(spec))
+    episodes, spec = np.arange(GROUP_SIZE, dtype=np.int32), env_spec(CATCH_ENV)
+    records = np.zeros((30, 2, GROUP_SIZE), record_dtype(spec))
     records["board"] = 5 * rng.normal(size=records["board"].shape)
     records["is_first"][0] = True
 
-    def play_units(*units, changed=slice(0, 0)):
+    def play_groups(*groups, changed=slice(0, 0)):
         agent = load_player(config, "catch", None, CATCH_ENV).agent
         seen = records.copy()
         seen["board"][:, :, changed] = 1.0
         return np.array(
             [
-                [agent.act(unit, seen[t, unit], episodes + unit, np.full(UNIT_SIZE, t, np.int32)) for unit in units][-1]
+                [agent.act(i, seen[t, i], episodes + i, np.full(GROUP_SIZE, t, np.int32)) for i in groups][-1]
                 for t in range(len(seen))
             ]
         )
 
-    alone = play_units(1)
-    assert (play_units(0, 1) == alone).all()
-    others = play_units(1, changed=slice(4, None))
+    alone = play_groups(1)
+    assert (play_groups(0, 1) == alone).all()
+    others = play_groups(1, changed=slice(4, None))
     assert (others[:, :4] == alone[:, :4]).all() and (others[:, 4:] != alone[:, 4:]).any()
 
 
@@ -139,11 +139,11 @@ def test_a_request_to_stop_leaves_what_is_finished():
     class Impatient(RandomAgent):
         num_calls = 0
 
-        def act(self, unit, records, episodes, steps):
+        def act(self, group, records, episodes, steps):
             self.num_calls += 1
-            if self.num_calls == 30:  # four units: the eighth step of some
+            if self.num_calls == 30:  # four groups: the eighth step of some
                 stop.reason = "SIGINT"
-            return super().act(unit, records, episodes, steps)
+            return super().act(group, records, episodes, steps)
 
     spec = env_spec(CATCH_ENV)
     make_env = functools.partial(make_vector_env, CATCH_ENV, seed=evaluation_seed(1))
@@ -165,5 +165,5 @@ def test_why_an_episode_ended():
     assert end_of({"length": 8.0, "end_status": 2.0}, truncated=False, max_episode_steps=9) == "goal"
 
 
-def test_units_fill_an_inference_batch():
-    assert NUM_SLOTS % UNIT_SIZE == 0
+def test_groups_fill_an_inference_batch():
+    assert NUM_SLOTS % GROUP_SIZE == 0

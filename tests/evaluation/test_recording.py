@@ -29,7 +29,7 @@ def test_a_replay_is_the_episode(evaluation, tmp_path):
         found = replay(evaluation, episode, str(path), {0, 40}, ["vector_obs"])
         assert found.mismatch == "" and len(found.rewards) == 40
         assert found.rewards.sum() == pytest.approx(episode.stats["return"], abs=1e-4)
-        assert len(found.messages) == len(found.turns) == 41
+        assert len(found.captions) == len(found.turns) == 41
         assert found.observations["vector_obs"].shape == (41, 27)
         assert found.terminals.keys() == {0, 40} and path.stat().st_size > 0
 
@@ -39,9 +39,9 @@ def test_another_way_is_told(evaluation, tmp_path):
     path = str(tmp_path / "a.ttyrec3.bz2")
     other = episode._replace(stats={**episode.stats, "gold": 77.0})
     told = replay(evaluation, other, path, ()).mismatch
-    assert told == f"the replay of episode 0 went another way: gold {episode.stats['gold']:g} was 77"
+    assert told == f"the replay of episode 0 differs: gold {episode.stats['gold']:g} was 77"
     cut = episode._replace(actions=episode.actions[:-1])
-    assert "has not ended where" in replay(evaluation, cut, path, ()).mismatch
+    assert "did not end where" in replay(evaluation, cut, path, ()).mismatch
     longer = episode._replace(actions=episode.actions + b"\0")
     assert len(replay(evaluation, longer, path, ()).rewards) == 40
 
@@ -69,5 +69,5 @@ def test_which_are_recorded(returns, num, expected):
     found: dict[str, list[int]] = {}
     for choice in chosen_episodes(episodes(*returns), num):
         found.setdefault(choice.rank, []).append(choice.episode.index)
-        assert choice.place == len(found[choice.rank])
+        assert choice.position == len(found[choice.rank])
     assert found == expected

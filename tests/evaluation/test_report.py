@@ -77,7 +77,7 @@ def test_json_holds_everything():
     tree = json.loads(as_json([GOOD, BAD], BAD))
     found = tree["evaluations"][0]
     assert found["measures"]["return"]["mean"] == 25 and found["measures"]["return"]["quantiles"]["0.95"] == 50
-    assert found["success"]["count"] == 2 and found["ends"]["goal"]["share"] == 0.5
+    assert found["success"]["count"] == 2 and found["ends"]["goal"]["fraction"] == 0.5
     assert [row["return"] for row in found["episodes"]] == [50, 0, 50, 0]
     assert [row["success"] for row in found["episodes"]] == [1, 0, 1, 0]
     assert tree["differences"][0]["measures"]["return"]["mean"] == 25

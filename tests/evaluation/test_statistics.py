@@ -7,8 +7,8 @@ from oni_jax.evaluation.statistics import (
     Interval,
     bootstrap_interval,
     difference,
-    share,
-    share_difference,
+    fraction,
+    fraction_difference,
     summarise,
 )
 
@@ -64,9 +64,9 @@ def test_pairs_tell_more_than_two_means():
 
 
 def test_a_share_that_was_never_seen_is_not_known_to_be_zero():
-    assert share(0, 20).interval == pytest.approx(Interval(0.0, 0.1611), abs=1e-4)  # Wilson's, from tables
-    assert share(20, 20).interval == pytest.approx(Interval(0.8389, 1.0), abs=1e-4)
-    assert share(10, 20).interval == pytest.approx(Interval(0.2993, 0.7007), abs=1e-4)
+    assert fraction(0, 20).interval == pytest.approx(Interval(0.0, 0.1611), abs=1e-4)  # Wilson's, from tables
+    assert fraction(20, 20).interval == pytest.approx(Interval(0.8389, 1.0), abs=1e-4)
+    assert fraction(10, 20).interval == pytest.approx(Interval(0.2993, 0.7007), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_share_that_was_never_seen_is_not_known_to_be_zero():
 def test_the_difference_of_shares(both, first, second, neither, expected):
     own = np.repeat([True, True, False, False], [both, first, second, neither])
     other = np.repeat([True, False, True, False], [both, first, second, neither])
-    mean, interval = share_difference(own, other)
+    mean, interval = fraction_difference(own, other)
     assert mean == pytest.approx(expected[0]) and interval == pytest.approx(expected[1], abs=1e-4)
-    mean, interval = share_difference(other, own)
+    mean, interval = fraction_difference(other, own)
     assert interval == pytest.approx((-expected[1][1], -expected[1][0]), abs=1e-4)

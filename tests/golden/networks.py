@@ -136,7 +136,7 @@ def recorded_batch(npz: Npz) -> loss.LossInputs:
     env_reward, llm_reward, counts = (jnp.asarray(npz[f"in/{n}"].T) for n in ("env_reward", "llm_reward", "msg_count"))
     rewards = shaping.mix_rewards(
         shaping.clip_reward(env_reward, LEARNER.reward_scale, LEARNER.reward_clip),
-        shaping.count_discount(llm_reward, counts, REWARD.beta_count_exponent)[None],
+        shaping.episodic_count_bonus(llm_reward, counts, REWARD.beta_count_exponent)[None],
         REWARD.extrinsic_reward_coeff,
         [REWARD.llm_reward_coeff],
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oni_jax.actors.group import Group
-from oni_jax.actors.pool import Answers
+from oni_jax.actors.pool import Replies
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
@@ -17,11 +17,11 @@ from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.policy_step import bucket_sizes
 from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import init_params, make_policy
-from oni_jax.runtime import Worker
+from oni_jax.runtime import BackgroundThread
 from oni_jax.types import PyTree, Trajectory
 from oni_jax.worlds.batches import ActorPayload, BatchAssembler, make_unpack_fn
 
-NUM_UNITS, NUM_ENVS, ROLLOUT = 3, 2, 5
+NUM_GROUPS, NUM_ENVS, ROLLOUT = 3, 2, 5
 MANY = 1000  # more trajectories than a test has
 
 
@@ -32,16 +32,16 @@ class Played:
         spec = env_spec(env)
         self.policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), spec)
         self.params = init_params(self.policy, spec, jax.random.key(0))
-        ring = TrajectoryRing(spec, RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 2 + 1, ROLLOUT))
+        ring = TrajectoryRing(spec, RingShape(NUM_GROUPS, NUM_ENVS, NUM_GROUPS * 2 + 1, ROLLOUT))
         self.exchange = exchange = TrajectoryExchange(ring, MANY)
         pool = make_pool(functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
         parameters = ParameterStore(3, self.params, devices)
         self.server = server = InferenceServer(self.policy, exchange, pool, parameters, jax.random.key(1))
         server.warm_up()
-        learner = LearnerConfig(batch_size=NUM_UNITS * NUM_ENVS * ROLLOUT, rollout=ROLLOUT, max_policy_lag=1000)
+        learner = LearnerConfig(batch_size=NUM_GROUPS * NUM_ENVS * ROLLOUT, rollout=ROLLOUT, max_policy_lag=1000)
         assembler = BatchAssembler(exchange, learner, server.initial_core_states)
-        acting = Worker("inference", server.run)
+        acting = BackgroundThread("inference", server.run)
         acting.start()
         self.host = []
         while len(self.host) < num_batches:
@@ -63,23 +63,23 @@ def versions(exchange: TrajectoryExchange, payload: ActorPayload) -> np.ndarray:
 
 
 class LossyPool(SerialPool):
-    """Loses a unit's games now and then: while it steps, while it waits for its actions, while it is paused."""
+    """Loses a group's games now and then: while it steps, while it waits for its actions, while it is paused."""
 
     def start(self) -> None:
         super().start()
         self.num_lost = 0
         self._num_waits = 0
 
-    def wait(self, timeout_secs: float) -> Answers:
+    def wait(self, timeout_secs: float) -> Replies:
         answers = super().wait(timeout_secs)
         self._num_waits += 1
         if self._num_waits % 4:
             return answers
-        unit = self._num_waits // 4 % NUM_UNITS
+        group = self._num_waits // 4 % NUM_GROUPS
         self.num_lost += 1
-        self.groups[unit] = Group(self._make_env, self._ring, unit, restarts=self.num_lost)
-        done = [other for other in answers.done if other != unit or self.num_lost % 2]
-        return answers._replace(done=done, lost=[unit], failures=["lost"])
+        self.groups[group] = Group(self._make_env, self._ring, group, restarts=self.num_lost)
+        done = [other for other in answers.done if other != group or self.num_lost % 2]
+        return answers._replace(done=done, lost=[group], failures=["lost"])
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_trajectories_hold_only_what_was_played_when_games_are_lost():
         check_actions(trajectory)
 
 
-def test_buckets_hold_every_number_of_units():
+def test_buckets_hold_every_number_of_groups():
     assert bucket_sizes(1) == [1] and bucket_sizes(4) == [1, 2, 4] and bucket_sizes(6) == [1, 2, 4, 6]
 
 
@@ -142,7 +142,7 @@ def test_a_step_cut_off_bootstraps_from_the_final_observation(catch):
     """With 7 steps an episode of Catch never lands: every end is a truncation."""
     truncations = np.concatenate([trajectory.truncations for trajectory in catch.trajectories])
     values = np.concatenate([trajectory.truncation_values for trajectory in catch.trajectories])
-    assert truncations.sum() >= NUM_UNITS * NUM_ENVS * 3
+    assert truncations.sum() >= NUM_GROUPS * NUM_ENVS * 3
     np.testing.assert_array_equal(values != 0, truncations)
     assert not np.concatenate([trajectory.terminations for trajectory in catch.trajectories]).any()
 
@@ -174,7 +174,7 @@ class Paced:
 
     def __init__(self):
         env = EnvConfig(root_env="Catch-v0")
-        self.ring = ring = TrajectoryRing(env_spec(env), RingShape(NUM_UNITS, NUM_ENVS, NUM_UNITS * 3, ROLLOUT))
+        self.ring = ring = TrajectoryRing(env_spec(env), RingShape(NUM_GROUPS, NUM_ENVS, NUM_GROUPS * 3, ROLLOUT))
         self.exchange = exchange = TrajectoryExchange(ring, max_waiting=2 * NUM_ENVS)
         policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec)
         self.params = init_params(policy, ring.spec, jax.random.key(0))
@@ -195,21 +195,21 @@ class Paced:
 
 def test_games_pause_while_enough_trajectories_wait_and_go_on_with_new_parameters():
     paced = Paced()
-    assert paced.advance(2 * ROLLOUT) == NUM_UNITS * NUM_ENVS * ROLLOUT  # all end at once
-    assert paced.exchange.must_pause and paced.server.num_paused == NUM_UNITS
-    assert paced.exchange.num_full == NUM_UNITS and paced.advance(3) == 0
+    assert paced.advance(2 * ROLLOUT) == NUM_GROUPS * NUM_ENVS * ROLLOUT  # all end at once
+    assert paced.exchange.must_pause and paced.server.num_paused == NUM_GROUPS
+    assert paced.exchange.num_full == NUM_GROUPS and paced.advance(3) == 0
     for _ in range(2):  # the batch taken beforehand still waits
         assert paced.assembler.next(3, 0.1) is not None
         assert paced.exchange.must_pause and paced.advance(3) == 0
         paced.assembler.begin_update()
     assert not paced.exchange.must_pause
     paced.parameters.publish(4, paced.params)
-    assert paced.advance(3) == 3 * NUM_UNITS * NUM_ENVS
+    assert paced.advance(3) == 3 * NUM_GROUPS * NUM_ENVS
     paced.exchange.consume(-NUM_ENVS)  # as if one more trajectory of another group had ended
     assert paced.advance(3) == 0
     paced.exchange.consume(NUM_ENVS)
     paced.parameters.publish(5, paced.params)
-    assert paced.advance(ROLLOUT) == 2 * NUM_UNITS * NUM_ENVS
+    assert paced.advance(ROLLOUT) == 2 * NUM_GROUPS * NUM_ENVS
     batch = [paced.assembler.next(5, 0.1) for _ in range(2)][1]
     assert batch is not None and versions(paced.exchange, batch.payload)[:, 0].tolist() == [4, 4, 4, 5, 5]
 

@@ -157,7 +157,7 @@ def test_a_chunk_that_another_process_labels_is_refused(tmp_path, capsys):
         assert run(directory, *words) == 2
         assert "another process labels" in capsys.readouterr().err
         first.terminate()
-        assert "SIGTERM: the same command goes on from here" in first.communicate(timeout=30)[0]
+        assert "SIGTERM: the same command resumes from here" in first.communicate(timeout=30)[0]
         assert first.returncode == 0
 
 

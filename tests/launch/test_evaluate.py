@@ -102,7 +102,7 @@ def test_checkpoints_may_go_while_their_policies_play(tmp_path, capfd, monkeypat
 
 
 def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capfd, monkeypatch):
-    act, num_calls = playing.Unit.act, 0
+    act, num_calls = playing.GroupLog.act, 0
 
     def deadly(unit, agent):
         nonlocal num_calls
@@ -113,12 +113,12 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
             os.kill(pid, signal.SIGKILL)
         act(unit, agent)
 
-    monkeypatch.setattr(playing.Unit, "act", deadly)
+    monkeypatch.setattr(playing.GroupLog, "act", deadly)
     path = tmp_path / "a.json"
     words = ["--experiment", "first", "--policy", "random", "--episodes", "4000", "--num_workers", "2"]
     assert run(*words, "--json", str(path)) == 1
     out, err = capfd.readouterr()
-    assert "PARTIAL: " in out and "(a process that played was lost)" in out
+    assert "PARTIAL: " in out and "(an actor process was lost)" in out
     assert "actor-0 (pid" in err and "killed by SIGKILL" in err and "--max_actor_restarts" not in err
     tree = json.loads(path.read_text())["evaluations"][0]
     assert tree["complete"] is False and 0 < len(tree["episodes"]) < 4000
@@ -134,7 +134,7 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
         (("--experiment", "first", "--checkpoint", "newest"), "--checkpoint newest: must be latest, best, all, or"),
         (
             ("--experiment", "first", "--compare", "nethack"),
-            "Catch-v0 has .*, which nethack has learnt|Catch-v0 does not show chars",
+            "Catch-v0 has .*, on which nethack was trained|Catch-v0 does not show chars",
         ),
         (("--experiment", "first", "--compare", "second", "--compare_checkpoint", "all"), "--compare_checkpoint all"),
         (("--experiment", "first", "--root_env", "NetHackScore-v1"), "NetHackScore-v1 has other actions"),

@@ -279,7 +279,7 @@ def test_one_reward_takes_commas_as_they_are():
             "--llm_reward_type online_cls,online_motif,online_cls --llm_reward 1,2",
             ["--llm_reward_coeff 1,2", "2 values"],
         ),
-        (TWO + "--llm_model a,b,c", ["--llm_model a,b,c", "give one, or one each"]),
+        (TWO + "--llm_model a,b,c", ["--llm_model a,b,c", "give one, or one for each"]),
         (TWO + "--prompt_file=,,", ["--prompt_file ,,", "3 values"]),
         (GIVEN + "--llm_reward_coeff 0.4,0.1", ["llm_reward_coeff", "0.4,0.1"]),
         (TWO + "--extrinsic_reward_coeff 0.1,0.2", ["extrinsic_reward_coeff", "0.1,0.2"]),
@@ -297,7 +297,7 @@ def test_one_reward_takes_commas_as_they_are():
         ("--llm_reward_type online_cls,motif --llm_reward 1 --reward_dir x", ["--reward_dir x", "online_cls"]),
         (
             TWO + "--root_env Memory-v0 --plugin tests.memory_env --encoder_custom mlp_encoder",
-            ["Memory-v0", "nothing that"],
+            ["Memory-v0", "no captions"],
         ),
     ],
 )

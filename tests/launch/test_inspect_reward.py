@@ -8,7 +8,7 @@ import pytest
 
 from launch import inspect_reward
 from oni_jax.annotation.prompts import unescape
-from oni_jax.inspection import InspectedMessage, Inspection
+from oni_jax.inspection import InspectedCaption, Inspection
 from tests.test_inspection import MET, settings_of, write_run
 
 ALL_BYTES = bytes(range(1, 256))
@@ -17,8 +17,8 @@ LONG = b"A bear trap closes on your foot!  The kitten drops a gold piece. " + 15
 
 def example(num_rows: int = 8, columns: tuple[str, ...] = ("better", "worse", "tie")) -> Inspection:
     labels = (12, 0, 345)[: len(columns)]
-    rows = [InspectedMessage(b"message %d" % i, i, labels, 0.5 - i, 1.0 - i) for i in range(num_rows)]
-    return Inspection(640, columns, [InspectedMessage(LONG, None, None, -1.23456e-5, 1.5), *rows], ["blstats"])
+    rows = [InspectedCaption(b"message %d" % i, i, labels, 0.5 - i, 1.0 - i) for i in range(num_rows)]
+    return Inspection(640, columns, [InspectedCaption(LONG, None, None, -1.23456e-5, 1.5), *rows], ["blstats"])
 
 
 def run(folder: pathlib.Path, *words: str) -> int:
@@ -34,7 +34,7 @@ def folder(tmp_path) -> pathlib.Path:
 def test_a_list_and_a_file(folder, capsys):
     assert run(folder, "--num_messages", "1") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "4 messages, 2 with a reward above 0, at 640 steps"
+    assert lines[0] == "4 captions, 2 with a reward above 0, at 640 steps"
     assert [line.split(maxsplit=3)[2:] for line in lines if " gold." in line] == [["2", "You find gold."]]
     assert lines[-1].endswith("run/messages.csv")
     with open(folder / "run" / "messages.csv", newline="", encoding="utf-8") as file:
@@ -46,7 +46,7 @@ def test_a_list_and_a_file(folder, capsys):
 
 def test_any_byte_survives_in_the_file(tmp_path):
     messages = [ALL_BYTES, b'"quoted", and, commas', b"\\x41", b"line\nbreak\r", b" ", b"", b"\xff"]
-    rows = [InspectedMessage(message, 1, (1,), 0.5, 1.0) for message in messages]
+    rows = [InspectedCaption(message, 1, (1,), 0.5, 1.0) for message in messages]
     inspect_reward.write_csv(str(tmp_path / "a.csv"), Inspection(1, ("label",), rows, ()))
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         header, *read = csv.reader(file)
@@ -67,8 +67,8 @@ def test_lines_fit_the_terminal_and_hold_everything(width):
     lines = inspect_reward.report(example(), 3, width)
     assert max(map(len, lines)) <= width
     text = "".join("".join(lines).split())
-    for row in example().messages[:4]:
-        assert "".join(row.message.decode().split()) in text or row.message == b"message 2"
+    for row in example().captions[:4]:
+        assert "".join(row.caption.decode().split()) in text or row.caption == b"message 2"
     assert "345" in text and "blstats" in text and "-1.235e-05" in text
 
 

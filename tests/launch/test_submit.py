@@ -113,7 +113,7 @@ def test_other_options_come_last(capsys):
 )
 def test_warns_of_labels_by_rules(capsys, words, training, warns):
     assert submit.main([*words, "--dry_run", "--", *training]) == 0
-    assert ("rule-based stand-in, not from an LLM: add --server" in capsys.readouterr().err) == warns
+    assert ("rule-based judge, not from an LLM: add --server" in capsys.readouterr().err) == warns
 
 
 def test_what_slurm_told_this_process_is_not_the_new_jobs(sbatch, monkeypatch):
@@ -138,17 +138,17 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         ([], ["--llm_reward_type", "online_cls"], "--llm_reward_coeff"),
         (["--node", "2"], TRAINING, "did you mean --nodes?"),
         (["--nodes", "0"], TRAINING, "--nodes 0: must be in [1, inf)"),
-        (["--time", "24h"], TRAINING, "--time 24h: must be in a form of Slurm's"),
+        (["--time", "24h"], TRAINING, "--time 24h: must be in a format of Slurm's"),
         (["--time=2", "--save_secs=120"], TRAINING, "--save_secs 120: must be below --time 2"),
-        (["--nodes=3"], TRAINING, "32 trajectories of --rollout 32 can't be shared by 3 devices evenly; a multiple of"),
-        (["--nodes=3", "--gpus_per_node=0"], TRAINING, "shared by 3 devices"),
-        (["--nodes=2", "--gpus_per_node=3"], [*TRAINING, "--learner_devices=3"], "shared by 6 devices"),
-        (["--seeds", "1-"], TRAINING, "--seeds 1-: must be in a form of sbatch's --array"),
-        (["--seeds", "1-3"], [*TRAINING, "--seed=2"], "--seeds and --seed: give the one or the other"),
+        (["--nodes=3"], TRAINING, "can't be sharded evenly over 3 devices; give a multiple"),
+        (["--nodes=3", "--gpus_per_node=0"], TRAINING, "evenly over 3 devices"),
+        (["--nodes=2", "--gpus_per_node=3"], [*TRAINING, "--learner_devices=3"], "evenly over 6 devices"),
+        (["--seeds", "1-"], TRAINING, "--seeds 1-: must be in the format of sbatch's --array"),
+        (["--seeds", "1-3"], [*TRAINING, "--seed=2"], "--seeds and --seed: give one or the other"),
         (["--seeds", "1-3", "--server=node"], TRAINING, "Slurm has no arrays of heterogeneous jobs"),
-        (["--nodes=2", "--server=beside"], TRAINING, "is for one node; take --server node"),
+        (["--nodes=2", "--server=beside"], TRAINING, "is for one node; use --server node"),
         (["--server=node"], [*TRAINING, "--llm_server_addr=x"], "--llm_server_addr names one; leave one out"),
-        (["--server_command=x"], TRAINING, "say where it runs"),
+        (["--server_command=x"], TRAINING, "--server_command: needs --server"),
         (["--sbatch=--comment='a"], TRAINING, "No closing quotation"),
         (["--sbatch=--partition=gpu", "--sbatch", "--account=me"], TRAINING, "--sbatch: give it once"),
         (["--sbatch=-p gpu"], TRAINING, "--sbatch: '-p' is no option; write --name=value"),
@@ -165,7 +165,7 @@ def test_without_sbatch(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert submit.main(["--", *TRAINING]) == 2
     printed = capsys.readouterr()
-    assert printed.err.startswith("error: sbatch is not on this machine") and not printed.out
+    assert printed.err.startswith("error: there is no sbatch on this machine") and not printed.out
 
 
 def test_what_sbatch_refuses(sbatch, capsys):

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics import live
-from oni_jax.metrics.live import MAX_PROBLEM_LINES, LiveProgress
+from oni_jax.metrics.live import MAX_PROBLEM_LINES, LiveView
 from oni_jax.metrics.panels import sparkline
 from tests.metrics.rows import ANSWERS, PAIRS, ROW
 
@@ -22,10 +22,10 @@ class Encoded(io.StringIO):
     encoding = "ascii"
 
 
-def view_of(width: int, height: int = 40, stream: io.StringIO | None = None) -> tuple[LiveProgress, io.StringIO]:
+def view_of(width: int, height: int = 40, stream: io.StringIO | None = None) -> tuple[LiveView, io.StringIO]:
     stream = stream or io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, height=height, color_system=None)
-    return LiveProgress(RUN, console), stream
+    return LiveView(RUN, console), stream
 
 
 def shown(row, width: int, height: int = 40, returns=(1.0, 2.0, 3.0), stream=None, run: RunConfig = RUN) -> str:
@@ -61,7 +61,14 @@ def test_it_says_it_all(width):
     told = words_of(text)
     says = ("my_run", "123,456 of 1 M steps", "0:02:05 gone", "left", "update 30", "lag 1.3 (max 4)", "33.21")
     says += ("learner 1,020 steps/s", "0.25 updates/s", "games 1,043 steps/s", "35 batches/s of 30")
-    says += ("3 slots full", "5 slots free", "2 groups paused", "37 to ask", "16 being asked", "8 gradient steps due")
+    says += (
+        "3 slots full",
+        "5 slots free",
+        "2 groups paused",
+        "37 queries pending",
+        "16 in flight",
+        "8 gradient steps due",
+    )
     says += ("server up", "12 labels/s", "1.2 s a request", "3,412 tokens/s written", "100 held", "2 unreadable")
     says += ("device 12.25 GiB", "limit 139.80 GiB", "peak 13.00 GiB", "77 steps rewarded", "model right in 99%")
     says += ("+ You kill the newt!", "- You see here a rock.", "- It is café time.", "? \\x1b]0;owned\\x07[red]Fido")

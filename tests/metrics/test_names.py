@@ -8,11 +8,11 @@ import jax
 import pytest
 
 from oni_jax import system, training
-from oni_jax.annotation.service import _STARTING
+from oni_jax.annotation.service import _INITIAL_STATS
 from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
 from oni_jax.metrics.names import METRICS, markdown_table, undocumented
-from oni_jax.metrics.progress import Progress
+from oni_jax.metrics.view import PlainView
 from oni_jax.runtime import StopRequest
 from oni_jax.worlds import actor_world
 from tests.metrics.rows import ROW
@@ -53,7 +53,7 @@ def rows(tmp_path_factory) -> list[dict]:
             ready.append(time.monotonic())
             return sinks
 
-        patch.setattr(Progress, "update", update)
+        patch.setattr(PlainView, "update", update)
         patch.setattr(training, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
         system.run(config, StopRequest())
@@ -84,7 +84,7 @@ def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
 
 
 def test_names_of_the_annotation_service():
-    written = {f"annotation/{name}" for name in (*_STARTING, "problem")}
+    written = {f"annotation/{name}" for name in (*_INITIAL_STATS, "problem")}
     own = {"annotation/labels_held", "annotation/labels_asked", "annotation/answers_unreadable"}
     own |= {"annotation/requests_failed", "annotation/backlog"}  # these have rows' own names
     assert written - own == documented("annotation/")

@@ -20,13 +20,13 @@ PROGRAM = textwrap.dedent("""
     from contextlib import closing
     from oni_jax.config import RunConfig
     from oni_jax.files import keep_printing
-    from oni_jax.metrics.progress import build_progress
+    from oni_jax.metrics.view import build_view
     from tests.metrics.rows import ROW
 
     keep_printing()
     streams = sys.stdout, sys.stderr
     try:
-        with closing(build_progress(RunConfig(experiment="my_run"))) as view:
+        with closing(build_view(RunConfig(experiment="my_run"))) as view:
             for number, word in enumerate(sys.stdin):
                 if word == "row\\n":
                     view._due = 0.0

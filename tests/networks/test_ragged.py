@@ -51,11 +51,11 @@ def outputs_and_gradients():
     return lambda *args: run(params, *args)
 
 
-@pytest.mark.parametrize("used_share", [1.0, 0.3, 0.0])
-def test_rows_come_back_in_their_places_with_their_gradients(outputs_and_gradients, used_share, monkeypatch):
+@pytest.mark.parametrize("used_fraction", [1.0, 0.3, 0.0])
+def test_rows_come_back_in_their_places_with_their_gradients(outputs_and_gradients, used_fraction, monkeypatch):
     monkeypatch.setattr(ragged, "CHUNK_SIZE", 4)  # so that 14 messages are several chunks, one of them partly filled
     rng = np.random.default_rng(2)
-    messages, used = messages_of(rng.permutation(SIZES), rng), rng.random(len(SIZES)) < used_share
+    messages, used = messages_of(rng.permutation(SIZES), rng), rng.random(len(SIZES)) < used_fraction
     arguments = messages, used, rng.normal(size=(len(SIZES), 32)).astype(np.float32)
     (_, expected), expected_grads = outputs_and_gradients(*arguments, False)
     (_, outputs), grads = outputs_and_gradients(*arguments, True)

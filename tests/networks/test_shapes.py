@@ -69,7 +69,7 @@ def test_networks_of_other_shapes_are_refused():
     params = import_params(golden_weights("policy_and_loss"))
     tree = params["params"]
     tree["encoder"]["image_stack"]["conv_1"]["kernel"] = jnp.zeros((5, 5, 32, 64))
-    with pytest.raises(UserError, match=r"not known here: .*\(64, 5\)"):
+    with pytest.raises(UserError, match=r"unknown network: .*\(64, 5\)"):
         policy_settings(params)
     params = import_params(golden_weights("policy_and_loss"))
     params["params"]["core"]["layer_0"]["hidden_kernel"] = jnp.zeros((32, 64))

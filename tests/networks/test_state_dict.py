@@ -41,7 +41,7 @@ def test_none_or_two_networks_are_refused():
         find_network({"model": {"net.0.weight": ONES, "my" + MARK: ONES}}, KINDS)
     with pytest.raises(UserError, match="2 networks"):
         find_network({"model": {MARK: ONES}, "averaged": {MARK: ONES}}, KINDS)
-    with pytest.raises(UserError, match=f"numbers that are none, in {MARK}"):
+    with pytest.raises(UserError, match=f"NaN or inf, in {MARK}"):
         find_network({MARK: ONES * np.nan}, KINDS)
 
 

@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.ops.shaping import clip_reward, count_discount, mix_rewards
+from oni_jax.ops.shaping import clip_reward, episodic_count_bonus, mix_rewards
 
 
 def test_reward_falls_with_the_count():
-    rewards = count_discount(jnp.asarray([1.0, 1.0, 2.0, 1.0]), jnp.asarray([1.0, 2.0, 3.0, 0.0]), 3.0)
+    rewards = episodic_count_bonus(jnp.asarray([1.0, 1.0, 2.0, 1.0]), jnp.asarray([1.0, 2.0, 3.0, 0.0]), 3.0)
     np.testing.assert_allclose(rewards, [1.0, 1 / 8, 2 / 27, 1.0], rtol=1e-6)  # count 0: no captions, no discount
 
 

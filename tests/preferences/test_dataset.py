@@ -96,12 +96,12 @@ def test_a_file_cut_short_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "key, array, words",
     [
-        ("data/message", np.full((20, 2, 2, 256), 256), "no bytes"),
-        ("data/message", np.full((20, 2, 2, 256), 0.5), "no bytes"),
+        ("data/message", np.full((20, 2, 2, 256), 256), "not bytes"),
+        ("data/message", np.full((20, 2, 2, 256), 0.5), "not bytes"),
         ("data/message", np.zeros((20, 2, 2), np.uint8), "not (pairs, 2, steps, bytes)"),
         ("data/blstats", np.zeros((20, 2, 2, 10)), "22 or more"),
-        ("data/blstats", np.full((20, 2, 2, 27), np.nan), "no numbers"),
-        ("info/score", np.full((20, 2), np.nan), "no numbers"),
+        ("data/blstats", np.full((20, 2, 2, 27), np.nan), "NaN or inf"),
+        ("info/score", np.full((20, 2), np.nan), "holds NaN"),
         ("preference/a", np.full(20, 4), "the label 4"),
         ("preference/a", np.full(20, -1), "the label -1"),
         ("preference/a", np.full(20, 256), "the label 256"),
@@ -163,7 +163,7 @@ def test_what_is_no_file_is_refused(tmp_path, make):
     random_dataset(tmp_path)
     (tmp_path / "info" / "score.npy").unlink()
     make(tmp_path / "info" / "score.npy")
-    assert "is no file" in refusal(tmp_path, KEYS)
+    assert "is not a regular file" in refusal(tmp_path, KEYS)
 
 
 def test_a_full_disk_is_told_before_anything_is_written(tmp_path):

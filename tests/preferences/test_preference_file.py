@@ -33,7 +33,7 @@ def test_what_is_unreadable_is_finished_and_what_is_published_needs_nothing_besi
     with PreferenceFile(str(tmp_path), "a", 4, range(4)) as file:
         assert file.unfinished().tolist() == [0, 2, 3]
         file.write(np.array([2]), 1)
-        file.forget()
+        file.clear()
         assert file.unfinished().tolist() == [0, 1, 2, 3]
 
 

@@ -80,4 +80,4 @@ def test_a_damaged_or_foreign_model_is_refused(tmp_path):
 
 def test_a_model_of_nan_is_refused(tmp_path):
     save_reward_model(str(tmp_path), 1, example(float("nan")), {})
-    assert "numbers that are none" in refusal(tmp_path)
+    assert "NaN or inf" in refusal(tmp_path)

@@ -96,7 +96,7 @@ def test_each_message_is_scored_once_and_each_step_has_its_reward(tmp_path):
     rows = np.array([1, 0])
     scored = jax.jit(pairs.score)(params, pairs.batch(rows))
     np.testing.assert_allclose(scored, expected[rows], rtol=1e-5, atol=1e-6)
-    found = expected[rows].ravel()[pairs.distinct(rows)]
+    found = expected[rows].ravel()[pairs.unique_indices(rows)]
     assert sorted(found.tolist()) == sorted(set(expected[rows].ravel().tolist())) and len(found) == 5
 
 
@@ -165,7 +165,7 @@ def test_the_split_depends_on_the_seed_alone():
         ([*SMALL, "--use_glyphs"], "", "data/glyphs.npy: no such file"),
         ([*SMALL, "--annotator", "unlabelled"], "", "no pair of the training split has a label yet"),
         (["--use_crop"], "", "--use_blstats"),
-        (["--encoder_msg_model", "none"], "", "sees nothing"),
+        (["--encoder_msg_model", "none"], "", "has no input"),
         (["--experiment", "a/../b"], "", "--experiment"),
         (["--reward_lr", "0"], "", "--reward_lr"),
         (["--dataset_dir", "/nowhere"], "", "/nowhere"),
@@ -194,7 +194,7 @@ def test_a_request_to_stop_leaves_the_last_whole_epoch(tmp_path, capsys, monkeyp
     small = dict(encoder_msg_model="none", use_blstats=True, encoder_embedding_dim=16, encoder_hidden_dim=16)
     config = with_values(TrainReward(), {**values, **small, "batch_size": 32})
     assert reward_training.train_reward(config, stop) == 0
-    assert "last whole epoch's model" in capsys.readouterr().out
+    assert "last complete epoch's model" in capsys.readouterr().out
     assert load_reward_model(str(folder)).network.use_blstats
     settings = next((folder / "reward_model" / "1" / "settings").glob("*"))
     assert json.loads(settings.read_text())["notes"]["epochs"] == 1

@@ -30,7 +30,7 @@ def learning(seed: int, num_rows: int = 12) -> list[dict[str, object]]:
             10.0 * (i + 1),
             mean_return=float(i + seed),
             env_steps_per_sec=100.0 + seed,
-            learner_waits_share=0.1,
+            learner_waits_fraction=0.1,
             labels_held=10 * i,
             **{"episode/dlvl": 1.0 + 0.1 * i, "reward/accuracy": 0.9, "server_state": "ok"},
         )

@@ -38,8 +38,8 @@ def player(name: str) -> dict[str, object]:
         "complete": False,
         "episodes": [{"index": 0}],
         "measures": {"return": measure, "depth": {**measure, "interval": None}},
-        "ends": {"death": {"count": 1, "share": 1.0, "interval": [0.2, 1.0]}},
-        "success": {"count": 0, "share": 0.0, "interval": [0.0, 0.79]},
+        "ends": {"death": {"count": 1, "fraction": 1.0, "interval": [0.2, 1.0]}},
+        "success": {"count": 0, "fraction": 0.0, "interval": [0.0, 0.79]},
     }
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec
-from oni_jax.learner.shares import pack_shares, split_score
+from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.metrics.names import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
@@ -300,15 +300,15 @@ def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
         ),
         jax.device_get(rewards.init(jax.random.key(0))),
     )
-    batch = pack_shares(Collected((), captions), (), rewards, replicas)
+    batch = pack_shards(Collected((), captions), (), rewards, replicas)
     passed = []
 
     def score(state, features):
-        output = split_score(rewards, replicas)(state, trajectory_of(), features, KEY)
+        output = shard_score(rewards, replicas)(state, trajectory_of(), features, KEY)
         passed.append([a is b for a, b in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))])
         return output
 
-    return jax.device_get(jax.jit(score)(replicas.place(state), batch.features)), passed[0]
+    return jax.device_get(jax.jit(score)(replicas.put(state), batch.features)), passed[0]
 
 
 def two_devices(folder: str) -> None:

@@ -22,7 +22,7 @@ def rewards_of(reward: CosineScorer, *messages: bytes) -> list[float]:
     captions = CaptionBatch(messages, np.arange(len(messages), dtype=np.int32)[None])
     features = reward.prepare(captions)
     state = reward.init(jax.random.key(0))
-    values = reward.from_raw(state, reward.raw_values(state, Seen(captions.index, {}), features))
+    values = reward.normalise(state, reward.raw_values(state, Seen(captions.index, {}), features))
     assert values.dtype == np.float32 and values.shape == (1, len(messages)) and state == ()
     return values[0].tolist()
 
@@ -73,7 +73,7 @@ def test_unknown_words_count_where_the_file_has_parts(tmp_path):
 
 def test_mistakes_are_told_before_training(tmp_path):
     for goal in ("Descend!", "nowhere", ""):
-        with pytest.raises(UserError, match="knows no word of the goal"):
+        with pytest.raises(UserError, match="has no word of the goal"):
             make(tmp_path, goal=goal).init(jax.random.key(0))
     (tmp_path / "cut.vec").write_text("3 2\ngold 1 2\n")
     cut = CosineScorer(str(tmp_path / "cut.vec"), "gold")

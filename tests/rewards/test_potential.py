@@ -23,7 +23,7 @@ from oni_jax.config import (
     RewardConfig,
     RunConfig,
 )
-from oni_jax.learner.shares import pack_shares, split_score
+from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.combine import Potential
@@ -80,7 +80,7 @@ def shaped(columns: list[list[tuple[list[int], bool]]], num_devices: int) -> np.
     ]
     num_rollouts = min(map(len, steps)) // T
     own, caused, terminated, truncated = np.array([column[: num_rollouts * T] for column in steps]).transpose(2, 1, 0)
-    score = jax.jit(split_score(rewards, replicas))
+    score = jax.jit(shard_score(rewards, replicas))
     given = []
     for start in range(0, num_rollouts * T, T):
         rows = slice(start, start + T)
@@ -90,7 +90,7 @@ def shaped(columns: list[list[tuple[list[int], bool]]], num_devices: int) -> np.
         finals = np.where((terminated | truncated)[rows], caused[rows], -99)[..., None]
         captions = StepCaptions(*map(captions_of, (own[rows], caused[rows])))
         captions = StepCaptions(*(c._replace(observations={"x": x[:-1]}) for c in captions))
-        batch = pack_shares(Collected((), captions), (), rewards, replicas)
+        batch = pack_shards(Collected((), captions), (), rewards, replicas)
         trajectory = trajectory_at(x, terminated[rows], truncated[rows], finals)
         given.append(score((), trajectory, batch.features, KEY).rewards[0])
     return np.concatenate(given) if given else np.zeros((0, len(columns)))

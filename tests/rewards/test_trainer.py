@@ -14,21 +14,21 @@ from oni_jax.types import ArraySpec
 
 def test_labels_bring_a_burst_while_few_are_held_and_then_one_step_an_update():
     schedule = Schedule(burst=32, few_labels=100)
-    schedule.update_came(0)
-    assert schedule.num_owed == 0
-    schedule.labels_came(10)
-    assert schedule.num_owed == 32
-    schedule.num_owed = 30
-    schedule.update_came(10)
-    assert schedule.num_owed == 30
-    schedule.labels_came(99)  # they join the burst under way
-    assert schedule.num_owed == 32
-    schedule.num_owed = 0
-    schedule.labels_came(100)
-    assert schedule.num_owed == 0
+    schedule.on_update(0)
+    assert schedule.num_due == 0
+    schedule.on_labels(10)
+    assert schedule.num_due == 32
+    schedule.num_due = 30
+    schedule.on_update(10)
+    assert schedule.num_due == 30
+    schedule.on_labels(99)  # they join the burst under way
+    assert schedule.num_due == 32
+    schedule.num_due = 0
+    schedule.on_labels(100)
+    assert schedule.num_due == 0
     for _ in range(3):
-        schedule.update_came(100)
-        assert schedule.num_owed == 1
+        schedule.on_update(100)
+        assert schedule.num_due == 1
 
 
 def trainer_of(**settings) -> RewardTrainer:
@@ -50,10 +50,10 @@ def numbers(count, around=3.0):
 def test_it_learns_from_the_rows_held_and_only_from_them():
     trainer = trainer_of(reward_model_gradient_steps_per_update=150)
     state = trainer.init({"mean": jnp.float32(0)})
-    assert trainer.num_owed == 0
+    assert trainer.num_due == 0
     assert trainer.train_step(state) is state  # nothing is due
     trainer.append(numbers(40))
-    while trainer.num_owed:
+    while trainer.num_due:
         state = trainer.train_step(state)
     assert trainer.metrics()["gradient_steps"] == 150
     assert state.params["mean"] == pytest.approx(numbers(40)["x"].mean(), abs=0.2)  # not of zeros that fill the ring
@@ -104,9 +104,9 @@ def test_a_resumed_run_knows_how_many_labels_came():
         trainer.append(numbers(5))
     other.restore(trainer.save())
     assert other.metrics()["dataset_rows"] == 20
-    other._schedule.num_owed = 0
+    other._schedule.num_due = 0
     other.append(numbers(1))
-    assert other.num_owed == 0  # no burst: enough are held
+    assert other.num_due == 0  # no burst: enough are held
 
 
 def test_a_bad_step_changes_nothing_and_is_counted():

@@ -46,8 +46,8 @@ def test_rewards_are_those_of_the_labels(train_dir):
     np.testing.assert_allclose(rewards.of_steps(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
     later = EpisodeRewards(load_reward(str(train_dir / "later")), num_at_once=4)
     np.testing.assert_allclose(later.of_steps(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
-    assert later.of_messages(messages[:3], {}).tolist() == [0, 1, 0]  # the first was before all steps
-    assert rewards.of_messages(messages[:2], {}).tolist() == [0, 0]  # and the last is behind them
+    assert later.of_captions(messages[:3], {}).tolist() == [0, 1, 0]  # the first was before all steps
+    assert rewards.of_captions(messages[:2], {}).tolist() == [0, 0]  # and the last is behind them
 
 
 class StrengthReward(Reward):
@@ -81,7 +81,7 @@ def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
     words = ["--train_dir", str(train_dir), "--experiment", "labelled", "--num_workers", "1", "--episodes", "3"]
     assert evaluate.main([*words, "--record", "1"]) == 0
     out = capfd.readouterr().out
-    assert "went another way" not in out and "without intrinsic" not in out
+    assert "the replay of" not in out and "without intrinsic" not in out
     folder = train_dir / "labelled" / "recordings"
     names = sorted(path.name for path in folder.iterdir())
     assert [name.partition("-")[0] for name in names] == ["best1", "best1", "median1", "median1", "worst1", "worst1"]
@@ -106,7 +106,7 @@ def test_long_episodes_are_thinned_out():
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("--experiment", "nobody"), "nobody; say where to with --recordings_dir"),
+        (("--experiment", "nobody"), "nobody; choose a folder with --recordings_dir"),
         (("--experiment", "labelled", "--record_format", "mp4"), "needs the package imageio-ffmpeg"),
         (("--recordings_dir", "/proc/films"), "/proc/films: can't be written"),
     ],
@@ -136,7 +136,7 @@ def test_chance_is_recorded_where_it_is_told_to(tmp_path, monkeypatch, capfd):
     (path,) = pathlib.Path(folder).glob("*.gif")
     assert path.name == "best1-NetHackScore-v1-random-seed1-episode0.gif"
     assert len(list(ImageSequence.all_frames(Image.open(path)))) <= 6
-    assert "no intrinsic reward: chance learns from none" in texts
+    assert "no intrinsic reward: the actions are random" in texts
     assert not [text for text in texts if text.startswith(("intrinsic ", "total "))]
 
 
@@ -144,7 +144,7 @@ def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
     write_run(tmp_path / "plain", {**NETHACK, "llm_reward_type": "none"})
     player: Any = SimpleNamespace(experiment="plain", env_steps=640)
     _, note = recordings._intrinsic_rewards(str(tmp_path), player)
-    assert note == "no intrinsic reward: the run learns from the environment's alone"
+    assert note == "no intrinsic reward: the run has only the environment's"
     assert capfd.readouterr().out == ""
 
 

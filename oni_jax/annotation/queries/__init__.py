@@ -1,1 +1,1 @@
-"""What an LLM can be asked. A kind of query is a file here, and a line in the registry."""
+"""Kinds of query that an LLM can be asked. Each is a file here, and a line in the registry."""

@@ -1,4 +1,4 @@
-"""The interface of a kind of query: how its prompt is written, its answer read, and what is kept of that."""
+"""The interface of a kind of query: renders its prompts, reads its answers, encodes them for the store."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -7,23 +7,23 @@ from oni_jax.types import Annotation, Item
 
 
 class Rules(Protocol):
-    """An environment's rules, a module (`Language.judge_rules`): what its captions are worth for a goal, by its key."""
+    """An environment's rules, a module (`Language.judge_rules`): values of its captions for a goal, by its key."""
 
     def judge_message(self, goal: str, message: bytes) -> tuple[bool, str]:
-        """Whether a caption is helpful, and what it tells of, in words."""
+        """Returns whether a caption is helpful, and a phrase for what it reports."""
         ...
 
     def judge_pair(self, goal: str, first: bytes, second: bytes) -> int:
-        """0 if the first is better, 1 if the second is, 2 if they are alike. A description has several lines."""
+        """Returns 0 if the first is better, 1 if the second is, 2 for a tie. Descriptions have several lines."""
         ...
 
     def goal_of_words(self, words: str) -> str:
-        """The goal key that comes nearest to a goal in somebody's own words."""
+        """Returns the goal key that is nearest to a goal in free text."""
         ...
 
 
 class Judgement(NamedTuple):
-    """How the rule-based judge answers."""
+    """An answer of the rule-based judge."""
 
     analysis: str  # in a sentence
     word: str  # the answer itself, one of `QueryKind.choices` where there are any
@@ -31,34 +31,34 @@ class Judgement(NamedTuple):
 
 
 class QueryKind(Protocol):
-    """A kind of query, which has no state. Its answers are kept as bytes that it alone understands."""
+    """A stateless kind of query. Answers are stored as bytes, in an encoding of its own."""
 
     name: str
-    places: Sequence[str]  # in a prompt file's `user`, such as {message}: one for each text of an item
-    choices: Sequence[str]  # words that an answer may be restricted to (--llm_answer label); empty: it is free
-    openings: Sequence[str]  # what stands right before each text in this project's prompts; the judge finds it by them
-    columns: Sequence[str]  # numbers that answers tell of a caption
+    placeholders: Sequence[str]  # in a prompt file's `user`, such as {message}: one for each caption of an item
+    choices: Sequence[str]  # words that an answer may be restricted to (--llm_answer label); empty: free text
+    openings: Sequence[str]  # text right before each caption in this project's prompts; the judge parses by it
+    columns: Sequence[str]  # names of the numbers in `tally`
 
     def render(self, escaped: str) -> str:
-        """A text of an item as it stands in a prompt, of the escaped one."""
+        """Renders an escaped caption in a prompt."""
         return escaped
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
-        """What is kept of a server's answer: its text, and the log-probabilities beside it. None: it can't be read."""
+        """Encodes a server's answer for the store, from its text and log-probabilities. None: unreadable."""
         ...
 
     def is_answer(self, kept: bytes) -> bool:
-        """Whether bytes that a store holds are an answer of this kind."""
+        """Returns whether stored bytes are an answer of this kind."""
         ...
 
     def describe(self, kept: bytes) -> str:
-        """The answer in a word or two, for people."""
+        """Describes an answer in a word or two, for display."""
         ...
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        """Caption -> `columns`, of answers that are there."""
+        """Sums up annotations that have an answer: caption -> `columns`."""
         ...
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
-        """The answer of the rule-based judge."""
+        """Answers by the rules."""
         ...

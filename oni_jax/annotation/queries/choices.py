@@ -1,4 +1,4 @@
-"""Answers that are one of a few choices: a label and its probability, kept as text such as `1 0.97`."""
+"""Answers that are one of a few choices: a label and its probability, encoded as text such as `1 0.97`."""
 
 import re
 from collections.abc import Sequence
@@ -15,27 +15,27 @@ DENIAL_CHARS = 24
 
 
 class Label(NamedTuple):
-    """A choice of the LLM's."""
+    """A choice of the LLM, and its probability."""
 
     label: int  # the choice's index
-    probability: float  # of a message: that it is helpful, or the label itself; of a pair: of the label, or 1
+    probability: float  # classification: of helpful, else the label; ranking: of the label, else 1
 
 
 def encode_label(label: int, probability: float) -> bytes:
-    """A label as it is kept."""
+    """Encodes a label for the store."""
     return f"{label} {float(probability)!r}".encode()
 
 
 def decode_label(kept: bytes) -> Label:
-    """The inverse of `encode_label`. Raises ValueError."""
+    """Inverts `encode_label`. Raises ValueError."""
     label, probability = kept.split(b" ")
     return Label(int(label), float(probability))
 
 
 class ChoiceAnswers(QueryKind):
-    """What kinds of query with choices have in common."""
+    """Base of the kinds of query with choices."""
 
-    names: Sequence[str]  # of the choices, for people
+    names: Sequence[str]  # of the choices, for display
 
     def is_answer(self, kept: bytes) -> bool:
         try:
@@ -49,10 +49,10 @@ class ChoiceAnswers(QueryKind):
 
 
 def bare(text: str) -> str:
-    """Upper case, without the spaces, quotes, stars and stops around it; empty where it is long."""
+    """Upper-cases a text, without spaces and punctuation around it; empty if it is long."""
     return re.sub(r"^[\W_]+|[\W_]+$", "", text[:64]).upper() if len(text.strip()) <= 64 else ""
 
 
 def is_denied(before: str) -> bool:
-    """Whether the end of what stands before a choice denies it, as "not" does."""
+    """Returns whether the text before a choice ends in a denial, such as "not"."""
     return bool(_DENIED.search(before[-DENIAL_CHARS:]))

@@ -1,4 +1,4 @@
-"""Whether a message is helpful: FOO, or not: BAR."""
+"""Classification of captions as helpful (FOO) or not (BAR)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ HELPFUL, UNHELPFUL = "FOO", "BAR"
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
 # Stand-alone: no letter or digit beside it.
 _STANDING_ALONE = re.compile(rf"(?<![^\W_])({HELPFUL}|{UNHELPFUL})(?![^\W_])")
-# "FOO or BAR", "FOO/BAR": the choices named over again.
+# "FOO or BAR", "FOO/BAR": the choices repeated.
 _BOTH = re.compile(
     rf"(?<![^\W_])(?:{HELPFUL}|{UNHELPFUL})(?:\W{{0,8}}(?:or|and)\W{{0,8}}|\s{{0,3}}[/|]\s{{0,3}})"
     rf"(?:{HELPFUL}|{UNHELPFUL})(?![^\W_])"
@@ -24,7 +24,7 @@ class Classification(ChoiceAnswers):
     """Label 1 is helpful, 0 is not. See `QueryKind`."""
 
     name = "classification"
-    places = ("{message}",)
+    placeholders = ("{message}",)
     choices = (UNHELPFUL, HELPFUL)
     names = ("not helpful", "helpful")
     openings = ("<message>\n",)
@@ -42,13 +42,13 @@ class Classification(ChoiceAnswers):
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         helpful, words = rules.judge_message(goal, *item)
-        analysis = f"The message tells of {words}, which is {'' if helpful else 'not '}helpful for this player."
+        analysis = f"The message is about {words}, which is {'' if helpful else 'not '}helpful for this player."
         word = self.choices[helpful]
         return Judgement(analysis, word, f"<label>{word}</label>")
 
 
 def read_label(text: str) -> int | None:
-    """1 for FOO, 0 for BAR, None if unreadable.
+    """Returns 1 for FOO, 0 for BAR, None if unreadable.
 
     The last tagged label decides. Without a tag, it is the whole text if that is a label, else the last stand-alone
     FOO or BAR that is not denied ("not FOO") or one of both named together ("FOO or BAR").

@@ -1,4 +1,4 @@
-"""Which of two messages, or descriptions, is better."""
+"""Comparison of two captions, or descriptions: which is better."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from oni_jax.annotation.queries.choices import DENIAL_CHARS, ChoiceAnswers, bare
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 
 _PREFERENCES = {"1": FIRST, "2": SECOND, "NONE": TIE, "NULL": TIE}
-# "1 or 2", "1/2": a list of what might be said. Bounded, as all that is searched for in a server's text.
+# "1 or 2", "1/2": the choices repeated. Bounded, as every search in a server's text.
 _OR_BEFORE = re.compile(r"\bor[\W_]{0,8}$", re.I)
 _OR_AFTER = re.compile(r"[\W_]{0,8}or\b|\s{0,3}[/|]\s{0,3}(?:[12]|none|null)\b", re.I)
 
@@ -18,7 +18,7 @@ class Ranking(ChoiceAnswers):
     """Labels FIRST, SECOND and TIE. See `QueryKind`."""
 
     name = "ranking"
-    places = ("{first}", "{second}")
+    placeholders = ("{first}", "{second}")
     choices = ("1", "2", "None")
     names = ("first", "second", "tie")
     openings = ("<first>\n", "<second>\n")
@@ -31,7 +31,7 @@ class Ranking(ChoiceAnswers):
         label = read_preference(text, answer_key)
         if label is None:
             return None
-        # In a comparison's reasons, 1 and 2 are no labels: probabilities are read where the answer is the label alone.
+        # In reasoning, 1 and 2 need not be labels: probabilities are read only where the answer is the label alone.
         probabilities = read_probabilities(logprobs, self.choices) if bare(text) in _PREFERENCES else None
         return encode_label(label, probabilities[label] if probabilities else 1.0)
 
@@ -41,9 +41,9 @@ class Ranking(ChoiceAnswers):
             if answer is None:
                 continue
             label = decode_label(answer).label
-            for index, message in enumerate(item, FIRST):
-                better, worse, tie = counts.get(message, (0, 0, 0))
-                counts[message] = (better + (label == index), worse + (label not in (index, TIE)), tie + (label == TIE))
+            for index, caption in enumerate(item, FIRST):
+                better, worse, tie = counts.get(caption, (0, 0, 0))
+                counts[caption] = (better + (label == index), worse + (label not in (index, TIE)), tie + (label == TIE))
         return counts
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
@@ -54,13 +54,13 @@ class Ranking(ChoiceAnswers):
 
 
 def read_preference(text: str, answer_key: str) -> int | None:
-    """0 if the first is preferred, 1 for the second, 2 for a declared tie, None if unreadable.
+    """Returns 0 if the first is preferred, 1 for the second, 2 for a declared tie, None if unreadable.
 
     The last declaration that is not denied decides: ("best_description": 1), in any quotes and brackets, with : or =.
     A tie is declared as None or null. A choice of several ("1 or 2") is unreadable, and 0 is. Without a declaration
     the whole text may be the choice.
     """
-    # ONI: as published one key is searched for whatever the prompt asks for, and what can't be read is a tie.
+    # ONI: as published one key is searched for whatever the prompt asks for, and an unreadable answer is a tie.
     text = text.replace("\ufffd", "")
     if (whole := bare(text)) in _PREFERENCES:
         return _PREFERENCES[whole]

@@ -9,7 +9,7 @@ QUERIES: dict[str, QueryKind] = {kind.name: kind for kind in (Classification(), 
 
 
 def register_query(kind: QueryKind) -> None:
-    """Makes a kind of query known. Raises UserError when its name is taken."""
+    """Registers a kind of query. Raises UserError: its name is taken."""
     if kind.name in QUERIES:
         raise UserError(f"the query {kind.name} is registered already: choose another name")
     QUERIES[kind.name] = kind

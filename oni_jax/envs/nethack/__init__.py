@@ -1,4 +1,4 @@
-"""NetHack, as the NetHack Learning Environment plays it: its tasks, their steps, and what is said of them."""
+"""NetHack, as in the NetHack Learning Environment (NLE): tasks, environments, prompts and judge rules."""
 
 import pathlib
 

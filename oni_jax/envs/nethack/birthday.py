@@ -1,8 +1,8 @@
-"""The one thing in a game that follows the computer's clock.
+"""The only part of a game that depends on the system clock.
 
-NLE's `fix_moon_phase` derives the date, the hour and the moon from a game's seed. What is left is the time at which the
-hero was born. It decides the names of shopkeepers, which ants live in an anthole, and what is printed on T-shirts; all
-of that below the first level, which is made before the time can be changed.
+NLE's `fix_moon_phase` derives the date, the hour and the moon from a game's seed, but not the time of the hero's birth.
+It decides the names of shopkeepers, the kind of ants in an anthole, and the text on T-shirts; all of that below the
+first level, which is made before the time can be changed.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ BIRTHDAY = b"ubirthday"  # the engine's global variable, a time_t
 
 
 def birthday_of(path: str) -> ctypes.c_long | None:
-    """The variable of the engine that was loaded as `path`, to be read and written; None where it can't be found.
+    """Returns the variable of the engine loaded from `path`, to read and write; None where it can't be found.
 
-    It is gone when the engine is loaded anew, as at each episode's beginning.
+    It becomes invalid when the engine is reloaded, as at the start of each episode.
     """
     with loaded(path) as handle:
         address = handle and LIBC.dlsym(handle, BIRTHDAY)

@@ -1,4 +1,4 @@
-"""One game of NetHack: pressing a key, and getting past what an agent needn't answer."""
+"""One game of NetHack: presses the agent's keys, and answers the prompts that are not left to the agent."""
 
 import functools
 import re
@@ -13,16 +13,16 @@ from oni_jax.envs.nethack.tasks import Task, nethack
 
 CHARACTER = "Agent-mon-hum-neu-mal"
 MAX_OPENING_PRESSES = 1000
-MAX_KNOWN_PRESSES = 10_000  # between two of the agent's
+MAX_AUTOMATIC_PRESSES = 10_000  # between two of the agent's
 
 SPACE, ESCAPE, YES = ord(" "), 27, ord("y")
 QUIT = 0x80 | ord("q")
 CAST, ENHANCE, FIRST_ITEM = int(nethack.Command.CAST), int(nethack.Command.ENHANCE), ord("a")
 
-# `internal` says what the game waits for:
+# Indices into `internal` of what the game waits for:
 IN_QUESTION, IN_LINE_INPUT, IN_MORE = 1, 2, 3
 
-QUESTIONS_LEFT = (b"eat", b"attack", b"direction?", b"pray", b"drink")  # the agent answers these
+QUESTIONS_LEFT = (b"eat", b"attack", b"direction?", b"pray", b"drink")  # to the agent
 CONTINUAL_QUESTIONS_LEFT = QUESTIONS_LEFT[:-1]
 EAT_PROMPT, DRINK_PROMPT = b"What do you want to eat", b"What do you want to drink"
 FIRST_CHOICE = re.compile(rb"\[([a-zA-Z]+)")
@@ -32,11 +32,11 @@ KILL_TEXT = b"you kill "
 
 
 class MessageFacts(NamedTuple):
-    """What a message tells, worked out once for each text: games say the same things over and over."""
+    """Facts parsed from a message, cached by its text since messages repeat."""
 
     kill: bool
     skill: bool
-    kept: bool  # it outlives the key that dismisses it
+    kept: bool  # written back after a key has dismissed it
     item_prompts: frozenset[bytes]
     first_choice: int | None  # the first item offered
     questions: frozenset[bytes]
@@ -56,37 +56,37 @@ def message_facts(message: bytes) -> MessageFacts:
 
 
 class GameArrays(NamedTuple):
-    """What N engines write on every key press."""
+    """Arrays that N engines write on every key press."""
 
     blstats: np.ndarray  # [N, 27] int64
     message: np.ndarray  # [N, 256] uint8
     glyphs: np.ndarray  # [N, 21, 79] int16
     internal: np.ndarray  # [N, 9] int32
     program_state: np.ndarray  # [N, 6] int32
-    screen: Mapping[str, np.ndarray]  # more of them, by the engine's names; see screens.VIEWS
+    screen: Mapping[str, np.ndarray]  # screen arrays by the engine's names; see screens.VIEWS
 
     def of_game(self, i: int) -> dict[str, np.ndarray]:
-        """Row i of each, by the engine's names."""
+        """Returns row i of each array by the engine's name."""
         arrays = {**self._asdict(), **self.screen}
         return {name: array[i] for name, array in arrays.items() if name != "screen"}
 
 
 class NetHackGame:
-    """An engine that writes into row i of `arrays`, and the task's way of pressing keys.
+    """An engine that writes into row i of `arrays`, with a task's rules for pressing keys.
 
     Args:
-      task: what is played.
+      task: the task.
       arrays: of the group.
       i: this game's row.
-      shared_code: the code that the process's games share; None: they don't.
-      ttyrec: file that the engine records its terminal in; None: in none.
+      shared_code: code shared by the process's games; None: each keeps its own copy.
+      ttyrec: file to which the engine records its terminal; None: no recording.
 
     Attributes:
-      message: the observation's message, zeros and all; b"" when there is none.
+      message: the observation's message, zero padded; b"" when there is none.
       kill_count: steps of this episode taken after a message about a kill.
       press_raw: presses one key.
-      in_normal_game: whether the statistics are a game's.
-      follows_clock: whether shopkeepers' names differ between two games of the same seeds.
+      in_normal_game: returns whether the statistics are those of a running game.
+      follows_clock: True where shopkeepers' names may differ between games of equal seeds.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class NetHackGame:
         self.in_normal_game: Callable[[], bool] = self._engine.in_normal_game
 
     def start(self, core_seed: int, display_seed: int) -> None:
-        """Starts the episode of these seeds, up to its first turn."""
+        """Starts the episode of these seeds, and plays up to its first turn."""
         self._engine.set_initial_seeds(core_seed, display_seed, False, None)
         self._engine.reset()
-        if self._shared_code:  # an episode begins with loading the library anew
+        if self._shared_code:  # `reset` has reloaded the library
             self._shared_code.share(self._nethack.dlpath, compare=self._starts == 0)
         self._starts += 1
         birthday = birthday_of(self._nethack.dlpath)
@@ -136,11 +136,11 @@ class NetHackGame:
         self.kill_count = 0
         self._read_message()
 
-    # A step is `translate`, `press_raw`, `settle`. A group's games take each of them in turn, which keeps its code in
-    # the processor's caches.
+    # A step is `translate`, `press_raw`, `settle`. All games of a group take each of them before the next one: its code
+    # then stays in the processor's caches.
 
     def translate(self, key: int) -> int:
-        """The key that the agent's key stands for, now that it acts upon the message."""
+        """Counts a kill in the message, and returns the key to press for the agent's key."""
         facts = self._facts
         self.kill_count += facts.kill
         if facts.item_prompts and not facts.item_prompts.isdisjoint(self._item_prompts):
@@ -149,7 +149,7 @@ class NetHackGame:
         return key
 
     def settle(self, key: int) -> bool:
-        """After `key` was pressed: presses the known ones. Returns whether the hero is dead."""
+        """Answers prompts after `key` was pressed. Returns whether the hero is dead."""
         self._read_message()
         if self._engine.done():
             return True
@@ -160,18 +160,18 @@ class NetHackGame:
             or internal[IN_LINE_INPUT]
             or (self._extended and (key == CAST or self._facts.skill))
         ):
-            return self._press_known(key, self._questions_left)
+            return self._answer_prompts(key, self._questions_left)
         return False
 
     def quit(self) -> None:
-        """Ends a running game politely: the next one starts from a finished one."""
-        if self._press_known(SPACE, ()):
+        """Quits a running game through its prompts, so that the next one starts from a finished one."""
+        if self._answer_prompts(SPACE, ()):
             return
         for key in (QUIT, YES):
             if not self._engine.done():
                 self._engine.step(key)
         if not self._engine.done():
-            self._press_known(SPACE, ())
+            self._answer_prompts(SPACE, ())
 
     def close(self) -> None:
         self._nethack.close()
@@ -180,11 +180,11 @@ class NetHackGame:
         self.message = self._message.tobytes() if self._message[0] else b""
         self._facts = message_facts(self.message)
 
-    def _press_known(self, pressed: int, questions_left: Collection[bytes]) -> bool:
-        """Answers for the agent until the game waits for the agent. Returns whether the game is over."""
+    def _answer_prompts(self, pressed: int, questions_left: Collection[bytes]) -> bool:
+        """Answers prompts that are not left to the agent. Returns whether the game is over."""
         engine, internal = self._engine, self._internal
         enhance = False
-        for _ in range(MAX_KNOWN_PRESSES):
+        for _ in range(MAX_AUTOMATIC_PRESSES):
             if engine.done():
                 return True
             if self._extended:
@@ -214,4 +214,4 @@ class NetHackGame:
                         engine.step(key)
                 self._read_message()
             return engine.done()
-        raise RuntimeError(f"NetHack still asked after {MAX_KNOWN_PRESSES} key presses")
+        raise RuntimeError(f"NetHack still prompts after {MAX_AUTOMATIC_PRESSES} key presses")

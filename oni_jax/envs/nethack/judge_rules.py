@@ -1,11 +1,11 @@
-"""The embedded judge's knowledge of NetHack: what a message tells of, and which goals that helps. No LLM.
+"""Rules of the rule-based judge for NetHack: events in a message, and the goals that they help. No LLM.
 
-Ranking: a message is worth 1 if it is helpful for the goal, -1 if it is not and tells of a blow missed or of harm done
-to the player, else 0. A description is worth the sum over its lines, a line "... (x3)" three times its own; the one
-worth more is preferred, and equals are a tie.
+Ranking: a message has value 1 if it is helpful for the goal, -1 if it is not and reports a missed blow or harm to the
+player, else 0. A description has the sum over its lines, a line "... (x3)" counted three times; the higher value is
+preferred, and equal values are a tie.
 
-A goal in somebody's own words is taken for combat, gold or stairs by the first of their words that it has (GOAL_WORDS),
-clauses that say no ("never", "not", "avoid") aside; without any it is the default goal.
+A goal in free text becomes combat, gold or stairs by the first keyword in it (GOAL_WORDS), negated clauses ("never",
+"not", "avoid") aside; without a keyword it is the default goal.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from oni_jax.types import TIE
 
-# What a message may tell of: a pattern found anywhere in it, and words for the answer.
+# Events in messages: a pattern found anywhere in the message, and words for the answer.
 EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     name: (re.compile(pattern), words)
     for name, pattern, words in (
@@ -81,10 +81,10 @@ HELPFUL_EVENTS: Mapping[str, frozenset[str]] = {
 
 
 def judge_message(goal: str, message: bytes) -> tuple[bool, str]:
-    """Whether a message is helpful for a goal, and what it tells of, in words."""
+    """Returns whether a message is helpful for a goal, and the event in it, in words."""
     text = message.decode("latin-1")
     helpful = HELPFUL_EVENTS[goal]
-    for name in sorted(EVENTS, key=lambda name: name not in helpful):  # the helpful ones first, else as above
+    for name in sorted(EVENTS, key=lambda name: name not in helpful):  # helpful events first, else in the order above
         pattern, words = EVENTS[name]
         if pattern.search(text):
             return name in helpful, words
@@ -104,7 +104,7 @@ _REPEATS = re.compile(r"\(x(\d{1,4})\)\s*$")
 
 
 def message_value(goal: str, message: bytes) -> int:
-    """1 helpful, 0 neither, -1 harmful."""
+    """Returns 1 for a helpful message, -1 for a harmful one, else 0."""
     if judge_message(goal, message)[0]:
         return 1
     text = message.decode("latin-1")
@@ -112,7 +112,7 @@ def message_value(goal: str, message: bytes) -> int:
 
 
 def description_value(goal: str, description: bytes) -> int:
-    """The sum over its lines."""
+    """Returns the sum of the values of its lines."""
     total = 0
     for line in description.split(b"\n"):
         repeats = _REPEATS.search(line.decode("latin-1"))
@@ -121,12 +121,12 @@ def description_value(goal: str, description: bytes) -> int:
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    """0 if the first is better for a goal, 1 if the second is, 2 if they are alike."""
+    """Returns 0 if the first is better for a goal, 1 if the second is, 2 for a tie."""
     gain = description_value(goal, second) - description_value(goal, first)
     return TIE if gain == 0 else int(gain > 0)
 
 
 def goal_of_words(words: str) -> str:
-    """The goal key that comes nearest to a goal in somebody's own words."""
+    """Returns the goal key closest to a goal in free text."""
     wanted = (_GOAL_WORD.search(clause) for clause in _CLAUSE_END.split(words) if not _NO.search(clause))
     return next((match.lastgroup for match in wanted if match and match.lastgroup), "defaultgoal")

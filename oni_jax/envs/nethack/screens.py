@@ -1,4 +1,4 @@
-"""What N games draw on, laid out so that a window around a hero is a slice of memory."""
+"""Screen buffers of N games, laid out so that a window around a hero is a slice of memory."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,11 +13,11 @@ MARGIN_ROWS = BEFORE + 1  # a window hangs over the top or bottom by no more
 
 
 class View(NamedTuple):
-    """Arrays of the engine that a screen is made of."""
+    """Engine arrays of a screen."""
 
     chars: str
     colors: str
-    first_row: int  # terminal row that their first row is
+    first_row: int  # terminal row of their first row
 
 
 VIEWS: Mapping[str, View] = {
@@ -27,7 +27,7 @@ VIEWS: Mapping[str, View] = {
 
 
 class Screens:
-    """Screens for N engines to write, seen through one of the VIEWS.
+    """Screen buffers that N engines write, in one of the VIEWS.
 
     Attributes:
       arrays: the engine's name -> [N, rows, columns], for engine i to write into row i.
@@ -51,19 +51,19 @@ class Screens:
             (1, columns, 1),
             writeable=False,
         )
-        # Of a hero's window at (0, 0): the cell where it begins
+        # Index of the first cell of the window of a hero at (0, 0)
         first = margin - (BEFORE + view.first_row) * columns - BEFORE
         self._starts = first + np.arange(2 * num_games).reshape(num_games, 2) * plane_size
-        # [hero's column, window's column] 1 on the screen, 0 beside it, where a slice holds a neighbouring row's cell
+        # [hero's column, window's column] 1 on the screen, 0 outside, where a slice holds a neighbouring row's cell
         self._on_screen = np.array(
             [[0 <= x - BEFORE + column < columns for column in range(WINDOW_SIZE)] for x in range(columns)], np.uint8
         )
 
     def windows(self, rows: slice, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The 12 x 12 cells around (x, y) of the terminal: six before and five after it; zero outside the screen.
+        """Returns the 12 x 12 cells around (x, y) of the terminal, six before and five after it; zero outside.
 
         Args:
-          rows: of the group's n games.
+          rows: of n games of the group.
           x: [n] terminal columns.
           y: [n] terminal rows.
 

@@ -1,12 +1,12 @@
-"""Lets the games of a process run the same copy of the engine's code.
+"""Shares one copy of the engine's code among the games of a process.
 
-Every NLE instance loads a copy of `libnethack.so` of its own, since the engine keeps its state in global variables.
-So a process has as many copies of the same instructions as it has games, and they push each other out of the
-processor's caches. Here the parts of a copy that nobody writes to are mapped over with pages of the installed file.
+Every NLE instance loads its own copy of `libnethack.so`, since the engine keeps its state in global variables. So a
+process has as many copies of the same instructions as it has games, and they evict each other from the processor's
+caches. This module maps the installed file's pages over the read-only segments of each copy.
 
-What is mapped is what was there: a game's copy is compared first, byte by byte. Where anything is unexpected, games
-keep their own copies from then on, which are slower and otherwise the same. As with any library that a program has
-loaded, the installed file must not be overwritten in place while games run (pip replaces it, which is safe).
+A game's copy is compared with the file first, byte by byte. After any mismatch games keep their own copies from then
+on, which are slower and otherwise equivalent. As with any library that a program has loaded, the installed file must
+not be overwritten in place while games run (pip replaces it, which is safe).
 """
 
 import contextlib
@@ -39,13 +39,13 @@ LIBC.dlclose.argtypes = [ctypes.c_void_p]
 
 
 class CannotShareError(Exception):
-    """Games have to keep their own copies. The text says why."""
+    """The engine's code can't be shared; the text says why."""
 
 
 class Segment(NamedTuple):
-    """A part of the library that is never written to."""
+    """A read-only segment of the library."""
 
-    offset: int  # in the file, and in memory from where the library was loaded
+    offset: int  # in the file, and in memory from the library's base address
     num_bytes: int
     protection: int
 
@@ -57,10 +57,10 @@ class _LinkMap(ctypes.Structure):
 
 
 class SharedCode:
-    """The installed library, for the games of a group. Closed after them.
+    """The installed library, mapped for the games of a group. Close it after them.
 
     Attributes:
-      failure: why games keep their own copies; None while they share.
+      failure: reason why games keep their own copies; None while they share the code.
     """
 
     def __init__(self, library: str = nethack.nethack.DLPATH):
@@ -82,19 +82,19 @@ class SharedCode:
         os.close(self._file)
 
     def share(self, path: str, compare: bool) -> None:
-        """Maps over the code of the copy that was loaded as `path`; sets `failure` where that can't be.
+        """Maps the file over the read-only segments of the copy loaded from `path`; sets `failure` where it can't.
 
         Args:
           path: as the engine opened it.
-          compare: whether this copy's bytes have still to be compared; a later load of the same file needn't.
+          compare: whether to compare the bytes first; a reload of a compared copy needn't.
         """
         if self.failure is None:
             try:
-                self._share(_loaded_at(path), compare)
+                self._map_segments(_loaded_at(path), compare)
             except CannotShareError as error:
                 self.failure = str(error)
 
-    def _share(self, base: int, compare: bool) -> None:
+    def _map_segments(self, base: int, compare: bool) -> None:
         for segment in self._segments if compare else ():
             if LIBC.memcmp(base + segment.offset, self._installed + segment.offset, segment.num_bytes) != 0:
                 raise CannotShareError("a game's library is not the installed one")
@@ -106,20 +106,20 @@ class SharedCode:
 
 
 def read_only_segments(header: bytes) -> list[Segment]:
-    """What the loader maps of a shared library (ELF, 64 bit) and nobody writes to.
+    """Returns the read-only segments that the loader maps of a shared library (ELF, 64 bit).
 
     Args:
       header: the file's first bytes.
 
     Raises:
-      CannotShareError: the file is no such library, or is laid out in an unknown way.
+      CannotShareError: the file is not such a library, or has an unknown layout.
     """
     if not header.startswith(ELF64_LITTLE_ENDIAN) or len(header) < FILE_HEADER_SIZE:
         raise CannotShareError("the engine is not a 64-bit ELF library")
     (start,) = struct.unpack_from("<Q", header, 32)
     entry_size, count = struct.unpack_from("<HH", header, 54)
     if entry_size != PROGRAM_HEADER.size or start + count * entry_size > len(header):
-        raise CannotShareError("the engine's ELF header is laid out in an unknown way")
+        raise CannotShareError("the engine's ELF header has an unknown layout")
     segments = []
     for i in range(count):
         kind, flags, offset, address, _, file_size, memory_size, _ = PROGRAM_HEADER.unpack_from(
@@ -128,14 +128,14 @@ def read_only_segments(header: bytes) -> list[Segment]:
         if kind != PT_LOAD or flags & PF_WRITE:
             continue
         if offset % mmap.PAGESIZE or offset != address or file_size != memory_size:
-            raise CannotShareError("the engine's segments are laid out in an unknown way")
+            raise CannotShareError("the engine's segments have an unknown layout")
         protection = mmap.PROT_READ | (mmap.PROT_EXEC if flags & PF_EXECUTE else 0)
         segments.append(Segment(offset, file_size, protection))
     return segments
 
 
 def _loaded_at(path: str) -> int:
-    """Where the loader put the library that was opened as `path`."""
+    """Returns the base address of the library loaded from `path`."""
     with loaded(path) as handle:
         if not handle:
             raise CannotShareError(f"{path} is not loaded")
@@ -147,10 +147,10 @@ def _loaded_at(path: str) -> int:
 
 @contextlib.contextmanager
 def loaded(path: str) -> Iterator[int | None]:
-    """The loader's handle of the library that was opened as `path`, for the while; None: it is not loaded."""
+    """Yields the loader's handle of the library loaded from `path`; None: it is not loaded."""
     handle = LIBC.dlopen(path.encode(), os.RTLD_LAZY | RTLD_NOLOAD)
     try:
         yield handle
     finally:
         if handle:
-            LIBC.dlclose(handle)  # else the engine would not be loaded anew
+            LIBC.dlclose(handle)  # else the engine would not be reloaded

@@ -1,4 +1,4 @@
-"""One episode of one NetHack game, for people to see: its terminal can be looked at, and be recorded."""
+"""One episode of one NetHack game, for people to watch: its terminal can be read, and recorded."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,14 @@ TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 
 
 class SingleGame(NetHackVectorEnv):
-    """The episode of `seeds`, as `NetHackVectorEnv` plays it. It ends, and no other begins: step it no further then.
-    The terminal goes on showing its end.
+    """The episode of `seeds`, as in `NetHackVectorEnv`, but without a reset after it: don't step it past its end.
+    The terminal then still shows the end.
 
     Args:
-      root_env: the task's name, of TASKS.
+      root_env: the task's name in TASKS.
       seeds: NetHack's two.
-      max_episode_steps, observations, settings: as of `NetHackVectorEnv`; the code is the game's own.
-      ttyrec: file that NLE writes what the terminal is sent into, and the keys; whole once the episode has ended or
+      max_episode_steps, observations, settings: as in `NetHackVectorEnv`; the code is not shared.
+      ttyrec: file to which NLE records the terminal's output and the keys; complete once the episode has ended or
         the game is closed.
 
     Raises:
@@ -51,18 +51,18 @@ class SingleGame(NetHackVectorEnv):
             raise UserError(f"{folder}: a game can't be started there ({error.strerror}); set $TMPDIR") from None
 
     def terminal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Copies of what it shows: characters [24, 80] uint8, colours [24, 80] int8, row and column of the cursor."""
+        """Returns copies of the characters [24, 80] uint8, the colours [24, 80] int8, and the cursor (row, column)."""
         chars, colors, cursor = (self._terminal[name][0].copy() for name in TERMINAL)
         return chars, colors, cursor
 
     def turn(self) -> int:
-        """The game time, now; of an episode that has ended, before its last step."""
+        """Returns the game time; after the episode's end, that before its last step."""
         blstats = self.previous_blstats if self.end_status[0] else self.arrays.blstats
         return int(blstats[0, nethack.NLE_BL_TIME])
 
     def _new_game(self, i: int) -> NetHackGame:
         self._terminal = {**{name: engine_array(name, 1) for name in TERMINAL}, **self.arrays.screen}
-        path, self._ttyrec = self._ttyrec, None  # a game that takes a failed one's place would write over its file
+        path, self._ttyrec = self._ttyrec, None  # the replacement of a failed game would overwrite the file
         return NetHackGame(self._task, self.arrays._replace(screen=self._terminal), i, ttyrec=path)
 
     def _end_episode(self, i: int) -> None:

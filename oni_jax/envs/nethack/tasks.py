@@ -1,6 +1,6 @@
-"""The NetHack tasks: which keys an agent has, and what it is paid for.
+"""The NetHack tasks: the agent's keys, and its reward.
 
-A goal is tested on a whole group of N games at once; a task without one is the score task.
+A goal is tested on a group of N games at once; a task without one is the score task.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,16 +41,16 @@ EXTENDED_KEYS = BASE_KEYS + tuple(
 
 
 class Task(NamedTuple):
-    """What an environment step means where the tasks differ."""
+    """Keys and rewards of a task."""
 
-    goal: Goal | None = None  # None: paid for score
+    goal: Goal | None = None  # None: the reward is the gain in score
     keys: tuple[int, ...] = BASE_KEYS  # an action is an index into these
-    extended: bool = False  # casting, quaffing and enhancing are helped along
-    continual: bool = False  # reaching the goal pays once an episode and doesn't end it
+    extended: bool = False  # casting, quaffing and enhancing are partly automatic
+    continual: bool = False  # reaching the goal is rewarded once an episode, and doesn't end it
 
 
 def descent_goal(level: int) -> Goal:
-    """Taking stairs down to level number `level` of a dungeon."""
+    """Returns the goal of taking stairs down to level number `level` of a dungeon."""
 
     def reached(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
         del glyphs
@@ -63,7 +63,7 @@ def descent_goal(level: int) -> Goal:
 
 
 def oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
-    """Standing beside the Oracle, or beside what looks like it."""
+    """Tests for a hero beside the Oracle, or beside something that looks like it."""
     del messages
     result = (glyphs == ORACLE_GLYPH).any(axis=(1, 2))
     for i in np.flatnonzero(result):
@@ -73,7 +73,7 @@ def oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -
 
 
 def sober_oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
-    """Standing beside the Oracle, not hallucinating."""
+    """Tests for a hero beside the Oracle who is not hallucinating; see HALLUCINATING."""
     return oracle_goal(blstats, messages, glyphs) & (blstats[:, nethack.NLE_BL_CONDITION] != HALLUCINATING)
 
 

@@ -1,4 +1,4 @@
-"""N games of NetHack in one process, observed as one: after all have moved, few array operations see them all."""
+"""N games of NetHack in one process, observed together by few array operations once all have moved."""
 
 import contextlib
 import tempfile
@@ -27,15 +27,15 @@ BLSTATS_SCALE[21] = 1  # hunger
 VECTOR_OBS_BOUND = 5.0
 
 TIME_PENALTY = -0.01
-MAX_STARTS = 3  # of an episode, before what the engine raises is the process's failure
+MAX_STARTS = 3  # attempts at an episode before the engine's error is raised
 EPISODE_STATS = ("return", "length", "dlvl", "gold", "xlvl", "scout", "kills", "end_status", "turns")
 
 Seeds = Callable[[int, int], tuple[int, int]]
-"""(environment's index, its episode) -> NetHack's two seeds: of the game, and of what is only display."""
+"""(environment's index, its episode's) -> NetHack's two seeds: of the game, and of its display."""
 
 
 def episode_seeds(seed: int) -> Seeds:
-    """Seeds that differ by run, environment and episode, and by nothing else."""
+    """Returns seeds that depend on the run, the environment and the episode alone."""
 
     def seeds(index: int, episode: int) -> tuple[int, int]:
         core, display = np.random.SeedSequence([seed, index, episode]).generate_state(2, np.uint64).tolist()
@@ -58,13 +58,13 @@ DEFAULT_OBSERVATIONS = tuple(name for name in OBSERVATIONS if name not in ON_REQ
 
 
 def nethack_spec(task: Task, observations: Collection[str] = DEFAULT_OBSERVATIONS) -> EnvSpec:
-    """With these of OBSERVATIONS: see NetHackVectorEnv."""
+    """Returns the spec with these of OBSERVATIONS; see NetHackVectorEnv."""
     shown = {name: array for name, array in OBSERVATIONS.items() if name in observations}
     return EnvSpec(shown, num_actions=len(task.keys), has_captions=True, episode_stats=EPISODE_STATS)
 
 
 def engine_array(name: str, num_games: int) -> np.ndarray:
-    """Zeros [N, ...] of the shape and type that the engine writes for `name`."""
+    """Returns zeros [N, ...] of the shape and dtype of the engine's array `name`."""
     description = nethack.OBSERVATION_DESC[name]
     return np.zeros((num_games, *description["shape"]), description["dtype"])
 
@@ -72,28 +72,28 @@ def engine_array(name: str, num_games: int) -> np.ndarray:
 class NetHackVectorEnv:
     """A task of N NetHack games; see `VectorEnv`.
 
-    A game in which NLE raises is given up, as if its step limit were reached, and another takes its place.
+    A game in which NLE raises is truncated, as if at the step limit, and replaced.
 
-    Observations: `chars` and `colors` [12, 12] uint8, the screen around (x, y) of the statistics, black outside
-    (that the terminal's map begins one row lower is left as published); `vector_obs` [27] float32, the statistics
+    Observations: `chars` and `colors` [12, 12] uint8, the screen around (x, y) of the statistics, zero outside
+    (as published, though the terminal's map begins one row lower); `vector_obs` [27] float32, the statistics
     scaled and clipped; `message` [256] uint8, zero padded; on request `glyphs` [21, 79] int16, the whole map, and
     `hero_xy` [2] uint8, the hero's column and row in it. The caption is the message.
 
     Episode statistics. As of the observation at which the last action was taken: `dlvl` depth; `gold`; `xlvl`
-    experience level; `scout` map squares known, each level as last seen; `kills` messages about a kill that were
-    acted upon; `turns` of game time. Of the whole episode: `return` of the environment's reward; `length` in steps;
+    experience level; `scout` map squares known, each level as last seen; `kills` steps taken after a message about
+    a kill; `turns` of game time. Of the whole episode: `return` of the environment's reward; `length` in steps;
     `end_status` -1 step limit, 1 death, 2 goal reached.
 
     Args:
-      task: what the games are played for.
+      task: the task.
       num_envs: N.
-      seeds: of each episode of each environment.
-      first_index: the first environment's index; it and the next N - 1 are handed to `seeds`.
+      seeds: gives each episode's seeds.
+      first_index: the first environment's index, for `seeds`.
       max_episode_steps: steps after which an episode is truncated.
-      observations: names of those that are shown.
-      settings: `view` is what `chars` and `colors` are cut from: `terminal`, or `map`, which lacks the terminal's line
-        of messages, statistics and menus and spares the engine a terminal. `share_code`: whether games run the same
-        copy of the engine's code where they can; the games are the same.
+      observations: names of those to show.
+      settings: `view` is the source of `chars` and `colors`: `terminal`, or `map`, which lacks the terminal's line of
+        messages, statistics and menus, and is faster. `share_code`: whether games share one copy of the engine's
+        code where possible; the games are the same.
     """
 
     def __init__(
@@ -124,13 +124,13 @@ class NetHackVectorEnv:
         self._directory = ScratchFolder()
         self._games = [self._make_game(i) for i in range(num_envs)]
         self._press_raw = [game.press_raw for game in self._games]
-        self._failed: dict[int, Exception] = {}  # games of the step under way
+        self._failed: dict[int, Exception] = {}  # games of the current step
         self._last_failure = ""
         self.num_restarts = 0
         self._episodes = [-1] * num_envs
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
-        self._paid = np.zeros(num_envs, bool)  # continual tasks pay once
+        self._paid = np.zeros(num_envs, bool)  # of continual tasks, which are rewarded once an episode
         self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # of levels left
 
     def reset(self, out: StepOutput) -> None:
@@ -148,7 +148,7 @@ class NetHackVectorEnv:
         np.copyto(self._previous_glyphs, self.arrays.glyphs)
         dead = self._press(actions)
         self._lengths += 1
-        rewards = self._judge(dead)
+        rewards = self._rewards(dead)
         self._returns += rewards
         self._remember_levels_left()
 
@@ -185,21 +185,21 @@ class NetHackVectorEnv:
 
     def _code_note(self) -> str:
         if not self._shared_code:
-            return "games have the engine's code each to themselves"
+            return "each game has its own copy of the engine's code"
         if self._shared_code.failure:
             return f"games can't share the engine's code: {self._shared_code.failure}"
         return "games share the engine's code"
 
     def scout(self, i: int) -> int:
-        """Map squares known in game i when its last step began."""
+        """Returns the map squares known in game i before its last step."""
         return sum({**self._known_squares[i], self._level(i): self._num_known_squares(i)}.values())
 
     def kill_count(self, i: int) -> int:
-        """Steps of game i's episode that were taken after a message about a kill."""
+        """Returns the steps of game i's episode taken after a message about a kill."""
         return self._games[i].kill_count
 
     def _make_game(self, i: int) -> NetHackGame:
-        # NLE makes each game's folder where tempfile says: inside ours, so that a killed process's are found by name.
+        # NLE makes each game's folder in tempfile's: set to ours, so that a killed process's are found by name.
         directory, tempfile.tempdir = tempfile.tempdir, self._directory.path
         try:
             return self._new_game(i)
@@ -210,13 +210,13 @@ class NetHackVectorEnv:
         return NetHackGame(self._task, self.arrays, i, self._shared_code)
 
     def _replace_game(self, i: int, error: Exception) -> None:
-        """Puts a new engine in the place of one that raised."""
-        with contextlib.suppress(Exception):  # it may be past closing, too
+        """Replaces an engine that raised."""
+        with contextlib.suppress(Exception):  # closing may fail, too
             self._games[i].close()
         self._games[i] = self._make_game(i)
         self._press_raw[i] = self._games[i].press_raw
         self.num_restarts += 1
-        self._last_failure = f"; game {self._first_index + i} raised {error!r} and was started anew"
+        self._last_failure = f"; game {self._first_index + i} raised {error!r} and was replaced"
 
     def _end_episode(self, i: int) -> None:
         if (error := self._failed.get(i)) is not None:
@@ -228,7 +228,7 @@ class NetHackVectorEnv:
                 self._replace_game(i, error)
 
     def _begin_episode(self, i: int) -> None:
-        """Raises what the engine raises, when it does so again and again."""
+        """Starts the next episode. Raises the engine's error after MAX_STARTS attempts."""
         self._episodes[i] += 1
         for attempt in range(MAX_STARTS):
             try:
@@ -241,10 +241,10 @@ class NetHackVectorEnv:
         self._lengths[i] = 0
         self._returns[i] = 0
         self._paid[i] = False
-        self._known_squares[i].clear()  # ONI: the published 23-action tasks forget to, and count on
+        self._known_squares[i].clear()  # ONI: the published 23-action tasks don't clear them, and count on
 
     def _press(self, actions: np.ndarray) -> np.ndarray:
-        """Every game's step; returns [N] bool, whose hero is dead."""
+        """Takes every game's step. Returns [N] bool, True where the hero is dead."""
         games, keys, failed = self._games, self._task.keys, self._failed
         failed.clear()
         pressed = [game.translate(keys[action]) for game, action in zip(games, actions.tolist(), strict=True)]
@@ -261,8 +261,8 @@ class NetHackVectorEnv:
                 failed[i] = error
         return dead
 
-    def _judge(self, dead: np.ndarray) -> np.ndarray:
-        """Writes the end status of all games and returns their rewards [N]."""
+    def _rewards(self, dead: np.ndarray) -> np.ndarray:
+        """Writes all games' end status and returns their rewards [N]."""
         task, arrays, status = self._task, self.arrays, self.end_status
         status[:] = RUNNING
         status[self._lengths >= self._max_episode_steps] = ABORTED
@@ -318,7 +318,7 @@ class NetHackVectorEnv:
         )
 
     def _messages(self, rows: slice) -> list[bytes]:
-        """Without the zeros behind them."""
+        """Returns the messages without zero padding."""
         padded = self.arrays.message[rows]
         return padded.view(f"S{padded.shape[1]}").ravel().tolist()
 

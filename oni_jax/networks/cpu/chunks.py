@@ -1,4 +1,4 @@
-"""Networks on few rows at a time."""
+"""Networks computed in chunks of rows."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ CHUNK_SIZE = 32  # images whose intermediate arrays stay in a CPU's caches
 
 
 def map_in_chunks(fn: Callable[[Array], Array], inputs: Array) -> Array:
-    """fn(inputs) for an fn that treats the rows of [N, ...] apart, CHUNK_SIZE of them at a time.
+    """Computes fn(inputs) for an fn that treats the rows of [N, ...] independently, CHUNK_SIZE at a time.
 
-    The backward pass computes the chunks anew: intermediate arrays neither leave the caches nor have to be kept,
+    The backward pass recomputes the chunks: intermediate arrays neither leave the caches nor have to be kept,
     which costs no time and saves much memory.
     """
     count = inputs.shape[0]

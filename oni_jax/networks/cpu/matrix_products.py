@@ -11,7 +11,7 @@ from oni_jax.types import Array
 
 
 def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
-    """As `convolution.conv2d`. Images may come as blocks [N, H / stride, W / stride, stride**2, C], a layout it has to
+    """Computes `convolution.conv2d`. Images may be blocks [N, H / stride, W / stride, stride**2, C], a layout it has to
     make anyway; the kernel's sides are then multiples of the stride, and the padding is 0.
     """
     chex.assert_rank([images, kernel], [{4, 5}, 4])
@@ -38,7 +38,7 @@ def _space_to_depth(images: Array, size: int) -> Array:
 
 
 def _kernel_to_depth(kernel: Array, size: int) -> Array:
-    """The kernel that does on cells, with stride 1, what `kernel` does on pixels with stride `size`."""
+    """Returns the kernel that on cells, with stride 1, equals `kernel` on pixels with stride `size`."""
     height, width, channels, outputs = kernel.shape
     cells = kernel.reshape(height // size, size, width // size, size, channels, outputs).swapaxes(1, 2)
     return cells.reshape(height // size, width // size, size * size * channels, outputs)
@@ -55,13 +55,13 @@ def _as_matrix(kernel: Array) -> Array:
 
 @jax.custom_vjp
 def _conv_of_cells(images: Array, kernel: Array) -> Array:
-    """Stride 1: one matrix product makes every tap's share at every cell, then shifted slices are added up.
+    """Stride 1: one matrix product computes every tap at every cell, then shifted slices are summed.
 
-    The backward pass lays shifted copies of the gradient side by side, and is two matrix products as well.
+    The backward pass concatenates shifted copies of the gradient, and is two matrix products as well.
     """
     height, width = _output_shape(images, kernel, 1)
-    shares = (images.reshape(-1, images.shape[3]) @ _as_matrix(kernel)).reshape(*images.shape[:3], -1, kernel.shape[3])
-    return sum(shares[:, i : i + height, j : j + width, tap] for tap, (i, j) in enumerate(_taps(kernel)))
+    taps = (images.reshape(-1, images.shape[3]) @ _as_matrix(kernel)).reshape(*images.shape[:3], -1, kernel.shape[3])
+    return sum(taps[:, i : i + height, j : j + width, tap] for tap, (i, j) in enumerate(_taps(kernel)))
 
 
 def _conv_of_cells_forward(images: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -72,16 +72,16 @@ def _conv_of_cells_backward(residuals: tuple[Array, Array], gradient: Array) -> 
     images, kernel = residuals
     rows, columns, channels, outputs = kernel.shape
     shifted = [jnp.pad(gradient, ((0, 0), (i, rows - 1 - i), (j, columns - 1 - j), (0, 0))) for i, j in _taps(kernel)]
-    shares = jnp.stack(shifted, axis=3).reshape(-1, rows * columns * outputs)
-    kernel_gradient = (images.reshape(-1, channels).T @ shares).reshape(channels, rows, columns, outputs)
-    return (shares @ _as_matrix(kernel).T).reshape(images.shape), jnp.moveaxis(kernel_gradient, 0, 2)
+    gradients = jnp.stack(shifted, axis=3).reshape(-1, rows * columns * outputs)
+    kernel_gradient = (images.reshape(-1, channels).T @ gradients).reshape(channels, rows, columns, outputs)
+    return (gradients @ _as_matrix(kernel).T).reshape(images.shape), jnp.moveaxis(kernel_gradient, 0, 2)
 
 
 _conv_of_cells.defvjp(_conv_of_cells_forward, _conv_of_cells_backward)
 
 
 def _conv_of_patches(images: Array, kernel: Array, stride: int) -> Array:
-    """Any stride: the patches as rows, then one matrix product."""
+    """Any stride: one matrix product with the patches as rows."""
     height, width = _output_shape(images, kernel, stride)
     slices = [
         images[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]

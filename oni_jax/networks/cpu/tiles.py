@@ -1,9 +1,8 @@
-"""The convolution of images made of tiles by look-up.
+"""Convolution of tiled images by look-up.
 
-A window of the convolution covers a few whole or cut tiles. What each tile of the set contributes to a window, for
-each way in which one can cut it, is computed once; the convolution of an image then only adds up rows of that table,
-and its gradient is a scatter. Several times faster than
-drawing the image and convolving it.
+A window of the convolution covers a few whole or cut tiles. The contribution of each tile to a window, for each way to
+cut it, is computed once; the convolution of an image is then a sum of rows of that table, and its gradient a scatter.
+This is several times faster than drawing the image and convolving it.
 """
 
 import itertools
@@ -18,19 +17,19 @@ from oni_jax.types import Array
 
 
 class _Cuts(NamedTuple):
-    """How the windows of a convolution cut the tiles along one axis. W windows, each on at most M tiles, P cuts."""
+    """Cuts of the tiles by the windows of a convolution along one axis. W windows, each on at most M tiles, P cuts."""
 
-    tiles: np.ndarray  # [W, M] tile
-    cuts: np.ndarray  # [W, M] way in which it is cut
-    taps: np.ndarray  # [P, S] row of the kernel on each row of a tile cut so; behind its last row where none is
+    tiles: np.ndarray  # [W, M] index of the tile
+    cuts: np.ndarray  # [W, M] index of its cut
+    taps: np.ndarray  # [P, S] row of the kernel on each row of a tile cut so; past its last row where none is
     num_cuts: int
 
 
 def tile_table(tiles: Array, kernel: Array, stride: int) -> Array:
-    """What every tile adds to a window for every way in which it is cut.
+    """Computes the contribution of every tile to a window, for every cut.
 
-    tiles [G, S, S, channels], kernel [K, K, channels, O] -> [G * P * P, O] of the kernel's type: what is added up, and
-    what its gradient adds up, is not rounded to the tiles' type.
+    tiles [G, S, S, channels], kernel [K, K, channels, O] -> [G * P * P, O] of the kernel's type: neither the
+    summands nor those of the gradient are rounded to the tiles' type.
     """
     chex.assert_rank([tiles, kernel], 4)
     taps = _cut(kernel.shape[0], stride, tiles.shape[1]).taps
@@ -42,10 +41,10 @@ def tile_table(tiles: Array, kernel: Array, stride: int) -> Array:
 
 
 def conv_of_tiles(codes: Array, table: Array, kernel_size: int, stride: int, tile_size: int, block_size: int) -> Array:
-    """The convolution without padding, by `tile_table` of its kernel; codes [N, R, C].
+    """Convolves without padding, by `tile_table` of the kernel; codes [N, R, C].
 
-    Positions come in blocks, as a convolution with stride `block_size` wants them (`matrix_products.conv2d`):
-    [N, H / block_size, W / block_size, block_size**2, O]. What is left over at the edges is dropped.
+    Positions come in blocks, the layout for a convolution with stride `block_size` (`matrix_products.conv2d`):
+    [N, H / block_size, W / block_size, block_size**2, O]. The remainder at the edges is dropped.
     """
     chex.assert_rank([codes, table], [3, 2])
     down = _cut(kernel_size, stride, tile_size, codes.shape[1], block_size)

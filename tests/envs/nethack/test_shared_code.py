@@ -46,7 +46,7 @@ def test_sharing_games_are_the_same_games_on_the_same_pages(apart):
     assert_equal(records, apart[0])
     assert note == "games share the engine's code"
     assert len(mappings) == 3 and all(line.endswith(str(LIBRARY)) for line in mappings)
-    assert apart[1] == "games have the engine's code each to themselves"
+    assert apart[1] == "each game has its own copy of the engine's code"
     assert len(apart[2]) == 3 and all("memfd:nle" in line for line in apart[2])
 
 

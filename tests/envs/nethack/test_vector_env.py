@@ -232,8 +232,8 @@ def test_a_game_that_cannot_end_is_replaced(group, monkeypatch):
 def test_a_game_that_asks_without_end_raises(monkeypatch):
     env = make_env()
     env.reset(step_output(env))
-    monkeypatch.setattr(nethack_game, "MAX_KNOWN_PRESSES", 0)
-    with pytest.raises(RuntimeError, match="still asked after 0 key presses"):
+    monkeypatch.setattr(nethack_game, "MAX_AUTOMATIC_PRESSES", 0)
+    with pytest.raises(RuntimeError, match="still prompts after 0 key presses"):
         env._games[0].quit()
     monkeypatch.undo()
     env.close()

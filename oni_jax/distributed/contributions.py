@@ -1,4 +1,4 @@
-"""What a process tells all others once a batch, as arrays that can travel."""
+"""Data that processes all-gather once a batch, packed as arrays."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,24 +12,24 @@ from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 
 
-class Told(NamedTuple):
-    """By one process, or put together of what all have told."""
+class Contribution(NamedTuple):
+    """Data of one process, or merged from all."""
 
-    captions: StepCaptions  # those that are read, with the observations that the reward learns from
-    annotations: Sequence[Annotation] = ()  # process 0's: it alone asks
+    captions: StepCaptions  # those that the reward reads, with the observations that it learns from
+    annotations: Sequence[Annotation] = ()  # the primary process's: it alone queries the LLM
     report: WorldReport = WorldReport()
 
 
-def pack_told(told: Told) -> dict[str, np.ndarray]:
-    """The inverse, for one process, of `merge_told`."""
-    captions, annotations, report = told
+def pack_contribution(contribution: Contribution) -> dict[str, np.ndarray]:
+    """Packs one process's contribution for `merge_contributions`."""
+    captions, annotations, report = contribution
     return {
         "failures": np.array(report.failures, np.str_),
         "notes": np.array(report.notes, np.str_),
         "num_restarts": np.array(report.num_restarts),
         **({"episodes": np.stack(report.episodes)} if report.episodes else {}),
         **{name: array for end in StepCaptions._fields for name, array in _pack(end, getattr(captions, end)).items()},
-        "items": join_texts([message for a in annotations for message in a.item]),
+        "items": join_texts([caption for a in annotations for caption in a.item]),
         "item_sizes": np.array([len(a.item) for a in annotations], np.int32),
         "answers": np.frombuffer(b"".join(a.answer or b"" for a in annotations), np.uint8),
         "answer_sizes": np.array([-1 if a.answer is None else len(a.answer) for a in annotations], np.int32),
@@ -37,16 +37,16 @@ def pack_told(told: Told) -> dict[str, np.ndarray]:
     }
 
 
-def merge_told(told: Sequence[Mapping[str, np.ndarray]]) -> Told:
-    """Of what all processes told, in their order."""
+def merge_contributions(packed: Sequence[Mapping[str, np.ndarray]]) -> Contribution:
+    """Merges the packed contributions of all processes, in order of process index."""
     report = WorldReport(
-        episodes=[stats for found in told for stats in found.get("episodes", ())],
-        failures=[f"process {i}: {text}" for i, found in enumerate(told) for text in found["failures"]],
-        num_restarts=sum(int(found["num_restarts"]) for found in told),
-        notes=list(dict.fromkeys(text for found in told for text in found["notes"].tolist())),
+        episodes=[stats for own in packed for stats in own.get("episodes", ())],
+        failures=[f"process {i}: {text}" for i, own in enumerate(packed) for text in own["failures"]],
+        num_restarts=sum(int(own["num_restarts"]) for own in packed),
+        notes=list(dict.fromkeys(text for own in packed for text in own["notes"].tolist())),
     )
-    captions = (merge_captions([_unpack(end, found) for found in told]) for end in StepCaptions._fields)
-    return Told(StepCaptions(*captions), _annotations(told[0]), report)
+    captions = (merge_captions([_unpack(end, own) for own in packed]) for end in StepCaptions._fields)
+    return Contribution(StepCaptions(*captions), _annotations(packed[0]), report)
 
 
 def _annotations(found: Mapping[str, np.ndarray]) -> list[Annotation]:

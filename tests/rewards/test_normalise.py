@@ -33,7 +33,7 @@ def test_classes():
     )
     for settings, expected in cases:
         reward = ClassificationScorer(RewardConfig(**settings), "lt_cnn_small", 1)
-        np.testing.assert_allclose(reward.from_raw(cast(Any, None), probabilities), expected, rtol=1e-6)
+        np.testing.assert_allclose(reward.normalise(cast(Any, None), probabilities), expected, rtol=1e-6)
 
 
 def ranking(**settings) -> RankingScorer:
@@ -75,9 +75,9 @@ def test_the_offline_reward_is_normalised_as_in_its_training(quantile):
     reward = MotifScorer(RewardConfig(), SPEC, MODEL, quantile)
     normalised = (RAW - 2.0) / 3.0
     expected = np.where(normalised > quantile - 0.5, normalised, 0)
-    np.testing.assert_allclose(reward.from_raw((), jnp.asarray(RAW)), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(reward.normalise((), jnp.asarray(RAW)), expected, rtol=1e-4, atol=1e-6)
     raw = MotifScorer(RewardConfig(rew_norm=False), SPEC, MODEL, quantile)
-    np.testing.assert_array_equal(raw.from_raw((), jnp.asarray(RAW)), RAW)
+    np.testing.assert_array_equal(raw.normalise((), jnp.asarray(RAW)), RAW)
 
 
 def test_a_reward_that_is_no_number_is_not_hidden_behind_a_threshold():
@@ -87,7 +87,7 @@ def test_a_reward_that_is_no_number_is_not_hidden_behind_a_threshold():
         (MotifScorer(RewardConfig(), SPEC, MODEL, 0.5), ()),
     ]
     for reward, state in rewards:
-        np.testing.assert_array_equal(np.isnan(reward.from_raw(state, jnp.array([1.0, np.nan]))), [False, True])
+        np.testing.assert_array_equal(np.isnan(reward.normalise(state, jnp.array([1.0, np.nan]))), [False, True])
 
 
 def test_only_quantiles_that_were_saved_are_known():

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: one live view on a terminal, plain lines elsewhere."""
+"""Views of a running training: a live one on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from oni_jax.metrics.phrases import phrases
 from oni_jax.metrics.rows import Row
 
 
-class Progress:
-    """Plain lines, one a row."""
+class PlainView:
+    """A plain line per row."""
 
     def __init__(self, run: RunConfig, stream: IO[str]):
         self._run = run
@@ -20,14 +20,14 @@ class Progress:
 
     def update(self, row: Row) -> None:
         """Shows a row; what it lacks is left out."""
-        told = ((label, ", ".join(text for text, _ in found)) for label, found in phrases(row, self._run).items())
-        print(" | ".join(f"{label} {text}" for label, text in told if text), file=self._stream, flush=True)
+        parts = ((label, ", ".join(text for text, _ in found)) for label, found in phrases(row, self._run).items())
+        print(" | ".join(f"{label} {text}" for label, text in parts if text), file=self._stream, flush=True)
 
     def close(self) -> None:
         pass
 
 
-class NullProgress(Progress):
+class NullView(PlainView):
     """Shows nothing."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class NullProgress(Progress):
         pass
 
 
-def build_progress(run: RunConfig, stream: IO[str] | None = None) -> Progress:
-    """The live view where `stream` (stdout when None) is a terminal that can draw one, else plain lines."""
+def build_view(run: RunConfig, stream: IO[str] | None = None) -> PlainView:
+    """Builds the live view if `stream` (stdout when None) is a terminal that can draw it, else plain lines."""
     out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
-        from oni_jax.metrics.live import LiveProgress
+        from oni_jax.metrics.live import LiveView
 
-        return LiveProgress(run, console)
-    return Progress(run, out)
+        return LiveView(run, console)
+    return PlainView(run, out)

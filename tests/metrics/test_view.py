@@ -5,21 +5,28 @@ import io
 import pytest
 
 from oni_jax.config import RunConfig
-from oni_jax.metrics.live import LiveProgress
+from oni_jax.metrics.live import LiveView
 from oni_jax.metrics.phrases import clock, phrases, secs_left
-from oni_jax.metrics.progress import build_progress
+from oni_jax.metrics.view import build_view
 from tests.metrics.rows import ROW
 
 
 def test_plain_lines_say_it_all():
     stream = io.StringIO()
-    view = build_progress(RunConfig(train_for_env_steps=1_000_000), stream)
+    view = build_view(RunConfig(train_for_env_steps=1_000_000), stream)
     view.update(ROW)
     view.close()
     assert stream.getvalue().count("\n") == 1
     shown = ("run default_experiment, 123,456 of 1 M steps, 0:02:05 gone, ", " left, update 30, lag 1.3 (max 4) | ")
     shown += ("return 33.21 | episodes 12 ended, ", "waits learner for games 31%, ", "LLM server up, 12 labels/s, ")
-    shown += ("learner 1,020 steps/s", "37 to ask", "100 held", "141 asked", "2 unreadable", "1 requests failed")
+    shown += (
+        "learner 1,020 steps/s",
+        "37 queries pending",
+        "100 held",
+        "141 asked",
+        "2 unreadable",
+        "1 requests failed",
+    )
     for text in shown:
         assert text in stream.getvalue(), text
 
@@ -58,6 +65,6 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("term, live", [("xterm", True), ("dumb", False), ("unknown", False), ("", False)])
 def test_a_terminal_that_can_draw_gets_the_live_view(monkeypatch, term, live):
     monkeypatch.setenv("TERM", term)
-    view = build_progress(RunConfig(), Terminal())
-    assert isinstance(view, LiveProgress) == live
+    view = build_view(RunConfig(), Terminal())
+    assert isinstance(view, LiveView) == live
     view.close()
