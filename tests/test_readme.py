@@ -8,6 +8,9 @@ import shlex
 import subprocess
 import sys
 
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import AnnotationConfig
+from oni_jax.envs.base import Language
 from tests.test_docs import README, ROOT, commands
 
 # Appended to the printed flags, so that it takes seconds.
@@ -27,10 +30,8 @@ def files_of(page: pathlib.Path, folder: pathlib.Path) -> None:
 
 def run(line: str, folder: pathlib.Path, short: bool = True) -> None:
     if line.startswith("make "):
-        done = subprocess.run(
-            ["make", "--dry-run", line.split()[1]], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        line = done.stdout.splitlines()[-1]
+        command = ["make", "--dry-run", "--no-print-directory", line.split()[1], "ARGS="]  # not those of `make test`
+        line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     python, *words = shlex.split(line, comments=True)
     assert python == ".venv/bin/python", line
     more = SHORT.get(words[1], "") if short and "--help" not in words else ""
@@ -59,6 +60,8 @@ def test_the_examples_of_extending_learn(tmp_path):
     prompts = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "lake_prompts").mkdir()
     (tmp_path / "lake_prompts" / "classification_default.json").write_text(prompts[0])
+    prompt = load_prompt(AnnotationConfig(), Language(tmp_path / "lake_prompts"))
+    assert "goal is 3 steps south" in prompt.user((b"The goal is 3 steps south and 1 steps east.",))
     for line in commands(page):
         run(line, tmp_path, short=False)
     assert json.loads((tmp_path / "train_dir/lake/summary.json").read_text())["mean_return"] > 0.9
