@@ -3,6 +3,7 @@
 # make test-servers   builds llama.cpp's server and installs FastChat, once, into ~/.cache/oni_jax (18 minutes of one
 #              core and 1.2 GB; needs CMake and a C++ compiler), then tests against both for minutes
 # make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
+# make docs    builds the site of docs/ into docs/_build, with packages of its own in .venv-docs; a broken link fails
 # Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 TRAIN_FLAGS := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
 	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1 --train_for_seconds 300
 
-.PHONY: train test test-slow test-servers test-slurm setup clean
+.PHONY: train test test-slow test-servers test-slurm docs setup clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
@@ -31,6 +32,15 @@ test-servers: $(INSTALLED)
 test-slurm: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slurm -rs $(ARGS)
 
+docs: .venv-docs/.installed
+	.venv-docs/bin/python -m sphinx --fail-on-warning --nitpicky --fresh-env --quiet docs docs/_build
+	@echo docs/_build/index.html
+
+.venv-docs/.installed: docs/requirements.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 setup: $(INSTALLED)
 
 $(INSTALLED): requirements.txt setup.py
@@ -41,4 +51,4 @@ $(INSTALLED): requirements.txt setup.py
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-docs docs/_build build *.egg-info .pytest_cache .ruff_cache

@@ -25,7 +25,7 @@ from oni_jax.envs.base import make_step_output
 from oni_jax.envs.nethack.judge_rules import judge_message, judge_pair, message_value
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.inspection import score_messages
+from oni_jax.inspection import score_captions
 from oni_jax.preferences.players import ScriptedPlayer, random_player
 from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.registry import make_rewards
@@ -142,7 +142,7 @@ class Model:
 
     def rewards(self, messages: Sequence[bytes]) -> np.ndarray:
         """[N] float32: 0 or 1 of the classifier, any number of ranking."""
-        _, values = score_messages(self.reward, self._state, self._spec, messages)
+        _, values = score_captions(self.reward, self._state, self._spec, messages)
         return values
 
 

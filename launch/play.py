@@ -19,10 +19,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: PlayConfig, stop: StopRequest) -> int:
-    from oni_jax.viewing.play import SIZES, play
+    from oni_jax.viewing.play import play
+    from oni_jax.viewing.screen import COLUMNS, ROWS
     from oni_jax.viewing.shell import Shell, check_terminal
 
-    check_terminal("play", SIZES)
+    check_terminal("play", COLUMNS, ROWS)
     if config.experiment or config.policy != HUMAN:
         make_deterministic()
         from oni_jax.system import keep_compiled_code  # imports JAX

@@ -1,94 +1,67 @@
-"""The README's tables say what the code says. `python -m tests.test_readme` writes them anew."""
+"""The README's commands run as they are printed, those of docs/extending.md too; those that need more say so."""
 
-import dataclasses
+import json
+import os
 import pathlib
 import re
+import shlex
+import subprocess
+import sys
 
-import pytest
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import AnnotationConfig
+from oni_jax.envs.base import Language
+from tests.test_docs import README, ROOT, commands
 
-from launch import __main__ as listing
-from launch import refused_flags
-from launch.submit import Submission
-from oni_jax.config import Config, own_settings, sections, settings
-from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.metrics.names import markdown_table
-from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
-from oni_jax.reporting.config import ReportConfig
-from oni_jax.viewing.config import PlayConfig
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-
-
-def flags_table() -> str:
-    """Every setting, one table a topic."""
-    lines = []
-    for part in sections(Config()).values():
-        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", "", "| flag | default | |", "|---|---|---|"]
-        lines += [_row(field) for field, _ in own_settings(part)]
-    return "\n".join([*lines, ""])
+# Appended to the printed flags, so that it takes seconds.
+SHORT = {
+    "launch.train": "--train_for_env_steps 256 --batch_size 128 --hidden_size 16 --num_workers 1 "
+    "--num_envs_per_worker 4 --max_episode_steps 60",
+    "launch.evaluate": "--episodes 4 --num_workers 1",
+}
+NEEDS = ("a GPU", "a server", "a terminal", "minutes")
 
 
-def _row(field: dataclasses.Field) -> str:
-    names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
-    default = str(field.default).lower() if field.type is bool else str(field.default)
-    choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
-    text = field.metadata["help"] + (choices if field.metadata["choices"] else "")
-    mark = " •" if field.metadata["fixed"] else ""
-    return f"| {names}{mark} | {f'`{default}`' if default else ''} | {text.replace('|', chr(92) + '|')} |"
+def files_of(page: pathlib.Path, folder: pathlib.Path) -> None:
+    """Writes the Python files that a page shows, each under the name that it begins with."""
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        (folder / code.removeprefix('"""').partition(":")[0]).write_text(code)
 
 
-def metrics_table() -> str:
-    """Every name that a row of metrics may hold."""
-    return "\n".join(["", *markdown_table(), ""])
+def run(line: str, folder: pathlib.Path, short: bool = True) -> None:
+    if line.startswith("make "):
+        command = ["make", "--dry-run", "--no-print-directory", line.split()[1], "ARGS="]  # not those of `make test`
+        line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    python, *words = shlex.split(line, comments=True)
+    assert python == ".venv/bin/python", line
+    more = SHORT.get(words[1], "") if short and "--help" not in words else ""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, *words, *more.split()]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
-TABLES = {"flags": flags_table, "metrics": metrics_table}
+def test_the_readme_s_commands(tmp_path):
+    files_of(README, tmp_path)
+    for line in commands(README):
+        need = re.search(r"# needs (.*)", line)
+        assert not need or need[1] in NEEDS, line
+        if not need:
+            run(line, tmp_path)
+    trained = tmp_path / "train_dir" / "make_train"
+    assert (trained / "report.html").is_file() and (trained / "messages.csv").is_file()
+    assert list((trained / "recordings").glob("*.gif")) and (trained / "evaluation.json").is_file()
+    assert json.loads((tmp_path / "train_dir/gold/summary.json").read_text())["env_steps"] == 256
 
 
-def between(name: str) -> re.Pattern:
-    return re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_are_up_to_date(name):
-    found = between(name).search(README.read_text())
-    assert found, f"no place for {name}"
-    expected = f"{found[1]}{TABLES[name]()}\n{found[2]}"
-    assert found[0] == expected, "run `python -m tests.test_readme`"
-
-
-def test_what_it_names_exists():
-    text = README.read_text()
-    for path in re.findall(r"`((?:oni_jax|launch|benchmarks|tests)/[\w/.]*)`", text):
-        assert (ROOT / path).exists(), path
-    for program in re.findall(r"-m launch\.(\w+)", text):
-        assert program in listing.programs(), program
-    single = (EvaluationConfig(), PlayConfig(), ReportConfig())
-    programs = (Config(), CollectPairs(), AnnotatePairs(), TrainReward(), Submission(), *single)
-    offered = {field.name for program in programs for field, _ in settings(program)}
-    forms = {"flag-name", "flag_name", "nox"}
-    accepted = {"algo", "env", "device", "help", "config"}
-    of_other_programs = {"port", "partition", "logdir", "enable-prefix-caching", "model-path"}
-    of_other_programs |= {"reward_types", "secs", "warm_up_secs", "repeats", "reward"}
-    of_other_programs |= {"project-directory", "build", "abort-on-container-exit"}  # docker's
-    of_other_programs |= {"resumes", "longest_secs", "seed", "hypothesis-profile"}
-    for name in set(re.findall(r"--([a-z]\w[\w-]*)", text)) - forms - accepted - of_other_programs:
-        assert name in offered or refused_flags.find_refusal(name), name
-
-
-def test_it_names_every_program_and_part():
-    text = README.read_text()
-    for name in listing.programs():
-        assert re.search(rf"launch\.{name}\b|`{name}`", text), name
-    for path in (ROOT / "oni_jax").iterdir():
-        if path.suffix == ".py" or (path / "__init__.py").exists():
-            assert path.name == "__init__.py" or re.search(rf"[`/]{path.name}[`/]", text), path.name
-
-
-if __name__ == "__main__":
-    text = README.read_text()
-    for name, make_table in TABLES.items():
-        table = make_table()
-        text = between(name).sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
-    README.write_text(text)
+def test_the_examples_of_extending_learn(tmp_path):
+    page = ROOT / "docs" / "extending.md"
+    files_of(page, tmp_path)
+    prompts = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "lake_prompts").mkdir()
+    (tmp_path / "lake_prompts" / "classification_default.json").write_text(prompts[0])
+    prompt = load_prompt(AnnotationConfig(), Language(tmp_path / "lake_prompts"))
+    assert "goal is 3 steps south" in prompt.user((b"The goal is 3 steps south and 1 steps east.",))
+    for line in commands(page):
+        run(line, tmp_path, short=False)
+    assert json.loads((tmp_path / "train_dir/lake/summary.json").read_text())["mean_return"] > 0.9

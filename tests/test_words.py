@@ -14,15 +14,16 @@ WORDS = (
     (
         r"\bplace[sd]?\b",
         "index, slot, row, position; put on the device",
-        r"(?:in|takes?|took|taking) (?:its |their |the )?place",
+        r"(?:in|takes?|took|taking) (?:its |their |the )?place|\"place\"",  # English; a key of checkpoints
     ),
     (r"\banew\b", "again", ""),
-    (r"\b(?:told|tells?|telling)\b", "report, say, log, broadcast, all-gather", ""),
+    (r"\b(?:told|tells?|telling)\b", "report, say, log, broadcast, all-gather", r"\.tell\(\)"),  # a file's
     (r"\bwish(?:es|ed)?\b", "request", ""),
     (
         r"\bunits?\b",
         "group of environments",
-        r"\.unit\b|unit: str|dense unit|units with|time_unit|TIME_UNIT|unit, factor|unit} of|a unit|\| unit",
+        # of measure, of a network, and of checkpoints' keys
+        r"unit_\{|\.unit\b|unit: str|dense unit|units with|time_unit|TIME_UNIT|unit, factor|unit} of|a unit|\| unit",
     ),
     (r"\b(?:owed|lot|whoever)\b", "pending; all; who", ""),
     (r"(?:that|which) are (?:none|no numbers?)\b", "NaN or inf, not a number", ""),

@@ -22,7 +22,7 @@ _TRAJECTORY = Trajectory(**{**dict.fromkeys(Trajectory._fields, AXIS_1), "initia
 
 def shard_policy(apply: Callable, replicas: Replicas) -> Callable:
     """Returns `ActorCritic.apply`, computed by each device on its shard."""
-    return replicas.shard_map(apply, (AXIS_1, AXIS_0, AXIS_1), (AXIS_1, AXIS_0))
+    return replicas.sharded(apply, (AXIS_1, AXIS_0, AXIS_1), (AXIS_1, AXIS_0))
 
 
 def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
@@ -40,7 +40,7 @@ def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
         changed[:] = changed_leaves(output.state, state)
         return output
 
-    split = replicas.shard_map(score_shard, (_TRAJECTORY, AXIS_0, REPLICATED), RewardOutput(AXIS_2, REPLICATED))
+    split = replicas.sharded(score_shard, (_TRAJECTORY, AXIS_0, REPLICATED), RewardOutput(AXIS_2, REPLICATED))
 
     def score(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         scored, new = split(state, trajectory, features, key)

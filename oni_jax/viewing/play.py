@@ -28,6 +28,7 @@ from oni_jax.viewing.screen import (
     GRAY,
     GREEN,
     ROWS,
+    SPACE,
     WHITE,
     YELLOW,
     Screen,
@@ -42,10 +43,10 @@ from oni_jax.viewing.session import MessageReward, Session, label_reward
 from oni_jax.viewing.shell import Shell
 
 WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns needed for all text beside the screen
-TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it
+TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it; a smaller terminal shows the text instead of the screen
 ROWS_BELOW = TEXT_ROWS + HELP_ROWS
-SIZES = ((WIDE, ROWS), (COLUMNS, ROWS + ROWS_BELOW))  # columns, rows
-QUIT_KEY = ord("X") & 0x1F
+QUIT_KEY, PANEL_KEY = ord("X") & 0x1F, ord("\t")
+PANEL_HELP = "Tab: panel"
 HUMAN_HELP = "^X quits"
 MACHINE_HELP = "space pause, . step, + - speed, q quit"
 SPEEDS = tuple(2.0**i for i in range(-1, 8))  # a second
@@ -61,12 +62,15 @@ class Pace:
     per_sec: float
     paused: bool = False
     quit: bool = False
+    panel: bool = False  # whether a small terminal shows the panel in place of the game
 
     def pressed(self, key: int) -> "Pace":
         """Returns the pace after a key is pressed."""
         match chr(key):
             case " ":
                 return dataclasses.replace(self, paused=not self.paused)
+            case "\t":
+                return dataclasses.replace(self, panel=not self.panel)
             case "+" | "=":  # the same key on many keyboards
                 faster = min((speed for speed in SPEEDS if speed > self.per_sec), default=self.per_sec)
                 return dataclasses.replace(self, per_sec=faster)
@@ -185,15 +189,18 @@ def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest
     keys = TASKS[table.env.root_env].keys
     actions: Mapping[int, int] = {key: action for action, key in enumerate(keys)}
     shown: object = None
+    panel_shown = False
     while not stop:
-        state = (session.step_count, session.hint, shell.size())
+        state = (session.step_count, session.hint, panel_shown, shell.size())
         if state != shown:
-            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys)}", *shell.size()))
+            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys)}", *shell.size(), panel_shown))
             shown = state
         for key in shell.keys(LONGEST_WAIT_SECS):
             if key == QUIT_KEY:
                 return
-            if session.end:
+            if key == PANEL_KEY:
+                panel_shown = not panel_shown
+            elif session.end:
                 session.hint = f"the episode is over: {HUMAN_HELP}"
             elif key in actions:
                 session.step(actions[key])
@@ -209,7 +216,7 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
         state = (session.step_count, pace, shell.size())
         if state != shown:
             speed = "paused" if pace.paused else f"{pace.per_sec:g} steps a second"
-            shell.draw(view(session, table, f"{speed}: {MACHINE_HELP}", *shell.size()))
+            shell.draw(view(session, table, f"{speed}: {MACHINE_HELP}", *shell.size(), pace.panel))
             shown = state
         for key in shell.keys(min(LONGEST_WAIT_SECS, max(0.0, due - time.monotonic()))):
             pace = pace.pressed(key)
@@ -222,8 +229,14 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
                 session.step(table.choose(session))
 
 
-def view(session: Session, table: Table, help_text: str, rows: int, columns: int) -> list[str]:
-    """Returns the rows of a terminal of this size: the game's screen, and text beside or below it."""
+def view(
+    session: Session, table: Table, help_text: str, rows: int, columns: int, panel_shown: bool = False
+) -> list[str]:
+    """Returns the rows of a terminal of this size: the game's screen, and the panel beside or below it.
+
+    Args:
+        panel_shown: the panel replaces the screen, if there is no room for both.
+    """
     of = session
     status = panel.EpisodeStatus(
         of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
@@ -234,16 +247,32 @@ def view(session: Session, table: Table, help_text: str, rows: int, columns: int
     screen = engine_screen(*session.game.terminal())
     if columns >= WIDE:
         return ansi_rows(cropped(panel.beside(screen, [*progress, Text(""), *message, Text(""), *last]), rows, columns))
-    return ansi_rows(cropped(_below(screen, progress, message, last), rows, columns))
+    below = _panel_below(progress, message, last)
+    if rows >= ROWS + ROWS_BELOW:
+        screen = joined([screen, below], below=True)
+    elif panel_shown:
+        screen = joined([below, text_screen([Text("Tab: game", YELLOW)], 1, COLUMNS)], below=True)
+    else:
+        _note(screen, session.hint or session.end)
+    return ansi_rows(cropped(screen, rows, columns))
 
 
-def _below(screen: Screen, left: Sequence[Text], right: Sequence[Text], last: Sequence[Text]) -> Screen:
-    """Returns the screen above two columns of text, and these above the last lines."""
+def _panel_below(left: Sequence[Text], right: Sequence[Text], last: Sequence[Text]) -> Screen:
+    """Returns two columns of text above the last lines."""
     half = COLUMNS // 2 - 4
     texts = [text for text in left if text.text]
     gap = text_screen([], TEXT_ROWS, panel.GAP)
     sides = [text_screen(texts, TEXT_ROWS, half), gap, text_screen(right, TEXT_ROWS, COLUMNS - half - panel.GAP)]
-    return joined([screen, joined(sides), text_screen(last, HELP_ROWS, COLUMNS)], below=True)
+    return joined([joined(sides), text_screen(last, HELP_ROWS, COLUMNS)], below=True)
+
+
+def _note(screen: Screen, text: str) -> None:
+    """Writes a text at the right end of the first row; if it is empty, the panel's key, where the row is blank."""
+    note = (text or PANEL_HELP)[:COLUMNS].encode("ascii", "replace")
+    cells = screen.chars[0, -len(note) :]
+    if text or (cells == SPACE).all():
+        cells[:] = list(note)
+        screen.colors[0, -len(note) :] = YELLOW
 
 
 def message_lines(session: Session) -> list[Text]:

@@ -17,16 +17,15 @@ MAX_KEYS_BYTES = 1024
 _LOCAL_FLAGS, _CONTROL_CHARS = 3, 6  # indices into tcgetattr's list
 
 
-def check_terminal(program: str, sizes: Sequence[tuple[int, int]]) -> None:
-    """Raises UserError if standard input or output is no terminal, or none of `sizes` (columns, rows) fits into it."""
+def check_terminal(program: str, columns: int, rows: int) -> None:
+    """Raises UserError if standard input or output is no terminal, or a smaller one than this."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(f"launch.{program} needs a terminal: run it in one, without pipes or redirections")
-    size = os.get_terminal_size(sys.stdout.fileno())
-    if not any(size.columns >= columns and size.lines >= rows for columns, rows in sizes):
-        needed = " or ".join(f"{columns} columns and {rows} rows" for columns, rows in sizes)
+    there = os.get_terminal_size(sys.stdout.fileno())
+    if there.columns < columns or there.lines < rows:
         raise UserError(
-            f"the terminal has {size.columns} columns and {size.lines} rows, and launch.{program} needs {needed}: "
-            "enlarge the window, or make its font smaller"
+            f"the terminal has {there.columns} columns and {there.lines} rows, and launch.{program} needs {columns} "
+            f"columns and {rows} rows: enlarge the window, or make its font smaller"
         )
 
 

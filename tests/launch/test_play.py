@@ -47,12 +47,29 @@ def test_a_policy_plays_with_the_labels_of_its_run(tmp_path):
         assert own.leaves()[0] == 0 and own.is_restored()
 
 
-@pytest.mark.parametrize("columns, rows", [(40, 50), (80, 24)])
+def test_the_usual_terminal_shows_the_panel_on_a_key():
+    with person("play", "--max_episode_steps", "2", rows=24) as own:
+        own.reads("Tab: panel")
+        own.type("W")
+        assert b"of the message" not in own.reads("W is no action here")
+        own.type("\t")
+        own.reads("step      0 of 2")
+        own.reads("Tab: game")
+        own.type("\t")
+        own.reads("HP:")
+        own.type("s,")
+        own.type("s")
+        own.reads("step limit")
+        own.type("\x18")
+        assert own.leaves() == (0, "") and own.is_restored()
+
+
+@pytest.mark.parametrize("columns, rows", [(40, 50), (80, 23)])
 def test_a_small_terminal_is_one_line(columns, rows):
     with person("play", columns=columns, rows=rows) as own:
         code, err = own.leaves()
         assert code == 2 and err.count("\n") == 1 and own.is_restored()
-        assert f"{columns} columns and {rows} rows" in err and "119 columns and 24 rows or 80 columns and 36" in err
+        assert f"{columns} columns and {rows} rows" in err and "needs 80 columns and 24 rows" in err
 
 
 @pytest.mark.parametrize(

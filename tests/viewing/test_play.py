@@ -139,10 +139,10 @@ def test_the_end_is_seen_however_long_the_names_are(session):
     assert "step limit" in "".join(view(session, table, "the help", ROWS + ROWS_BELOW, 80))
 
 
-@pytest.mark.parametrize("size", [(ROWS, WIDE), (ROWS + ROWS_BELOW, 80), (10, 30)])
+@pytest.mark.parametrize("size", [(ROWS, WIDE), (ROWS + ROWS_BELOW, 80), (ROWS, 80), (10, 30)])
 def test_it_fits_its_terminal(session, size):
     table = set_up(PlayConfig())
-    rows = view(session, table, "the help", *size)
+    rows = view(session, table, "the help", *size, panel_shown=True)
     assert len(rows) <= size[0]
     if size[0] >= ROWS:
         text = "".join(rows)
@@ -179,6 +179,15 @@ def test_what_can_t_be_played(config, message):
         set_up(config)
 
 
+def test_a_game_in_eighty_columns_tells_of_its_panel_and_of_hints(session):
+    table = set_up(PlayConfig())
+    rows = view(session, table, "the help", ROWS, 80)
+    assert len(rows) == ROWS and "of the message" not in "".join(rows)
+    session.hint = "W is no action here"
+    assert "W is no action here" in view(session, table, "the help", ROWS, 80)[0]
+    assert "HP:" in rows[-1]
+
+
 def pressed(keys: str) -> Pace:
     pace = Pace(8.0)
     for key in keys:
@@ -190,4 +199,5 @@ def test_keys_that_steer_what_goes_on_by_itself():
     assert pressed(" ").paused and not pressed("  ").paused
     assert pressed("+").per_sec == 16 and pressed("=").per_sec == 16 and pressed("--").per_sec == 2
     assert pressed("+" * 20).per_sec == 128 and pressed("-" * 20).per_sec == 0.5
+    assert pressed("\t").panel and not pressed("\t\t").panel
     assert pressed("q").quit and not pressed("zx").quit

@@ -1,0 +1,161 @@
+"""The documentation says what the code says. `python -m tests.test_docs` writes its generated tables anew."""
+
+import dataclasses
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from launch import __main__ as listing
+from launch import flags, named_configs, refused_flags
+from launch.import_checkpoint import ImportCheckpoint
+from launch.inspect_reward import InspectionConfig
+from launch.plot import PlotConfig
+from launch.submit import Submission
+from oni_jax.config import Config, own_settings, sections, settings
+from oni_jax.envs.registry import environment_names
+from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.metrics.names import markdown_table
+from oni_jax.networks.registry import ENCODERS
+from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
+from oni_jax.reporting.config import ReportConfig
+from oni_jax.rewards.registry import REWARD_TYPES
+from oni_jax.viewing.config import PlayConfig
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
+PROGRAMS = {
+    "train": Config(),
+    "evaluate": EvaluationConfig(),
+    "inspect_reward": InspectionConfig(),
+    "play": PlayConfig(),
+    "plot": PlotConfig(),
+    "report": ReportConfig(),
+    "collect_pairs": CollectPairs(),
+    "annotate_pairs": AnnotatePairs(),
+    "train_reward": TrainReward(),
+    "import_checkpoint": ImportCheckpoint(),
+    "submit": Submission(),
+}
+OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and the judge's
+OF_OTHERS |= {"partition", "logdir", "enable-prefix-caching", "model-path", "hypothesis-profile", "sbatch"}
+OF_OTHERS |= {"project-directory", "build", "abort-on-container-exit", "array"}
+
+
+def flags_table() -> str:
+    """Every setting, one table a topic."""
+    lines = []
+    for part in sections(Config()).values():
+        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", "", "| flag | default | |", "|---|---|---|"]
+        lines += [_row(field) for field, _ in own_settings(part)]
+    return "\n".join([*lines, ""])
+
+
+def _row(field: dataclasses.Field) -> str:
+    names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
+    default = str(field.default).lower() if field.type is bool else str(field.default)
+    choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
+    text = field.metadata["help"] + (choices if field.metadata["choices"] else "")
+    mark = " •" if field.metadata["fixed"] else ""
+    return f"| {names}{mark} | {f'`{default}`' if default else ''} | {text.replace('|', chr(92) + '|')} |"
+
+
+def metrics_table() -> str:
+    """Every name that a row of metrics may hold."""
+    return "\n".join(["", *markdown_table(), ""])
+
+
+TABLES = {"flags": flags_table, "metrics": metrics_table}
+
+
+def with_table(name: str) -> tuple[pathlib.Path, str]:
+    """The page of a generated table, and its text with the table written anew."""
+    page = ROOT / "docs" / f"{name}.md"
+    place = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    text, count = place.subn(lambda found: f"{found[1]}{TABLES[name]()}\n{found[2]}", page.read_text())
+    assert count == 1, f"{page} has no place for the table"
+    return page, text
+
+
+def commands(page: pathlib.Path) -> list[str]:
+    """The shell's lines on a page, comments included."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    return [*"".join(blocks).replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_up_to_date(name):
+    page, text = with_table(name)
+    assert page.read_text() == text, "run `python -m tests.test_docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_it_names_exists(page):
+    text = page.read_text()
+    for path in re.findall(r"`((?:oni_jax|launch|benchmarks|tests)/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), path
+    for program in re.findall(r"launch\.(\w+)", text):
+        assert program in listing.programs() or program == "watch", program
+    benchmarks = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py"))
+    offered = {field.name for program in PROGRAMS.values() for field, _ in settings(program)}
+    accepted = {"algo", "env", "device", "config"} | OF_OTHERS
+    for name in set(re.findall(r"(?<![\w-])--([a-z]\w[\w-]*)", text)) - accepted:
+        known = name in offered or f'"{name.removeprefix("no")}"' in benchmarks or refused_flags.find_refusal(name)
+        assert known, name
+    for name in re.findall(r"--config (\w+)", text):
+        assert name in named_configs.names() or name.isupper() or name == "train_dir", name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if link.startswith("https://"):
+            continue
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), link
+        titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if heading else []
+        assert not heading or heading in {
+            re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles
+        }, link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_understood(page):
+    for line in commands(page):
+        words = shlex.split(line, comments=True)
+        name = next((word.removeprefix("launch.") for word in words if word.startswith("launch.")), "")
+        if name in PROGRAMS and "--help" not in words:
+            own = words[words.index(f"launch.{name}") + 1 :]
+            flags.parse(own, PROGRAMS[name])
+        elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
+            end = words.index("--")
+            flags.parse(words[1:end], PROGRAMS["submit"])
+            flags.check(flags.parse(words[end + 1 :]))
+
+
+def test_everything_is_named():
+    readme, tasks, design = (page.read_text() for page in (README, ROOT / "docs/tasks.md", ROOT / "docs/design.md"))
+    everything = "".join(page.read_text() for page in PAGES)
+    for name in environment_names():
+        assert f"`{name}`" in tasks and f"`{name.replace('ExtendedActions', '')}`" in readme, name
+    for name in REWARD_TYPES:
+        assert f"| `{name}` |" in readme and f"| `{name}` |" in (ROOT / "docs/rewards.md").read_text(), name
+    for name in (*listing.programs(), *ENCODERS):
+        assert re.search(rf"launch\.{name}\b|\b{name}\b", everything), name
+    for path in (ROOT / "oni_jax").iterdir():
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            assert path.name == "__init__.py" or re.search(rf"[`/]{path.name}[`/]", design), path.name
+
+
+def test_the_readme_is_short():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 250 and len(text.split()) <= 1600
+
+
+if __name__ == "__main__":
+    for name in TABLES:
+        page, text = with_table(name)
+        page.write_text(text)
