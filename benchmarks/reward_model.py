@@ -22,7 +22,7 @@ from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.config import Config, EnvConfig, with_values
 from oni_jax.envs.base import make_step_output
-from oni_jax.envs.nethack.judge_rules import judge_message, judge_pair, message_value
+from oni_jax.envs.nethack.judge_rules import judge_caption, judge_pair, message_value
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.inspection import score_captions
@@ -201,7 +201,7 @@ def measure_curve(model: Model, evaluate: Callable[[], dict[str, Any]], max_secs
 def measure_classification(split: Split, values: Mapping[str, Any], max_secs: float, seed: int) -> dict[str, Any]:
     """Accuracy of the classifier."""
     model = Model("online_cls_reward_model", values, seed)
-    labels = {name: np.array([judge_message(GOAL, m)[0] for m in own], int) for name, own in split._asdict().items()}
+    labels = {name: np.array([judge_caption(GOAL, m)[0] for m in own], int) for name, own in split._asdict().items()}
     model.reward.ingest([Annotation((m,), encode_label(int(y), y)) for m, y in zip(split.train, labels["train"])])
 
     def evaluate() -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Replicas:
         """Returns zeros, replicated."""
         return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=self.sharding())()
 
-    def shard_map(
+    def sharded(
         self, fn: Callable[..., PyTree], in_specs: Sequence[PyTree], out_specs: PyTree
     ) -> Callable[..., PyTree]:
         """Returns fn(replicated, *batches), for an fn that treats rows independently: each device computes its shard.
@@ -128,7 +128,7 @@ def mean(tree: PyTree) -> PyTree:
     return jax.lax.pmean(tree, AXIS) if _is_sharded() else tree
 
 
-def gathered(batch: Array, axis: int) -> Array:
+def all_gather(batch: Array, axis: int) -> Array:
     """All-gathers the whole batch, of which each device has a shard along this axis.
 
     Outside of a step of several devices, returns the batch as it is.
@@ -137,7 +137,7 @@ def gathered(batch: Array, axis: int) -> Array:
 
 
 def own_shard(batch: Array, axis: int) -> Array:
-    """Returns this device's shard of a replicated batch, such as draws for all of it; the inverse of `gathered`."""
+    """Returns this device's shard of a replicated batch, such as draws for all of it; the inverse of `all_gather`."""
     if not _is_sharded():
         return batch
     size = batch.shape[axis] // jax.lax.axis_size(AXIS)

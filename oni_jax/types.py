@@ -57,8 +57,8 @@ class EnvSpec(NamedTuple):
 class CaptionBatch(NamedTuple):
     """Captions of a batch's observations, on the host."""
 
-    messages: Sequence[bytes]  # U unique captions, without zero bytes; may hold b""
-    index: Array  # [T, B] int32, into messages
+    captions: Sequence[bytes]  # U unique captions, without zero bytes; may hold b""
+    index: Array  # [T, B] int32, into captions
     observations: Mapping[str, Array] = {}  # at the captions' steps, each [T, B, ...]
 
 

@@ -84,18 +84,18 @@ def captions_of(seed: int) -> CaptionBatch:
 
 
 def said(captions: CaptionBatch) -> list[list[bytes]]:
-    return [[captions.messages[i] for i in row] for row in captions.index]
+    return [[captions.captions[i] for i in row] for row in captions.index]
 
 
 def captions_of_both(captions: CaptionBatch) -> CaptionBatch:
     """The same, backwards in time."""
-    return CaptionBatch(captions.messages, captions.index[::-1])
+    return CaptionBatch(captions.captions, captions.index[::-1])
 
 
 def test_the_captions_at_both_ends_share_their_messages():
     own, caused = captions_of(0), captions_of(1)
     both = both_ends(StepCaptions(own, caused))
-    assert said(both) == said(own) + said(caused) and len(set(both.messages)) == len(both.messages)
+    assert said(both) == said(own) + said(caused) and len(set(both.captions)) == len(both.captions)
     assert both.observations["x"].shape == (6, 4, 2)
 
 
@@ -105,11 +105,11 @@ def test_captions_of_several_processes_and_of_shares():
     assert said(merged) == [a + b for a, b in zip(*map(said, parts))]
     np.testing.assert_array_equal(merged.observations["x"], np.concatenate([p.observations["x"] for p in parts], 1))
     firsts = [said(merged)[t][i] for t in range(3) for i in range(8)]
-    assert list(merged.messages) == list(dict.fromkeys(firsts))  # each once, later ones behind
+    assert list(merged.captions) == list(dict.fromkeys(firsts))  # each once, later ones behind
     both = split_captions(StepCaptions(merged, captions_of_both(merged)), 4)
     assert [sum(rows, []) for rows in zip(*(said(share.caused) for share in both))] == said(merged)[::-1]
     shares = [share.own for share in both]
-    assert [len(share.messages) for share in shares] == [len(set(sum(said(share), []))) for share in shares]
+    assert [len(share.captions) for share in shares] == [len(set(sum(said(share), []))) for share in shares]
     assert [sum(rows, []) for rows in zip(*map(said, shares))] == said(merged)
     shown = np.concatenate([share.observations["x"] for share in shares], axis=1)
     np.testing.assert_array_equal(shown, merged.observations["x"])

@@ -221,7 +221,7 @@ def test_what_each_process_tells_all_have():
     captions = CaptionBatch([b"a", b"", b"\xff"], np.arange(2, dtype=np.int32)[:, None], {"x": np.ones((2, 1, 3))})
     annotations = [Annotation((b"a", b"bc"), b"1 0.25"), Annotation((b"",), None, 1), Annotation((b"", b"d"), b"\0", 2)]
     report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
-    other = captions._replace(messages=[b"d", b"a", b"e"])
+    other = captions._replace(captions=[b"d", b"a", b"e"])
     told = [
         Contribution(StepCaptions(captions, NO_CAPTIONS), annotations, report),
         Contribution(StepCaptions(other, NO_CAPTIONS)),
@@ -229,7 +229,7 @@ def test_what_each_process_tells_all_have():
     found = [from_npz(to_npz(pack_contribution(own))) for own in told]
     assert merge_contributions(found[1:]).annotations == [] and merge_contributions(found[1:]).report.episodes == []
     merged = merge_contributions(found + found[:1])
-    assert [[merged.captions.own.messages[i] for i in row] for row in merged.captions.own.index] == [
+    assert [[merged.captions.own.captions[i] for i in row] for row in merged.captions.own.index] == [
         [b"a", b"d", b"a"],
         [b"", b"a", b""],
     ]

@@ -10,7 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("oni_jax", "launch", "benchmarks")
 # A word of ours, what is said instead, and where it stays: the field's or the language's own use of it.
 WORDS = (
-    (r"\b(?:a|an|the|its|of|each|own|their|\w+'s) shares?\b|shares? of\b|_shares?\b", "fraction, or shard", ""),
+    (
+        r"\b(?:a|an|the|its|of|each|own|their|\w+'s) shares?\b|shares? of\b|_shares?\b",
+        "fraction, or shard",
+        r"\"_share\"",
+    ),  # of old metrics
     (
         r"\bplace[sd]?\b",
         "index, slot, row, position; put on the device",

@@ -60,7 +60,7 @@ def _annotations(found: Mapping[str, np.ndarray]) -> list[Annotation]:
 
 def _pack(end: str, captions: CaptionBatch) -> dict[str, np.ndarray]:
     observations = {f"{end} observation {name}": array for name, array in captions.observations.items()}
-    return {f"{end} messages": join_texts(captions.messages), f"{end} index": captions.index, **observations}
+    return {f"{end} messages": join_texts(captions.captions), f"{end} index": captions.index, **observations}
 
 
 def _unpack(end: str, found: Mapping[str, np.ndarray]) -> CaptionBatch:

@@ -5,7 +5,7 @@ from oni_jax.types import TIE
 WORTH = {b"You catch the ball.": 2, b"The paddle is below the ball.": 1, b"You miss the ball.": -1}
 
 
-def judge_message(goal: str, message: bytes) -> tuple[bool, str]:
+def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
     del goal
     return WORTH.get(message, 0) > 0, "where the ball is seen from the paddle"
 

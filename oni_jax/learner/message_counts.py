@@ -25,8 +25,8 @@ class MessageCounts:
 
     def add(self, captions: CaptionBatch) -> None:
         """Counts a batch's captions, once a step."""
-        numbers = np.bincount(captions.index.ravel(), minlength=len(captions.messages))
-        for caption, number in zip(captions.messages, numbers.tolist(), strict=True):
+        numbers = np.bincount(captions.index.ravel(), minlength=len(captions.captions))
+        for caption, number in zip(captions.captions, numbers.tolist(), strict=True):
             self._counts[caption] += number
         if len(self._counts) > self._capacity:
             self._counts = Counter(dict(self._counts.most_common(self._capacity // 2)))

@@ -29,7 +29,7 @@ def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
     """Returns `rewards.score`, computed by each device on its shard of the batch.
 
     The features have one more leading axis, [L, ...]: one entry a shard, as `pack_shards` makes them. For statistics
-    of the whole batch a reward calls `parallel.gathered`: its new state must be replicated.
+    of the whole batch a reward calls `parallel.all_gather`: its new state must be replicated.
     """
     if len(replicas) == 1:
         return rewards.score

@@ -51,7 +51,7 @@ def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> 
     return jnp.where(used.reshape(-1, *(1,) * (unsorted.ndim - 1)), unsorted, 0)
 
 
-def map_distinct_messages(fn: Callable[[Array], Array], messages: Array, ids: Array) -> Array:
+def map_unique_messages(fn: Callable[[Array], Array], messages: Array, ids: Array) -> Array:
     """Computes `map_messages` of all messages, those with equal ids [N] int32 once."""
     count = len(messages)
     unique, first, inverse = jnp.unique(

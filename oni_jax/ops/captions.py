@@ -9,7 +9,7 @@ from oni_jax.types import CaptionBatch, StepCaptions
 NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # of an end that is not read
 
 
-def number_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def unique_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unique ids of [T, B] in order of first appearance, and the inverse index [T, B] int32."""
     unique, first, index = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -24,7 +24,7 @@ def split_captions(captions: StepCaptions, num_shards: int) -> list[StepCaptions
 
 
 def _split(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
-    shards = [_renumber(captions.messages, index) for index in np.split(captions.index, num_shards, axis=1)]
+    shards = [_renumber(captions.captions, index) for index in np.split(captions.index, num_shards, axis=1)]
     split = {name: np.split(x, num_shards, axis=1) for name, x in captions.observations.items()}
     return [shard._replace(observations={name: x[i] for name, x in split.items()}) for i, shard in enumerate(shards)]
 
@@ -36,14 +36,14 @@ def both_ends(captions: StepCaptions) -> CaptionBatch:
     observations = {
         name: np.concatenate([x, captions.caused.observations[name]]) for name, x in captions.own.observations.items()
     }
-    return CaptionBatch(joined.messages, np.ascontiguousarray(joined.index.T), observations)
+    return CaptionBatch(joined.captions, np.ascontiguousarray(joined.index.T), observations)
 
 
 def merge_captions(parts: Sequence[CaptionBatch]) -> CaptionBatch:
     """Merges captions of several batches along B, deduplicated."""
-    captions = [caption for part in parts for caption in part.messages]
+    captions = [caption for part in parts for caption in part.captions]
     indices = {caption: i for i, caption in enumerate(captions)}  # one for each unique caption
-    offsets = np.cumsum([0, *(len(part.messages) for part in parts)])
+    offsets = np.cumsum([0, *(len(part.captions) for part in parts)])
     index = np.concatenate([part.index + offset for part, offset in zip(parts, offsets)], axis=1)
     names = parts[0].observations
     observations = {name: np.concatenate([part.observations[name] for part in parts], axis=1) for name in names}
@@ -53,5 +53,5 @@ def merge_captions(parts: Sequence[CaptionBatch]) -> CaptionBatch:
 
 def _renumber(captions: Sequence[bytes], index: np.ndarray) -> CaptionBatch:
     """Drops the captions that the index [T, B] does not use."""
-    unique, index = number_in_order(index)
+    unique, index = unique_in_order(index)
     return CaptionBatch([captions[i] for i in unique.tolist()], index)

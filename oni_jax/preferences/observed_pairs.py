@@ -10,7 +10,7 @@ from oni_jax.config import UserError
 from oni_jax.envs.nethack.vector_env import BLSTATS_SCALE, VECTOR_OBS_BOUND
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.messages import MESSAGE_SIZE
-from oni_jax.networks.ragged import map_distinct_messages, map_messages
+from oni_jax.networks.ragged import map_messages, map_unique_messages
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.types import Array, PyTree
 
@@ -94,7 +94,7 @@ class MessagePairs(ObservedPairs):
     def score(self, params: PyTree, batch: Mapping[str, Array]) -> Array:
         index = batch["index"]
         messages = batch["message"].reshape(-1, MESSAGE_SIZE)
-        rewards = map_distinct_messages(self._apply(params), messages, index.ravel())
+        rewards = map_unique_messages(self._apply(params), messages, index.ravel())
         return rewards.reshape(index.shape)
 
     def all_rewards(self, params: PyTree) -> np.ndarray:

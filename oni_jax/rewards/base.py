@@ -81,7 +81,7 @@ class Scorer(Learning):
     def track(self, state: PyTree, raw: Array) -> PyTree:
         """Updates the state's running statistics with the raw scores of a batch.
 
-        Each of several devices has a shard of these: `parallel.gathered` returns all.
+        Each of several devices has a shard of these: `parallel.all_gather` returns all.
         """
         del raw
         return state
@@ -99,7 +99,7 @@ class LookUp(Scorer):
         raise NotImplementedError
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        values = np.array([self.look_up(caption) for caption in captions.messages], np.float32)
+        values = np.array([self.look_up(caption) for caption in captions.captions], np.float32)
         return {"values": values[captions.index]}
 
     def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
@@ -134,7 +134,7 @@ class Reward(Learning):
         """Returns rewards [T, B] float32 of a batch, before the coefficient, and the new state; it may learn here.
 
         Runs on each of several devices, with the device's shard of the batch and the features of that shard. The new
-        state must be computed from `parallel.mean` or `parallel.gathered`, so that it is replicated.
+        state must be computed from `parallel.mean` or `parallel.all_gather`, so that it is replicated.
 
         Args:
             key: of this update, the same on every device.

@@ -10,7 +10,7 @@ import numpy as np
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig, UserError
 from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
-from oni_jax.networks.ragged import map_distinct_messages, map_messages
+from oni_jax.networks.ragged import map_messages, map_unique_messages
 from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Scorer, Seen
@@ -59,7 +59,7 @@ class ClassificationScorer(Scorer):
 
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.on_update()
-        self._newest = captions.messages
+        self._newest = captions.captions
 
     def queries(self) -> Sequence[Item]:
         return [(caption,) for caption in self._newest if caption and caption[:MESSAGE_SIZE] not in self._labelled]
@@ -92,7 +92,7 @@ class ClassificationScorer(Scorer):
         def read(messages: Array) -> Array:
             return self.network.apply(params, messages, method="read")
 
-        x = map_distinct_messages(read, rows["message"], rows["row_index"])
+        x = map_unique_messages(read, rows["message"], rows["row_index"])
         logits = cast(Array, self.network.apply(params, x, dropout, method="classify"))
         loss = losses.classification_loss(logits, rows["label"])
         accuracy = jnp.mean((logits[:, 1] > logits[:, 0]) == rows["label"])

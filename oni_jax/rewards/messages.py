@@ -26,5 +26,5 @@ def unique_messages(captions: CaptionBatch) -> Mapping[str, np.ndarray]:
     """
     count = captions.index.size
     messages = np.zeros((count, MESSAGE_SIZE), np.uint8)
-    messages[: len(captions.messages)] = message_array(captions.messages)
-    return {"messages": messages, "used": np.arange(count) < len(captions.messages)}
+    messages[: len(captions.captions)] = message_array(captions.captions)
+    return {"messages": messages, "used": np.arange(count) < len(captions.captions)}

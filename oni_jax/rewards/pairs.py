@@ -58,7 +58,7 @@ class PairDraws:
         return [row for indices in pairs for row in self._add(indices, captions)]
 
     def _add(self, indices: np.ndarray, captions: CaptionBatch) -> list[Rows]:
-        pair = [captions.messages[number] for number in captions.index.ravel()[indices]]
+        pair = [captions.captions[number] for number in captions.index.ravel()[indices]]
         if not _in_order(*pair):  # each pair is asked about in one order
             pair, indices = pair[::-1], indices[::-1]
         steps = np.unravel_index(indices, captions.index.shape)

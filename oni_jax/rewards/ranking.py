@@ -9,7 +9,7 @@ import numpy as np
 
 from oni_jax import parallel
 from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
-from oni_jax.networks.ragged import map_distinct_messages
+from oni_jax.networks.ragged import map_unique_messages
 from oni_jax.ops import losses
 from oni_jax.ops.moments import Moments, initial_moments, update_moments
 from oni_jax.rewards.combine import Paid, pay
@@ -70,7 +70,7 @@ class RankingScorer(ObservationScorer):
         return state.moments
 
     def track(self, state: RankingState, raw: Array) -> RankingState:
-        return state._replace(moments=update_moments(state.moments, parallel.gathered(raw, axis=1)))
+        return state._replace(moments=update_moments(state.moments, parallel.all_gather(raw, axis=1)))
 
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.on_update()
@@ -110,7 +110,7 @@ class RankingScorer(ObservationScorer):
         flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._observations}
 
         if self._reads_messages_alone:
-            rewards = map_distinct_messages(self._score_messages(params), flat["message"], rows["id"].ravel())
+            rewards = map_unique_messages(self._score_messages(params), flat["message"], rows["id"].ravel())
         else:
             rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)

@@ -22,7 +22,7 @@ class RetrievalScorer(LookUp):
         return self._labels.get(caption, 0.0)
 
     def observe_captions(self, captions: CaptionBatch) -> None:
-        self._newest = captions.messages
+        self._newest = captions.captions
 
     def queries(self) -> Sequence[Item]:
         return [(caption,) for caption in self._newest if caption and caption not in self._labels]

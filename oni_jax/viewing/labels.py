@@ -42,7 +42,7 @@ class Labels:
             return None
         if known is None:
             assert self._rules
-            helpful, words = self._rules.judge_message(self._goal, message)
+            helpful, words = self._rules.judge_caption(self._goal, message)
             return Label(f"{HELPFUL if helpful else NOT_HELPFUL}: {words}", "rule-based judge", helpful)
         if len(known) == 1:
             return Label(HELPFUL if known[0] else NOT_HELPFUL, "label store", bool(known[0]))

@@ -8,7 +8,7 @@ import numpy as np
 
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import LearnerConfig
-from oni_jax.ops.captions import number_in_order
+from oni_jax.ops.captions import unique_in_order
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
@@ -130,7 +130,7 @@ class BatchAssembler:
         return self._caption_batch(self._texts["event"][1:]) if self._ring.spec.has_events else None
 
     def _caption_batch(self, ids: np.ndarray) -> CaptionBatch:
-        unique, index = number_in_order(ids)
+        unique, index = unique_in_order(ids)
         return CaptionBatch([self._exchange.captions[text_id] for text_id in unique.tolist()], index)
 
 

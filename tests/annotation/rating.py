@@ -41,6 +41,6 @@ class Rating(QueryKind):
         return {item[0]: (answer[0],) for item, answer, _ in annotations if answer is not None}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
-        helpful, words = rules.judge_message(goal, item[0].removeprefix(b"> "))
+        helpful, words = rules.judge_caption(goal, item[0].removeprefix(b"> "))
         word = "9" if helpful else "2"
         return Judgement(f"It tells of {words}.", word, f"Rating: {word}")

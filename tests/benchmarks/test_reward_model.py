@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reward_model
-from oni_jax.envs.nethack.judge_rules import judge_message, message_value
+from oni_jax.envs.nethack.judge_rules import judge_caption, message_value
 from oni_jax.types import Annotation
 
 SMALL = {"encoder_msg_model": "lt_cnn_small", "reward_model_lr": 3e-3, "reward_model_batch_size": 64}
@@ -108,7 +108,7 @@ def test_a_classifier_learns_from_the_messages_not_held_out(answered, quick_comp
     monkeypatch.setattr(reward_model.Model, "train", train)
     split = reward_model.split_messages(MESSAGES, seed=1)
     figures = reward_model.measure_classification(split, SMALL, max_secs=3.0, seed=1)
-    helpful = sum(judge_message("defaultgoal", m)[0] for m in split.held_out)
+    helpful = sum(judge_caption("defaultgoal", m)[0] for m in split.held_out)
     assert answered == set(split.train)
     assert np.sum(figures["confusion"], axis=1).tolist() == [30 - helpful, helpful]
     assert len(figures["missed"]) == figures["confusion"][1][0]

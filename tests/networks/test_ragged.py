@@ -81,7 +81,7 @@ def test_equal_messages_are_computed_once():
     messages = np.zeros((100, 256), np.uint8)
     ids = np.arange(100) % 3
     messages[:, 0] = 10 + ids
-    outputs = ragged.map_distinct_messages(fn, jnp.asarray(messages), jnp.asarray(ids))
+    outputs = ragged.map_unique_messages(fn, jnp.asarray(messages), jnp.asarray(ids))
     jax.effects_barrier()
     np.testing.assert_array_equal(outputs, messages[:, 0])
     assert len(calls) == 1  # one chunk; the others held nothing

@@ -20,7 +20,7 @@ from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.metrics.names import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.parallel import Replicas, gathered, mean, own_shard
+from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards
@@ -276,14 +276,14 @@ class OwnReward(Reward):
 
     def prepare(self, captions):
         worth = np.zeros(8, np.float32)
-        worth[: len(captions.own.messages)] = [len(message) for message in captions.own.messages]
+        worth[: len(captions.own.captions)] = [len(message) for message in captions.own.captions]
         return {"worth": worth, "index": captions.own.index, "seen": captions.own.observations["x"].sum(axis=-1)}
 
     def score(self, state, trajectory, features, key):
         # A draw for each step of the whole batch, whatever devices it is on.
         noise = own_shard(jax.random.normal(key, (T, B)), axis=1)
         rewards = features["worth"][features["index"]] + features["seen"] * state["weights"].sum() + noise
-        total = state["total"] + mean(jnp.mean(rewards)) + jnp.mean(gathered(rewards, axis=1))
+        total = state["total"] + mean(jnp.mean(rewards)) + jnp.mean(all_gather(rewards, axis=1))
         return RewardOutput(rewards, {**state, "total": total})
 
 

@@ -91,14 +91,14 @@ def test_only_every_subsample_th_observation_is_drawn_and_its_own_parts_come_alo
     assert set(places % 10) == {0} and len(set(places)) > 50
     for row in rows:
         for side in (0, 1):
-            assert text(row, side) == captions.messages[captions.index.ravel()[row["place"][side, 0]]]
+            assert text(row, side) == captions.captions[captions.index.ravel()[row["place"][side, 0]]]
 
 
 def frequency(distinct) -> float:
     """How often the message is drawn that nine of ten observations hold."""
     draws = draws_of(distinct=distinct)
     captions = captions_of([TEXTS[0]] * 27 + TEXTS[1:4])
-    captions = captions._replace(messages=[TEXTS[0], *TEXTS[1:4]], index=np.maximum(captions.index - 26, 0))
+    captions = captions._replace(captions=[TEXTS[0], *TEXTS[1:4]], index=np.maximum(captions.index - 26, 0))
     rows = [row for _ in range(50) for row in draws.draw(captions)] + answer(draws, 0)
     seen = collections.Counter(text(row, side) for row in rows for side in (0, 1))
     return seen[TEXTS[0]] / seen.total()

@@ -45,7 +45,7 @@ class Probe(Scorer):
     other_observations = ("x",)
 
     def prepare(self, captions):
-        return {"worth": np.array([worth(text) for text in captions.messages], np.float32)[captions.index]}
+        return {"worth": np.array([worth(text) for text in captions.captions], np.float32)[captions.index]}
 
     def raw_values(self, state, seen, features):
         return features["worth"] + 0.5 * seen.observations["x"][..., 0].astype(jnp.float32)
@@ -161,7 +161,7 @@ class Seen(Scorer):
     other_observations = ("board",)
 
     def prepare(self, captions):
-        return {"worth": np.array([worth(text) for text in captions.messages], np.float32)[captions.index]}
+        return {"worth": np.array([worth(text) for text in captions.captions], np.float32)[captions.index]}
 
     def raw_values(self, state, seen, features):
         return features["worth"] + seen.observations["board"] @ WEIGHTS

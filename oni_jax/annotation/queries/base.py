@@ -9,7 +9,7 @@ from oni_jax.types import Annotation, Item
 class Rules(Protocol):
     """An environment's rules, a module (`Language.judge_rules`): values of its captions for a goal, by its key."""
 
-    def judge_message(self, goal: str, message: bytes) -> tuple[bool, str]:
+    def judge_caption(self, goal: str, message: bytes) -> tuple[bool, str]:
         """Returns whether a caption is helpful, and a phrase for what it reports."""
         ...
 

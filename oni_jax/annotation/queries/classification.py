@@ -41,7 +41,7 @@ class Classification(ChoiceAnswers):
         return {a.item[0]: (decode_label(a.answer).label,) for a in annotations if a.answer is not None}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
-        helpful, words = rules.judge_message(goal, *item)
+        helpful, words = rules.judge_caption(goal, *item)
         analysis = f"The message is about {words}, which is {'' if helpful else 'not '}helpful for this player."
         word = self.choices[helpful]
         return Judgement(analysis, word, f"<label>{word}</label>")

@@ -80,7 +80,7 @@ HELPFUL_EVENTS: Mapping[str, frozenset[str]] = {
 }
 
 
-def judge_message(goal: str, message: bytes) -> tuple[bool, str]:
+def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
     """Returns whether a message is helpful for a goal, and the event in it, in words."""
     text = message.decode("latin-1")
     helpful = HELPFUL_EVENTS[goal]
@@ -105,7 +105,7 @@ _REPEATS = re.compile(r"\(x(\d{1,4})\)\s*$")
 
 def message_value(goal: str, message: bytes) -> int:
     """Returns 1 for a helpful message, -1 for a harmful one, else 0."""
-    if judge_message(goal, message)[0]:
+    if judge_caption(goal, message)[0]:
         return 1
     text = message.decode("latin-1")
     return -any(EVENTS[name][0].search(text) is not None for name in HARMFUL_EVENTS)
