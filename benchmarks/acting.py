@@ -1,4 +1,4 @@
-"""Acting without a network: real actors, ring, inference server and batches; the policy costs nothing."""
+"""Acting without a network: real actors, ring, inference server and batches, with a policy that costs nothing."""
 
 import functools
 import time
@@ -22,7 +22,7 @@ from oni_jax.worlds.base import World
 
 
 class EmptyVectorEnv:
-    """Any environment's observations, always the same; episodes never end."""
+    """An environment with constant observations and endless episodes."""
 
     num_restarts = 0
 
@@ -49,7 +49,7 @@ class EmptyVectorEnv:
 
 
 class EmptyPolicy:
-    """Stands in for the network: all actions alike."""
+    """A policy without a network: all actions are equally likely."""
 
     encoder = None
 
@@ -65,13 +65,13 @@ class EmptyPolicy:
 
 
 def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs: float) -> dict[str, Any]:
-    """Environment steps a second that arrive in batches on the host; a core's time for one, of all processes and of the
-    thread that answers games; who waited for whom.
+    """Measures environment steps a second in batches on the host, CPU time per step of all processes and of the
+    inference thread, and fractions of waiting.
 
     Args:
       config: environment, actors and batch size.
-      empty_games: whether games are EmptyVectorEnv rather than the environment itself.
-      warm_up_secs: of running before the clock starts.
+      empty_games: replaces the environment by EmptyVectorEnv.
+      warm_up_secs: before the clock starts.
       secs: timed.
     """
     spec = env_spec(config.env)
@@ -85,7 +85,7 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
         ) as world:
             world.start()
             _take_batches(world, warm_up_secs)
-            acted = world.gauges()["acted_steps"]  # the waits start anew
+            acted = world.gauges()["acted_steps"]  # also resets the fractions of waiting
             cpu_clock = time.pthread_getcpuclockid(cast(int, world.thread.ident))
             used, used_by_all, start = time.clock_gettime(cpu_clock), cpu_secs(), time.perf_counter()
             num_batches = _take_batches(world, secs)
@@ -104,13 +104,13 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
 
 
 def cpu_secs() -> float:
-    """Time of a core that this process and its children have had."""
+    """Returns the CPU time of this process and its children."""
     process = psutil.Process()
     return sum(sum(found.cpu_times()[:2]) for found in (process, *process.children(recursive=True)))
 
 
 def _take_batches(world: World, secs: float) -> int:
-    """How many come in this time, one at least."""
+    """Takes batches for `secs`, one at least. Returns their number."""
     deadline, count = time.perf_counter() + secs, 0
     while time.perf_counter() < deadline or not count:
         if world.next(0, 0.2) is not None:

@@ -1,10 +1,10 @@
-"""Labels a second from the annotation service, and what they cost its process, against the embedded judge.
+"""Throughput of the annotation service and its CPU time, against the embedded judge.
 
     python -m benchmarks.annotation --json annotation.json
 
-Service and judge are processes of their own that speak HTTP; every message is new, the label store is fresh. `at_pace`
-submits PACE new messages a second, a tenth of them at a time, as a run that meets them does. `with_answer_time` has
-each answer take `--answer_secs`: `fraction_of_ideal` is of what so many requests in flight could bring at best.
+Service and judge are processes that talk HTTP; every message is new, the label store is fresh. `at_pace` submits PACE
+new messages a second, a tenth of them at a time, as a run does. In `with_answer_time` each answer takes
+`--answer_secs`; `fraction_of_ideal` compares with IN_FLIGHT requests always in flight.
 """
 
 import dataclasses
@@ -32,11 +32,11 @@ from oni_jax.types import Query
 _ANSWER_SECS = flags.DEFINE_float("answer_secs", 2.0, "The judge's answer time in `with_answer_time`.")
 _PACE_SECS = flags.DEFINE_float("pace_secs", 10.0, "Seconds of `at_pace`.")
 NUM_LABELS = {"completions": 20_000, "chat": 5_000}  # of a measurement
-IN_FLIGHT = 64  # requests open, with answer time
+IN_FLIGHT = 64  # requests, with answer time
 PACE = 100  # messages a second
 LIST_SIZE = 100
 POLL_SECS = 0.005
-NUM_WAITING = 8000  # submitted and not labelled yet, at most; the service holds 10,000
+NUM_PENDING = 8000  # messages submitted and not labelled yet, at most; the service holds 10,000
 LIMIT_SECS = 300.0  # for a measurement's labels
 
 SETTINGS = {
@@ -46,7 +46,7 @@ SETTINGS = {
 
 
 class Asking:
-    """The service in use, and the CPU seconds of its process."""
+    """A running service, with the CPU time of its process."""
 
     def __init__(self, service: AnnotationService):
         self._service = service
@@ -55,22 +55,22 @@ class Asking:
         self._num_submitted = self._num_labelled = 0
 
     def submit(self, count: int) -> None:
-        """Asks about new messages."""
+        """Submits new messages."""
         self._service.submit([Query((message,)) for message in sample_messages(count, self._num_submitted)])
         self._num_submitted += count
 
     def label(self, count: int) -> None:
-        """New messages, at most NUM_WAITING of them at a time; returns when all have their label."""
+        """Labels new messages, at most NUM_PENDING at a time; returns when all have a label."""
         end, deadline = self._num_submitted + count, time.monotonic() + LIMIT_SECS
         while self._num_labelled < end:
-            if self._num_submitted - self._num_labelled <= NUM_WAITING // 2:
-                self.submit(min(NUM_WAITING // 2, end - self._num_submitted))
+            if self._num_submitted - self._num_labelled <= NUM_PENDING // 2:
+                self.submit(min(NUM_PENDING // 2, end - self._num_submitted))
             self.wait(POLL_SECS)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self._num_labelled} of {end} labelled: {self._service.stats()}")
 
     def wait(self, secs: float) -> None:
-        """Takes in what has come, and sleeps."""
+        """Takes in new labels, and sleeps."""
         self._num_labelled += sum(annotation.answer is not None for annotation in self._service.poll())
         time.sleep(secs)
 
@@ -81,7 +81,7 @@ class Asking:
 
 @contextmanager
 def asking(config: AnnotationConfig, answer_secs: float = 0.0) -> Iterator[Asking]:
-    """A judge, and a service that has found out how it likes to be asked."""
+    """Runs a judge, and a service that has finished probing it."""
     judge = EmbeddedJudge(ENVIRONMENT.language, JudgeOptions(latency_secs=answer_secs))
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +100,7 @@ def asking(config: AnnotationConfig, answer_secs: float = 0.0) -> Iterator[Askin
 
 
 def throughput(config: AnnotationConfig, num_labels: int, answer_secs: float = 0.0) -> dict[str, float]:
-    """Labels a second, and the service's CPU seconds for each."""
+    """Measures labels a second, and the service's CPU time per label."""
     with asking(config, answer_secs) as asked:
         start, used = time.perf_counter(), asked.cpu_secs()
         asked.label(num_labels)
@@ -109,7 +109,7 @@ def throughput(config: AnnotationConfig, num_labels: int, answer_secs: float = 0
 
 
 def at_pace(config: AnnotationConfig, secs: float) -> dict[str, float]:
-    """Share of a core that the service uses while PACE new messages a second come in."""
+    """Measures the fraction of a core that the service uses at PACE new messages a second."""
     with asking(config) as asked:
         start, used = time.perf_counter(), asked.cpu_secs()
         for i in range(round(10 * secs)):
@@ -125,14 +125,14 @@ def at_pace(config: AnnotationConfig, secs: float) -> dict[str, float]:
 
 
 def with_answer_time(answer_secs: float) -> dict[str, float]:
-    """`chat` with IN_FLIGHT requests open to a judge that takes its time."""
+    """Measures `chat` with IN_FLIGHT requests in flight to a slow judge."""
     config = dataclasses.replace(SETTINGS["chat"], llm_max_in_flight=IN_FLIGHT)
     measured = throughput(config, sized(5, 1) * IN_FLIGHT, answer_secs)
     return {**measured, "fraction_of_ideal": measured["labels_per_sec"] * answer_secs / IN_FLIGHT}
 
 
 def spreads(measured: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Of each figure over the repeats."""
+    """Returns the spread of each figure over the repeats."""
     return {name: spread([figures[name] for figures in measured]) for name in measured[0]}
 
 

@@ -1,4 +1,4 @@
-"""What is measured, built as a run builds it, on sampled data. Without flags: tests use it too."""
+"""Builds the measured parts as a run builds them, on sampled data. Without flags, since tests use it too."""
 
 import math
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ IMAGE_SIDE = 72
 
 
 def config_of(batch_size: int = 1024, precision: str = "float32", reward_type: str = "none") -> Config:
-    """The default run, with a batch size, a precision and a reward type."""
+    """Returns the default run's settings, with a batch size, a precision and a reward type."""
     values = dict(root_env=ROOT_ENV, batch_size=batch_size, precision=precision, llm_reward_type=reward_type)
     coeff = 0.0 if reward_type == "none" else 0.1
     return with_values(Config(), {**values, "llm_reward_coeff": coeff, **reward_settings(reward_type)})
@@ -66,21 +66,21 @@ class Update:
         self.policy, self.rewards, self.captions, self.config = policy, rewards, batch.captions, config
 
     def run(self, num_updates: int) -> float:
-        """Returns the last update's loss when all are done."""
+        """Makes updates, waits for them, and returns the last one's loss."""
         metrics: Mapping[str, Any] = {}
         for _ in range(num_updates):
             self.state, metrics = self._update(self.state, self.packed, np.int32(0))
         return float(jax.block_until_ready((self.state, metrics))[1]["loss"])
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
-        """The batch unpacked, and what the loss makes of it."""
+        """Returns the unpacked batch, and the inputs of its loss."""
         trajectory = jax.jit(self.unpack)(self.packed.payload, np.int32(0))
         scored = self.rewards.score(self.state.reward_state, trajectory, self.packed.features, self.state.key)
         return trajectory, loss_inputs(trajectory, scored.rewards, self.config.learner, self.coeffs)
 
 
 class PolicyStep:
-    """One group of `batch_size` games acting, over and over on the same observations."""
+    """The policy step of a group of `batch_size` games, always on the same observations."""
 
     def __init__(self, batch_size: int, precision: str = "float32"):
         config = config_of(precision=precision)
@@ -96,7 +96,7 @@ class PolicyStep:
         self.network, self.num_actions = config.network, spec.num_actions
 
     def start(self) -> Array:
-        """Begins one step from the packed records on the host; its output is on the way back to the host."""
+        """Starts a step on the host's packed records; its output is being copied back to the host."""
         self._num_calls += 1
         call, packed = np.uint32(self._num_calls), jnp.asarray(as_bytes(self.records))
         output, self._states = self._step(*self._states, self._acting, self._key, call, packed, self._calls)
@@ -105,7 +105,7 @@ class PolicyStep:
 
 
 def draw_images(chars: Array, colors: Array) -> Array:
-    """Windows [..., 12, 12] as images [..., 3, 72, 72] uint8."""
+    """Draws windows [..., 12, 12] as images [..., 3, 72, 72] uint8."""
     window = make_window(glyph_table(), 0.0, 1.0)
     images = draw(window(chars.reshape(-1, *chars.shape[-2:]), colors.reshape(-1, *colors.shape[-2:])))
     images = images.astype(jnp.uint8).transpose(0, 3, 1, 2)
@@ -113,7 +113,7 @@ def draw_images(chars: Array, colors: Array) -> Array:
 
 
 def flops_per_frame(params: PyTree, config: Config) -> int:
-    """FLOPs of one frame's update: every product forward, and backward once for its kernel and once for its input."""
+    """Counts FLOPs of a frame's update: each product forward, and backward for its kernel and for its input."""
     first = ("conv_0", "vector_0", "message_0")  # need no gradient of their input
     positions, side = {}, IMAGE_SIDE
     for i, (_, size, stride) in enumerate(CONV_LAYERS[config.network.encoder_subtype]):

@@ -1,4 +1,4 @@
-"""launch.train, but for one thing that no flag changes. For `benchmarks.learning_parity`.
+"""launch.train with one change that no flag makes, for `benchmarks.learning_parity`.
 
 python -m benchmarks.changed_training published_drawing --llm_reward_type none ...
 """
@@ -12,18 +12,18 @@ from PIL import Image, ImageDraw, ImageFont
 from launch import train
 from oni_jax.runtime import tune_memory
 
-CELL_SIZE = (6, 11)  # pixels cut out for each character by the published drawing
+CELL_SIZE = (6, 11)  # pixels that the published drawing crops for a character
 
 
 def orthogonal_image_encoder() -> None:
-    """The image encoder starts orthogonal, with biases of zero, as all other layers do."""
+    """Initialises the image encoder orthogonally with zero biases, like all other layers."""
     from oni_jax.networks import encoders, initializers
 
     encoders.FAN_IN_UNIFORM = initializers.ORTHOGONAL
 
 
 def published_drawing() -> None:
-    """Characters are drawn as by the published system with a newer Pillow: wrongly."""
+    """Draws characters, wrongly, as the published system does with a newer Pillow."""
     from oni_jax.networks import encoders
     from oni_jax.networks.glyph_table import in_every_color
 
@@ -31,8 +31,8 @@ def published_drawing() -> None:
 
 
 def miscut_ink() -> np.ndarray:
-    """[256, 6, 6] uint8. All characters are written in a row in Pillow's own font, in which they differ in width; the
-    row is cut into 256 cells alike: some characters come out blank, others as halves of their neighbours.
+    """Returns [256, 6, 6] uint8. A row of all characters in Pillow's own font, of variable width, is cut into 256 equal
+    cells: some characters come out blank, others as halves of their neighbours.
     """
     width, height = CELL_SIZE
     text = "".join(chr(code) if chr(code).isprintable() else " " for code in range(256))
@@ -43,7 +43,7 @@ def miscut_ink() -> np.ndarray:
 
 
 def truncation_is_an_end() -> None:
-    """An episode that was cut off counts as ended: nothing is expected of what would have followed."""
+    """Treats truncations as terminations: without a bootstrap value."""
     from oni_jax.worlds import actor_world
 
     make_unpack_fn = actor_world.make_unpack_fn
@@ -67,7 +67,7 @@ CHANGES: Mapping[str, Callable[[], None]] = {
 
 
 def main() -> int:
-    tune_memory()  # starts this program anew, with all its words
+    tune_memory()  # restarts this program in place, with its command line
     CHANGES[sys.argv.pop(1)]()
     return train.main()
 

@@ -1,10 +1,10 @@
-"""Whole training runs: environment steps a second, and the memory of all processes, for each reward type in turn.
+"""Training runs: environment steps a second, and memory of all processes, for each reward type in turn.
 
     python -m benchmarks.end_to_end --secs 300 --repeats 2 --json end_to_end.json
 
 Every run is a `python -m launch.train` of its own, in a fresh folder. The first `--warm_up_secs` of training are left
-out. Runs of the reward types alternate, so that a drift of the machine's speed meets all alike; `ratio_to_none` is
-labels on against off. The table says who waited for whom, as shares of time.
+out. Runs of the reward types alternate, so that a drift of the machine's speed affects all equally; `ratio_to_none` is
+labels on against off. The table shows fractions of time spent waiting.
 """
 
 import functools
@@ -28,7 +28,7 @@ _FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of every run. (default
 
 
 def run_once(reward_type: str) -> dict[str, Any]:
-    """One run: its rates, waits and memory."""
+    """Runs a training. Returns its rates, waits and memory."""
     run = train(reward_type, (_FLAGS.value or sized(FLAGS, SMOKE_FLAGS)).split(), _SECS.value)
     warm_up_secs = sized(30.0, 0.0) if _WARM_UP_SECS.value is None else _WARM_UP_SECS.value
     measured = [row for row in run.rows if row["secs"] >= warm_up_secs]
@@ -48,25 +48,25 @@ def run_once(reward_type: str) -> dict[str, Any]:
 
 
 def memory_growth(samples: Sequence[int], skipped_fraction: float) -> float:
-    """The last tenth of the samples over the first, by medians, once the first ones are skipped."""
+    """Returns median of the last tenth of the samples / median of the first tenth, after the skipped ones."""
     settled = samples[round(skipped_fraction * len(samples)) :]
     length = max(1, len(settled) // 10)
     return statistics.median(settled[-length:]) / statistics.median(settled[:length])
 
 
 def gpu_idle_fraction(run: Run, warm_up_secs: float) -> float | None:
-    """Share of time in which no kernel ran, by nvidia-smi; None without a GPU."""
+    """Returns the fraction of time in which no kernel ran, by nvidia-smi; None without a GPU."""
     busy = run.gpu_busy_fractions[round(len(run.gpu_busy_fractions) * warm_up_secs / run.rows[-1]["secs"]) :]
     return 1 - statistics.mean(busy) if busy else None
 
 
 def print_waits(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """A line a reward type: mean shares of time."""
+    """Prints mean fractions of waiting, a line per reward type."""
     names = list(next(iter(runs.values()))[0]["waits"])
     print(f"{'':<24}" + "".join(f"{name:>24}" for name in names))
     for reward_type, own in runs.items():
-        shares = [statistics.mean(run["waits"][name] for run in own) for name in names]
-        print(f"{reward_type:<24}" + "".join(f"{share:>24.1%}" for share in shares))
+        fractions = [statistics.mean(run["waits"][name] for run in own) for name in names]
+        print(f"{reward_type:<24}" + "".join(f"{fraction:>24.1%}" for fraction in fractions))
 
 
 def main(argv: Sequence[str]) -> None:

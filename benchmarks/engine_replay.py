@@ -1,4 +1,4 @@
-"""The engine's own share of a stepper's work: what it was asked to do, written down and done again by itself."""
+"""Records the calls of NetHack's engine under a stepper, and replays them alone: the engine's part of the work."""
 
 import contextlib
 import hashlib
@@ -20,15 +20,15 @@ RESET = -1
 
 
 class Mark(NamedTuple):
-    """A moment of a recording."""
+    """A point of a recording."""
 
     num_calls: int  # before it
     turns: int  # of game time before it, over all games and episodes
-    digest: str  # of all that the engines show at that moment
+    digest: str  # of all engines' buffers
 
 
 class Recording:
-    """Calls of many engines in their order. Plain values: it crosses to other processes."""
+    """Calls of many engines in order; plain values, sent to other processes."""
 
     def __init__(self) -> None:
         self.num_engines = 0
@@ -40,7 +40,7 @@ class Recording:
 
 
 class _RecordedEngine:
-    """An engine that writes down what it is asked to do."""
+    """An engine that records its calls."""
 
     def __init__(self, recording: Recording, *args: Any):
         self._engine = _ENGINE(*args)
@@ -88,7 +88,7 @@ _ENGINE = _pynethack.Nethack
 
 @contextlib.contextmanager
 def recorded() -> Iterator[tuple[Recording, Callable[[], None]]]:
-    """Engines made inside are recorded. Yields the recording and what marks a moment of it."""
+    """Records the engines made inside. Yields the recording, and a function that marks a point of it."""
     recording, engines = Recording(), []
 
     def make(*args: Any) -> _RecordedEngine:
@@ -97,8 +97,8 @@ def recorded() -> Iterator[tuple[Recording, Callable[[], None]]]:
 
     def mark() -> None:
         turns = sum(engine.turns() for engine in engines)
-        shown = {name: np.stack([engine.buffers[name] for engine in engines]) for name in recording.buffer_names}
-        recording.marks.append(Mark(len(recording.keys), turns, _digest(shown)))
+        buffers = {name: np.stack([engine.buffers[name] for engine in engines]) for name in recording.buffer_names}
+        recording.marks.append(Mark(len(recording.keys), turns, _digest(buffers)))
 
     _pynethack.Nethack = make
     try:
@@ -107,12 +107,12 @@ def recorded() -> Iterator[tuple[Recording, Callable[[], None]]]:
         _pynethack.Nethack = _ENGINE
 
 
-def _digest(shown: Mapping[str, np.ndarray]) -> str:
-    return hashlib.sha256(b"".join(shown[name].tobytes() for name in sorted(shown))).hexdigest()
+def _digest(buffers: Mapping[str, np.ndarray]) -> str:
+    return hashlib.sha256(b"".join(buffers[name].tobytes() for name in sorted(buffers))).hexdigest()
 
 
 class Replay:
-    """Fresh engines that do again what was recorded, with the same buffers, and nothing else."""
+    """Fresh engines that repeat a recording's calls, with the same buffers, and nothing else."""
 
     def __init__(self, recording: Recording, share_code: bool):
         count = recording.num_engines
@@ -138,7 +138,7 @@ class Replay:
             call(argument)
 
     def digest(self) -> str:
-        """Of all that the engines show."""
+        """Returns the digest of the engines' buffers."""
         return _digest(self._buffers)
 
     def _reset(self, argument: tuple[int, tuple]) -> None:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.env_step --processes 2 --games 128 --json env_step.json
 
-Every measurement starts fresh processes, lets the games of all run until episodes have begun at different times, and
-then times a fixed number of steps, resets included. The engine's side does again what the engines under our stepper
-did in the same games (see engine_replay), and nothing else. Beside each rate: turns of game time for each step, as
-a game that waits in a prompt is stepped quickly.
+Every measurement starts fresh processes, warms up until episodes begin at different times, and then times a fixed
+number of steps, resets included. The engine's side replays the calls of the engines under our stepper in the same
+games (see engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in
+a prompt is stepped quickly.
 """
 
 import functools
@@ -32,19 +32,19 @@ ONE_GAME_FACTOR = 20  # a single game is stepped this many times longer
 
 
 class Played(NamedTuple):
-    """A workload's games as they went."""
+    """Record of a workload's games."""
 
     recording: Recording
-    shown: bytes  # by our stepper, in the end
+    shown: bytes  # observations of our stepper at the end
 
     def turns(self) -> int:
-        """Turns of game time in the steps that are timed."""
+        """Returns the turns of game time in the timed steps."""
         before, after = self.recording.marks
         return after.turns - before.turns
 
 
 def record(workload: Workload, view: str) -> harness.Work:
-    """-> Played."""
+    """Records a workload's games. Result: Played."""
     warm_up_actions, actions = workload.actions()
     with recorded() as (recording, mark):
         stepper = Stepper(workload, view, share_code=False)
@@ -60,7 +60,7 @@ def record(workload: Workload, view: str) -> harness.Work:
 
 
 def step_ours(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
-    """-> turns; so the other sides."""
+    """Steps our environment in the recorded games. Result, as of the other sides: turns."""
     warm_up_actions, actions = workload.actions()
     stepper = Stepper(workload, view, share_code)
     stepper.run(warm_up_actions)
@@ -103,7 +103,7 @@ def step_nle_env(workload: Workload, played: Played, view: str, share_code: bool
 
 
 class Side(NamedTuple):
-    """One of the things compared."""
+    """A side of the comparison."""
 
     body: harness.Body
     view: str
@@ -130,7 +130,7 @@ RATIOS = {
 
 
 def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
-    """Rates of the sides in the set-up with a process for each workload, and how they compare."""
+    """Measures rates and ratios of the sides, with a process for each workload."""
     num_steps = sum(workload.num_games * workload.num_steps for workload in workloads)
     played = {
         view: [timed.result for timed in harness.run_together(record, [(own, view) for own in workloads])]

@@ -1,5 +1,5 @@
-"""What the runs in which things break share: a judge that can be stopped and made to misbehave, whether the labels that
-are kept are right, and what a run uses while it goes."""
+"""Common part of the runs with injected faults: a judge that can be stopped and made to misbehave, an audit of the
+label store, and samples of a run's resources."""
 
 import contextlib
 import json
@@ -24,9 +24,9 @@ from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import UserError
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
-# Some answers get through.
-TELLING_FAULTS = ("extra_choices", "missing_choices", "same_index", "shuffled_choices")
-WINDOW_FRACTION = 0.1  # of what is compared: its first and its last part
+# Faults with which some answers get through.
+PARTIAL_FAULTS = ("extra_choices", "missing_choices", "same_index", "shuffled_choices")
+WINDOW_FRACTION = 0.1  # of the compared samples: the first and the last ones
 
 
 def free_port() -> int:
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A judge at an address that stays, with a log of what it said. One process at a time."""
+    """A judge at a fixed address, with a log of its answers. One process at a time."""
 
     def __init__(self, folder: pathlib.Path):
         self.port = free_port()
@@ -45,7 +45,7 @@ class Server:
         self._process: subprocess.Popen | None = None
 
     def start(self, fault: str = "") -> None:
-        """Listens after this; with a fault, every answer has it."""
+        """Starts the judge and waits until it listens; with a fault, every answer has it."""
         words = [f"--port={self.port}", f"--log={self._log}"]
         words += [f"--fault={fault}", "--fault_rate=1"] if fault else []
         command = [sys.executable, "-u", "-m", "benchmarks.judge_faults", *words]
@@ -55,35 +55,35 @@ class Server:
             raise RuntimeError(f"the judge did not listen at {self.address}")
 
     def stop(self) -> None:
-        """Kills it, if it runs."""
+        """Kills the judge, if it runs."""
         if self._process:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
     def freeze(self) -> None:
-        """It holds its connections and says nothing more."""
+        """Suspends the judge (SIGSTOP): its connections stay open, without answers."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
 
     def said(self) -> Iterator[tuple[tuple[bytes, ...], int]]:
-        """(item, label) of everything that it judged, but for what a fault kept from being told."""
+        """Yields (item, label) of all that it judged, except answers that a fault suppressed."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     record = json.loads(line)
-                except ValueError:  # killed while it wrote, and so before it answered
+                except ValueError:  # killed while writing, and so before answering
                     continue
-                if record["fault"] and record["fault"] not in TELLING_FAULTS:
+                if record["fault"] and record["fault"] not in PARTIAL_FAULTS:
                     continue
-                texts = record["messages"] if "messages" in record else [record["message"]]
-                yield tuple(text.encode("latin-1") for text in texts), record["label"]
+                captions = record["messages"] if "messages" in record else [record["message"]]
+                yield tuple(caption.encode("latin-1") for caption in captions), record["label"]
 
 
 def start_run(
     directory: str, server: Server, reward_type: str, *words: str, temporary: str | None = None
 ) -> tuple[Launched, pathlib.Path]:
-    """A training run that the server labels for, and its folder. `words`: flags besides."""
+    """Starts a training run labelled by the server. Returns it and its folder. `words`: more flags."""
     run = Launched(
         *("launch.train", f"--root_env={ROOT_ENV}", f"--train_dir={directory}", "--experiment=run"),
         *(f"--llm_reward_type={reward_type}", "--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"),
@@ -94,7 +94,7 @@ def start_run(
 
 
 def stored_labels(path: pathlib.Path) -> dict[tuple[bytes, ...], int]:
-    """Every committed label of a store that a run may be writing to; {} before there is one."""
+    """Reads every committed label of a store that a run may be writing to; {} before there is one."""
     if not path.exists():
         return {}
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10.0) as database:
@@ -107,19 +107,19 @@ def stored_labels(path: pathlib.Path) -> dict[tuple[bytes, ...], int]:
 
 
 class LabelAudit:
-    """Watches a label store: what was committed once has to stay, and be what the judge said."""
+    """An audit of a label store: committed labels must stay, and agree with the judge's log."""
 
     def __init__(self, path: pathlib.Path):
         self._path = path
         self._committed: dict[tuple[bytes, ...], int] = {}
 
     def look(self) -> None:
-        """Remembers what is committed now, if that can be told now: a store may be in the making."""
+        """Remembers the labels committed so far, unless the store can't be read yet."""
         with contextlib.suppress(sqlite3.OperationalError, UserError, OSError):
             self._committed = {**stored_labels(self._path), **self._committed}
 
     def result(self, server: Server) -> dict[str, int]:
-        """Labels committed, lost since, changed since, and others than the judge's own log has."""
+        """Counts labels committed, lost since, changed since, and different from the judge's log."""
         now, said = stored_labels(self._path), dict(server.said())
         return {
             "committed": len(now),
@@ -130,7 +130,7 @@ class LabelAudit:
 
 
 class Sample(NamedTuple):
-    """Of a moment. Memory in bytes. `all`: the program with the processes that it started."""
+    """Resources at a moment. Memory in bytes. `all`: of the program with the processes that it started."""
 
     secs: float
     memory: int
@@ -153,12 +153,12 @@ def take_sample(pid: int, secs: float) -> Sample:
 
 
 def _counts(process: psutil.Process) -> tuple[int, int]:
-    """Its open files and its threads."""
+    """Returns the numbers of open files and of threads."""
     return process.num_fds(), process.num_threads()
 
 
 def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:
-    """Medians of the first and the last part of what came after `settle_secs`, and their ratio; {} if nothing did."""
+    """Compares medians of the first and the last samples after `settle_secs`; {} without any."""
     settled = [sample for sample in samples if sample.secs >= settle_secs]
     if not settled:
         return {}
@@ -174,7 +174,7 @@ def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:
 
 
 def windows(own: Sequence[Mapping[str, Any]], start: float, end: float, window_secs: float) -> list[float]:
-    """Steps a second in each whole window of the rows between two moments, in seconds of training."""
+    """Returns steps a second in each full window of the rows from `start` to `end`, in seconds of training."""
     rates, first = [], None
     for row in own:
         if not start <= row["secs"] <= end:

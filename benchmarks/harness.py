@@ -1,4 +1,4 @@
-"""What every measurement shares: its flags, where it ran, how it spread, and the JSON that keeps it."""
+"""Common part of all measurements: flags, hardware and versions, spreads, and the JSON report."""
 
 import json
 import os
@@ -29,27 +29,27 @@ T = TypeVar("T")
 
 
 def num_repeats(full: int = 5) -> int:
-    """As the flag says, else `full`; once with --smoke."""
+    """Returns --repeats, else `full`, or 1 with --smoke."""
     return REPEATS.value or sized(full, 1)
 
 
 def sized(full: T, smoke: T) -> T:
-    """What a size is, and what it is with --smoke."""
+    """Returns `full`, or `smoke` with --smoke."""
     return smoke if SMOKE.value else full
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Minimum, median and maximum over repeats, and the repeats."""
+    """Returns minimum, median and maximum over repeats, and the repeats."""
     return {"min": min(values), "median": statistics.median(values), "max": max(values), "repeats": list(values)}
 
 
 def ratio(values: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
-    """Spread of value / other, pair by pair as they were measured one after the other."""
+    """Returns the spread of value / other, paired as they were measured in turn."""
     return spread([value / other for value, other in zip(values, others, strict=True)])
 
 
 def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
-    """Calls the sides in turn, `repeats` times (A B A B), so that a drift of the machine's speed meets all alike."""
+    """Calls the sides in turn, `repeats` times (A B A B), so that a drift of the machine's speed affects all."""
     results: dict[str, list[T]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, measure in sides.items():
@@ -57,17 +57,17 @@ def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, l
     return results
 
 
-def measure_rate(call: Callable[[], object], num_items: int, secs: float) -> float:
-    """Items a second: `call`, which handles `num_items` and waits for them, again and again for `secs`."""
+def measure_rate(call: Callable[[], object], count_per_call: int, secs: float) -> float:
+    """Measures a rate per second: repeats `call`, which processes `count_per_call`, for `secs`."""
     start, count = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < secs or not count:
         call()
         count += 1
-    return count * num_items / elapsed
+    return count * count_per_call / elapsed
 
 
 class Timed(NamedTuple):
-    """What a process of `run_together` has measured. Seconds of a clock that all processes share."""
+    """Result of a process of `run_together`; seconds of a clock common to all processes."""
 
     start_secs: float
     end_secs: float
@@ -82,8 +82,8 @@ def run_together(body: Body, arguments: Sequence[tuple]) -> list[Timed]:
     """Times work in several processes at once.
 
     Process i, spawned and pinned to a core of its own as far as there are enough, runs the generator
-    `body(*arguments[i])`: it gets ready and warms up, yields, does its work, yields, clears up and returns a result.
-    The work begins when all are ready, and is what is timed.
+    `body(*arguments[i])`: it warms up, yields, does its work, yields, cleans up and returns a result. The work, which
+    is timed, begins when all are ready.
     """
     cores = sorted(os.sched_getaffinity(0))
     children = []
@@ -126,13 +126,13 @@ def _receive(connection: Any) -> Any:
     return pickle.loads(answer)
 
 
-def total_rate(timed: Sequence[Timed], num_items: int) -> float:
-    """Items a second of all processes together, from the first one's start to the last one's end."""
-    return num_items / (max(own.end_secs for own in timed) - min(own.start_secs for own in timed))
+def total_rate(timed: Sequence[Timed], count: int) -> float:
+    """Returns the rate per second of all processes together, from the first one's start to the last one's end."""
+    return count / (max(own.end_secs for own in timed) - min(own.start_secs for own in timed))
 
 
 def environment() -> dict[str, Any]:
-    """Command, commit, hardware, versions."""
+    """Returns command, commit, hardware and versions."""
     commit = _output("git", "describe", "--always", "--dirty")
     jax = sys.modules.get("jax")
     return {
@@ -141,14 +141,14 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "num_cores": len(os.sched_getaffinity(0)),
         "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or None,
-        "jax_backend": jax.default_backend() if jax else None,  # None: this part's own process does without JAX
+        "jax_backend": jax.default_backend() if jax else None,  # None: this process does not use JAX
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in PACKAGES if util.find_spec(_module(name))},
     }
 
 
 def write_report(path: str, figures: Mapping[str, Any]) -> None:
-    """Prints the figures and, unless `path` is empty, writes them and where they came from."""
+    """Prints the figures and, unless `path` is empty, writes them with their environment."""
     print_figures(figures)
     if path:
         with open(path, "w") as file:
@@ -156,7 +156,7 @@ def write_report(path: str, figures: Mapping[str, Any]) -> None:
 
 
 def print_figures(figures: Mapping[str, Any], prefix: str = "  ") -> None:
-    """A line for every number (but a median whose spread is there too) and every spread, outside lists."""
+    """Prints a line for every spread and every number (except medians of spreads), outside lists."""
     for name, value in figures.items():
         if isinstance(value, Mapping) and "median" in value:
             _print_line(prefix + name, value["median"], f"   ({value['min']:.5g} to {value['max']:.5g})")
@@ -175,7 +175,7 @@ def _module(package: str) -> str:
 
 
 def _output(*command: str) -> str:
-    """What a command prints; empty when it isn't there or fails."""
+    """Returns a command's output; empty when the command is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
     except OSError:

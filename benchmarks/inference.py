@@ -2,9 +2,9 @@
 
     python -m benchmarks.inference --batch_sizes 10,64,256 --json inference.json
 
-A frame is one game's observation, packed as the games write it, to its action on the host. `frames_per_sec` keeps
-IN_FLIGHT calls under way, as groups of games that wait for each other's do; `frames_per_sec_alone` waits for each call
-before the next. PyTorch's eager forward pass, when it is installed, has its inputs drawn and on the device already.
+A frame is one game's observation, from its packed record to its action on the host. `frames_per_sec` keeps IN_FLIGHT
+calls in flight, as several groups of games do; `frames_per_sec_alone` waits for each call before the next. PyTorch's
+eager forward pass, when it is installed, has its inputs drawn and on the device already.
 """
 
 import functools
@@ -33,7 +33,7 @@ ROUND_TRIP_SIZE, ROUND_TRIP_SECS = 1024, 4.0
 
 
 def run(step: PolicyStep, in_flight: int) -> None:
-    """CALLS_AT_ONCE calls, their outputs on the host."""
+    """Makes CALLS_AT_ONCE calls, and copies their outputs to the host."""
     outputs = deque()
     for _ in range(CALLS_AT_ONCE):
         outputs.append(step.start())
@@ -44,7 +44,7 @@ def run(step: PolicyStep, in_flight: int) -> None:
 
 
 def measure(batch_size: int, precision: str) -> dict[str, Any]:
-    """One row: ours with several calls under way and alone, and PyTorch's, in turn."""
+    """Measures our step with several calls in flight and with one, and PyTorch's, in turn."""
     step = PolicyStep(batch_size, precision)
     calls: dict[str, Callable[[], Any]] = {
         "frames_per_sec": functools.partial(run, step, IN_FLIGHT),
@@ -72,7 +72,7 @@ def measure(batch_size: int, precision: str) -> dict[str, Any]:
 
 
 def round_trip(precision: str) -> dict[str, Any]:
-    """Milliseconds from ROUND_TRIP_SIZE packed observations on the host to their actions there."""
+    """Measures milliseconds from ROUND_TRIP_SIZE packed observations on the host to their actions there."""
     step = PolicyStep(ROUND_TRIP_SIZE, precision)
     run(step, 1)
     percentiles = {50: [], 99: []}

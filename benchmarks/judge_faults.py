@@ -1,4 +1,4 @@
-"""The judge with faults: what servers and the wires to them really do. For tests, and for what breaks runs on purpose.
+"""The judge with injected faults of servers and networks, for tests and for runs with faults.
 
 python -m benchmarks.judge_faults --port 9001 --fault http_500 --fault hang --fault_rate 0.3
 """
@@ -118,7 +118,7 @@ FAULTS: Mapping[str, Fault] = {
 
 
 class Faults:
-    """A `Trouble` of the judge's: a request has one of `kinds` (all when empty) with probability `rate`."""
+    """A `Trouble` of the judge: a request has one of the faults `kinds` (all when empty) with probability `rate`."""
 
     def __init__(self, rate: float, kinds: Sequence[str] = (), seed: int = 0):
         self._rate, self._kinds = rate, list(kinds or FAULTS)
@@ -134,8 +134,8 @@ class Faults:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
     values = judge.define_flags()
-    flags.DEFINE_float("fault_rate", 0.0, "Share of requests with a fault.", 0.0, 1.0, flag_values=values)
-    text = "Kind of fault, given once for each; all when none is."
+    flags.DEFINE_float("fault_rate", 0.0, "Fraction of requests with a fault.", 0.0, 1.0, flag_values=values)
+    text = "Kind of fault; may be given several times; default: all."
     flags.DEFINE_multi_enum("fault", [], list(FAULTS), text, flag_values=values)
     flags.DEFINE_integer("seed", 0, "Seed of the faults.", flag_values=values)
 

@@ -1,12 +1,12 @@
-"""Kills a small run at random moments, again and again, and looks at what the next start finds.
+"""Kills a small run at random moments, repeatedly, and checks that the next start resumes it.
 
     python -m benchmarks.kills --resumes 100 --json kills.json
 
-Each start is killed (SIGKILL, the program alone) at a moment drawn by --seed, up to --longest_secs after it has read
-the last checkpoint (the first: has written one), or, one in five, after its beginning; it saves all the time, so that
-many kills meet a checkpoint being written. `resumes` counts the starts that went on from the newest whole checkpoint,
-`corrupt` those that could not, or went on from another; `labels` compares the label store with the judge's own log;
-`left_over` counts processes, shared memory and temporary files that stayed behind.
+Each start is killed (SIGKILL, the program alone) at a random moment, up to --longest_secs after it has read the last
+checkpoint (the first start: has written one), or, one in five, after its beginning; it saves all the time, so that
+many kills hit a checkpoint being written. `resumes` counts the starts that resumed from the newest finished checkpoint,
+`corrupt` those that could not, or resumed from another; `labels` compares the label store with the judge's own log;
+`left_over` counts processes, shared memory and temporary files left behind.
 """
 
 import functools
@@ -27,30 +27,30 @@ from benchmarks.training import SMALL_FLAGS
 from oni_jax.checkpointing import checkpoint_steps
 
 _RESUMES = flags.DEFINE_integer("resumes", None, "Resumed starts that are killed. (default: 100; 2 with --smoke)", 1)
-_LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "The last moment.")
-_SEED = flags.DEFINE_integer("seed", 0, "Draws the moments.")
+_LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "Longest time before a kill.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the moments.")
 
 RUN_FLAGS = f"{SMALL_FLAGS} --save_every_steps=128 --log_every_sec=1 --keep_checkpoints=2"
-EARLY_FRACTION = 0.2  # of the kills may come before the checkpoint is read
+EARLY_FRACTION = 0.2  # of the kills, which may come before the checkpoint is read
 RESUMED = re.compile(r"resumed at ([\d,]+) environment steps")
 
 
 def newest_checkpoint(folder: pathlib.Path) -> int:
-    """Environment steps of the newest that was finished: orbax gives a folder its name in the end. 0: there is none."""
+    """Returns the environment steps of the newest finished checkpoint (orbax renames its folder last); 0: none."""
     return max(checkpoint_steps(str(folder / "checkpoints")), default=0)
 
 
 def resumed(run: Launched) -> re.Match | None:
-    """What it says of the checkpoint that it goes on from, once it has."""
+    """Finds the line about the checkpoint that the run resumed from; None before it is printed."""
     return RESUMED.search(run.output())
 
 
 def kill_at_random(
     run: Launched, audit: LabelAudit, generator: random.Random, early_fraction: float, is_ready: Callable[[], object]
 ) -> bool:
-    """Kills it at a moment drawn, counted from when it is ready or, as often as `early_fraction`, from its start.
+    """Kills a run at a random moment after it is ready or, with probability `early_fraction`, after its start.
 
-    False: it had ended by itself.
+    Returns False when it had ended by itself.
     """
     wait_secs, counting = generator.uniform(0, _LONGEST_SECS.value), generator.random() < early_fraction
     since = time.monotonic()
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
                 print(f"expected {expected}:\n{output}", flush=True)
             elif found:
                 counts["resumes"] += 1
-            counts["left_over"] += len(run.leftovers(but_files=not last))  # a killed one's files go with the next start
+            counts["left_over"] += len(run.leftovers(but_files=not last))  # the next start removes a killed one's files
             print(f"{counts['kills']}: at {expected}, {'resumed' if found else 'not resumed yet'}", flush=True)
         figures = {
             **counts,

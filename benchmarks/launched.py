@@ -1,4 +1,4 @@
-"""A program started as a user starts it, and what it leaves behind."""
+"""A program started as a user starts it, and the leftovers of a killed one."""
 
 import json
 import os
@@ -12,43 +12,45 @@ from collections.abc import Callable
 
 import psutil
 
-ROW_BYTES = 1 << 14  # more than a row of metrics has
+ROW_BYTES = 1 << 14  # upper bound of a row of metrics
 
 _started: list[subprocess.Popen] = []
 
 
 def kill_the_rest() -> None:
-    """Kills all programs that were started here and still run, as they do when a test of them fails."""
+    """Kills all programs that were started here and still run, as after a failed test."""
     while _started:
         process = _started.pop()
-        process.kill()  # nothing, if it has ended
+        process.kill()  # no-op, if it has ended
         process.wait()
 
 
 class Launched:
-    """A program started with a marker in its environment, by which all its descendants are found."""
+    """A program with a marker in its environment, by which all its descendants are found.
+
+    Its temporary files go to the folder `temporary`, or to one of its own.
+    """
 
     def __init__(self, module: str, *words: str, temporary: str | None = None):
-        """`temporary`: where it keeps its temporary files; a folder of its own when left out."""
         self.marker = f"ONI_JAX_LAUNCHED={os.getpid()}-{time.monotonic_ns()}"
         name, value = self.marker.split("=")
         self._directory = tempfile.TemporaryDirectory(prefix="launched_")
         self.temporary = temporary or self._directory.name
         environment = {**os.environ, name: value, "TMPDIR": self.temporary, "JAX_PLATFORMS": "cpu"}
         self.shared_memory_before = set(os.listdir("/dev/shm"))
-        # A pipe would fill up. Appended to, so that it can be read meanwhile.
+        # A file, since a pipe would fill up; in append mode, so that it can be read meanwhile.
         self._output = tempfile.TemporaryFile("a+")
         command = [sys.executable, "-u", "-m", module, *words]
         self.process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, env=environment)
         _started.append(self.process)
 
     def finish(self, timeout_secs: float = 240.0) -> str:
-        """Waits for its end; its output."""
+        """Waits for the program's end. Returns its output."""
         self.process.wait(timeout_secs)
         return self.output()
 
     def output(self) -> str:
-        """What it has printed so far."""
+        """Returns its output so far."""
         self._output.seek(0)
         return self._output.read()
 
@@ -64,7 +66,7 @@ class Launched:
             time.sleep(0.1)
 
     def descendants(self) -> list[psutil.Process]:
-        """Processes with the marker, alive, but for the program itself."""
+        """Returns the living processes with the marker, except the program itself."""
         name, value = self.marker.split("=")
         found = []
         for process in psutil.process_iter():
@@ -77,7 +79,7 @@ class Launched:
         return found
 
     def leftovers(self, patience_secs: float = 10.0, but_files: bool = False) -> list[object]:
-        """What is still there a while after the end: processes, shared memory, temporary files (unless `but_files`)."""
+        """Returns processes, shared memory and temporary files (unless `but_files`) that stay after the end."""
         deadline = time.monotonic() + patience_secs
         while True:
             left = [
@@ -91,7 +93,7 @@ class Launched:
 
 
 def last_row(folder: pathlib.Path) -> dict:
-    """The newest row of metrics, found without reading the others; {} before there is one."""
+    """Reads the newest row of metrics, without the others; {} before there is one."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return {}
@@ -102,7 +104,7 @@ def last_row(folder: pathlib.Path) -> dict:
 
 
 def rows(folder: pathlib.Path) -> list[dict]:
-    """The rows of metrics that a run has written so far."""
+    """Reads the rows of metrics that a run has written so far."""
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]

@@ -30,13 +30,13 @@ NUM_LINES = 11
 
 
 def curve(reward_type: str) -> dict[str, list[float | None]]:
-    """A list for each of COLUMNS, a value for each row of metrics; None while no episode has ended."""
+    """Trains. Returns a list for each of COLUMNS, a value per row of metrics; None while no episode has ended."""
     rows = train(reward_type, (_FLAGS.value or sized("", SMOKE_FLAGS)).split(), 60 * _MINUTES.value).rows
     return {name: [row.get(name) for row in rows] for name in COLUMNS}
 
 
 def print_curve(columns: Mapping[str, Sequence[Any]]) -> None:
-    """NUM_LINES rows, evenly spread over the run, its last one included."""
+    """Prints NUM_LINES rows, evenly spread over the run, with its last one."""
     print("".join(f"{name:>16}" for name in COLUMNS))
     last = len(columns["secs"]) - 1
     for row in sorted({round(last * i / (NUM_LINES - 1)) for i in range(NUM_LINES)}):

@@ -1,11 +1,11 @@
-"""What a step teaches, beside the published system: return and entropy against steps, and what each difference does.
+"""Sample efficiency against the published system: return and entropy over steps, and the effect of each difference.
 
     python -m benchmarks.learning_parity --json benchmarks/learning_parity.json
 
-Runs of reward type `none` with the flags of the recorded runs (`published_curves.json`): the defaults with several
-seeds, and each difference from them with some. The file is written after every run, and what it holds is not run again:
-a study that was interrupted goes on. Figures are means over the points within HALF_WINDOW steps of a mark, then over
-seeds, with the standard error of that mean.
+Runs of reward type `none` with the flags of the recorded runs (`published_curves.json`): the defaults with --seeds
+seeds, and each difference from them with --seeds_each. The file is written after every run, and an interrupted study
+resumes from it. Figures are means over the points within HALF_WINDOW steps of a mark, then over seeds, with the
+standard error of that mean.
 """
 
 import json
@@ -25,7 +25,7 @@ PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.json")
 FLAGS = "--num_workers 2 --num_envs_per_worker 20 --batch_size 1024 --save_every_sec 0 --log_every_sec 1"
 MARKS = (100_000, 200_000, 300_000, 500_000)
 HALF_WINDOW = 10_000
-CURVE_STEPS = 10_000  # between the points that are kept of a curve
+CURVE_STEPS = 10_000  # between the stored points of a curve
 
 
 class Side(NamedTuple):
@@ -51,16 +51,16 @@ NAMES = {"return": "mean_return", "entropy": "loss/entropy", "policy_lag": "poli
 _STEPS = flags.DEFINE_integer("steps", None, "Environment steps of a run. (default: 510000; few with --smoke)", 1)
 _SEEDS = flags.DEFINE_integer("seeds", 6, "Runs of the defaults.", 1)
 _SEEDS_EACH = flags.DEFINE_integer("seeds_each", 2, "Runs of each difference.", 0)
-_SIDES = flags.DEFINE_multi_enum("side", list(SIDES), list(SIDES), "Which.")
+_SIDES = flags.DEFINE_multi_enum("side", list(SIDES), list(SIDES), "Differences to run; may be given several times.")
 
 Curve = Sequence[Sequence[float]]  # (steps, value)
 
 
 class Estimate(NamedTuple):
-    """Of a mean over seeds."""
+    """A mean over seeds."""
 
     mean: float
-    error: float  # standard error; NaN of one seed
+    error: float  # standard error; NaN for one seed
     num_seeds: int
 
     def __str__(self) -> str:
@@ -68,14 +68,14 @@ class Estimate(NamedTuple):
 
 
 def at_mark(curve: Curve, mark: int) -> float | None:
-    """Mean of a curve around so many steps; None where it does not reach them."""
+    """Returns the mean of a curve around `mark` steps; None when it does not reach them."""
     values = [value for steps, value in curve if abs(steps - mark) <= HALF_WINDOW]
     reached = bool(curve) and curve[-1][0] >= mark
     return statistics.mean(values) if values and reached else None
 
 
 def estimate(curves: Sequence[Curve], mark: int) -> Estimate | None:
-    """Over seeds; None where none of them reaches the mark."""
+    """Averages curves over seeds at a mark; None when none of them reaches it."""
     values = [value for curve in curves if (value := at_mark(curve, mark)) is not None]
     if not values:
         return None
@@ -84,7 +84,7 @@ def estimate(curves: Sequence[Curve], mark: int) -> Estimate | None:
 
 
 def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Curves with a point for every CURVE_STEPS, the mean of the rows since the last one."""
+    """Makes curves with a point for every CURVE_STEPS, the mean of the rows since the last one."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for name, metric in NAMES.items():
         points: dict[int, list[float]] = {}
@@ -96,7 +96,7 @@ def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, fl
 
 
 def run_once(name: str, seed: int) -> dict[str, Any]:
-    """One run's curves, speed, and the entropy of its first update."""
+    """Runs a training. Returns its curves, its speed, and the entropy of its first update."""
     side = SIDES[name]
     program = ("-m", "benchmarks.changed_training", side.change) if side.change else LAUNCH_TRAIN
     steps = _STEPS.value or sized(510_000, 1280)
@@ -118,7 +118,7 @@ def run_once(name: str, seed: int) -> dict[str, Any]:
 
 
 def table(runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: a line for the published system and one for each side, return and entropy at the marks."""
+    """Formats return and entropy at the marks as Markdown, a line for the published system and for each side."""
     sides = {"published": published, **{name: [run for run in runs if run["side"] == name] for name in SIDES}}
     names = [f"{curve} at {mark // 1000} K" for curve in ("return", "entropy") for mark in MARKS]
     lines = [f"| | seeds | {' | '.join(names)} | lag |", "|---" * (len(names) + 3) + "|"]

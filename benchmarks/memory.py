@@ -1,8 +1,8 @@
-"""Memory: of a game, of an actor process, of a training; of the device where it counts.
+"""Memory of a game, of an actor process and of a training; of the device, where the platform reports it.
 
     python -m benchmarks.memory --json memory.json
 
-Host memory is proportional (PSS): a page that n processes share counts for 1/n in each.
+Host memory is proportional set size (PSS): a page shared by n processes counts for 1/n in each.
 """
 
 import json
@@ -25,8 +25,8 @@ _TRAIN_FLAGS = flags.DEFINE_string(
 )
 
 
-# Trains, then prints what the device says of its memory.
-TRAIN_AND_TELL = """
+# Trains, then prints the device's memory statistics.
+TRAIN_AND_PRINT = """
 import json, sys
 from launch.train import main
 code = main(sys.argv[1:])
@@ -38,7 +38,7 @@ sys.exit(code)
 
 
 def play(num_games: int, num_steps: int, share_code: bool) -> harness.Work:
-    """-> bytes that this process takes with its games under way; without games when there are none."""
+    """Plays games, if any. Result: bytes of this process with its games running."""
     yield
     stepper = None
     if num_games:
@@ -53,12 +53,12 @@ def play(num_games: int, num_steps: int, share_code: bool) -> harness.Work:
 
 
 def measure_process(num_games: int, num_steps: int, share_code: bool) -> int:
-    """Bytes of a process that plays; no other process plays, so that nothing is shared with one."""
+    """Measures the bytes of a process that plays, alone, so that it shares no pages with another one."""
     return harness.run_together(play, [(num_games, num_steps, share_code)])[0].result
 
 
 def measure_games(counts: Sequence[int], num_steps: int, share_code: bool) -> dict[str, Any]:
-    """Of processes with so many games, and what each game added to one without."""
+    """Measures bytes of processes with these numbers of games, and of each game."""
     empty = measure_process(0, 0, share_code)
     figures: dict[str, Any] = {"process_without_games_bytes": empty}
     for count in counts:
@@ -68,9 +68,9 @@ def measure_games(counts: Sequence[int], num_steps: int, share_code: bool) -> di
 
 
 def measure_training(train_flags: Sequence[str]) -> dict[str, Any]:
-    """Peak of all processes of a training, and of the device's memory where it is counted."""
+    """Measures the peak memory of all processes of a training, and of the device, where it is reported."""
     variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    run = train("none", train_flags, variables=variables, program=("-c", TRAIN_AND_TELL))
+    run = train("none", train_flags, variables=variables, program=("-c", TRAIN_AND_PRINT))
     device: Mapping[str, int] = json.loads(run.output.splitlines()[-1]) or {}
     return {
         "peak_bytes": max(run.memory_bytes),

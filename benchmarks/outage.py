@@ -1,9 +1,9 @@
-"""Training speed while the LLM server is away: before, during and after.
+"""Training speed before, during and after an outage of the LLM server.
 
     python -m benchmarks.outage --outage_secs 300 --json outage.json
 
-Rates are medians over --window_secs long windows, so that a moment's disturbance does not count. `resumed_secs` is the
-time from the server's return to the first new label.
+Rates are medians over windows of --window_secs, robust to short disturbances. `resumed_secs` is the time from the
+server's return to the first new label.
 """
 
 import pathlib
@@ -20,9 +20,9 @@ from benchmarks.launched import last_row, rows
 from benchmarks.training import SMALL_FLAGS
 
 FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20"
-_OUTAGE_SECS = flags.DEFINE_float("outage_secs", None, "The outage, and as long before and after it. (default: 300)")
-_WARM_UP_SECS = flags.DEFINE_float("warm_up_secs", None, "Left out at the start. (default: 60; 2 with --smoke)")
-_WINDOW_SECS = flags.DEFINE_float("window_secs", None, "(default: 20; 2 with --smoke)")
+_OUTAGE_SECS = flags.DEFINE_float("outage_secs", None, "Seconds before, during and after the outage. (default: 300)")
+_WARM_UP_SECS = flags.DEFINE_float("warm_up_secs", None, "Warm-up, not measured. (default: 60; 2 with --smoke)")
+_WINDOW_SECS = flags.DEFINE_float("window_secs", None, "Seconds of a window. (default: 20; 2 with --smoke)")
 _FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of the run. (default: {FULL_FLAGS}; small with --smoke)")
 
 

@@ -1,9 +1,9 @@
-"""Rewards of every type in frames a second: the host's look-ups, their way to the device, and the jitted scoring.
+"""Rewards of every type in frames a second: the host's look-ups, their copy to the device, and the jitted scoring.
 
     python -m benchmarks.reward --batch_sizes 4096 --json reward.json
 
-The trajectories lie on the device already, as in an update. What a type asks the LLM about the batch, the rule-based
-judge's place is taken for by alternating labels, so that all of it is labelled.
+The trajectories are on the device already, as in an update. All queries of a type about the batch are answered with
+alternating labels.
 """
 
 import functools
@@ -25,7 +25,7 @@ _SECS = flags.DEFINE_float("secs", 1.0, "Seconds of each measurement, at least."
 
 
 class Scoring:
-    """A reward and a batch that it scores over and over."""
+    """A reward that scores one batch repeatedly."""
 
     def __init__(self, reward_type: str, batch_size: int):
         update = Update(config_of(batch_size, reward_type=reward_type))
@@ -44,7 +44,7 @@ class Scoring:
 
 
 def measure(batch_size: int) -> dict[str, Any]:
-    """Frames a second of every type, in turn."""
+    """Measures frames a second of every type, in turn."""
     sides = {}
     for name in _REWARD_TYPES.value:
         scoring = Scoring(name, batch_size)

@@ -1,4 +1,4 @@
-"""Stand-ins for the files that some reward types need: as costly as real ones, and worth nothing."""
+"""Random stand-ins for the files that some reward types need, as costly as real ones."""
 
 import functools
 import pathlib
@@ -22,19 +22,19 @@ WORDS = (  # of the default goal, and of many messages
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="oni_jax_reward_files_")  # goes with the process
+    return tempfile.TemporaryDirectory(prefix="oni_jax_reward_files_")  # removed when the process ends
 
 
 @functools.cache
 def reward_settings(reward_type: str) -> Mapping[str, str]:
-    """Settings that this type needs besides its name and coefficient; their files are there until the process ends."""
+    """Returns settings that a type needs besides name and coefficient; their files exist until the process ends."""
     folder = pathlib.Path(_folder().name)
     if reward_type == "motif":
         network = NetworkConfig()
         params = jax.jit(make_ranking_network(network).init)(
             jax.random.key(0), {"message": jnp.zeros((1, 256), jnp.uint8)}
         )
-        quantiles = {share: share - 0.5 for share in QUANTILES}
+        quantiles = {level: level - 0.5 for level in QUANTILES}
         save_reward_model(str(folder / "model"), 1, RewardModel(network, params, 0.0, 1e-3, quantiles), {})
         return {"reward_dir": str(folder / "model")}
     if reward_type == "cosine-bow":

@@ -1,11 +1,11 @@
-"""How well the online reward models judge messages that they have not seen: the classifier, and ranking of pairs.
+"""Generalisation of the online reward models to unseen messages: of the classifier, and of the ranking of pairs.
 
     python -m benchmarks.reward_model --messages messages.jsonl --json reward_model.json
 
-Distinct messages from real games, half of which chance plays and half a script, are labelled by the judge's rules. A
-fifth of them is held out; of a held-out pair, both messages are. The models learn from the others as in a run, but with
-all labels there from the start. Held-out messages may differ from others in a name or a number alone, as in any game.
-Seconds of training hold all that training takes, compiling included, and leave out measuring.
+Unique messages from real games, half of them played at random and half by a script, are labelled by the judge's rules.
+A fifth of them is held out; of a held-out pair, both messages are. The models learn from the others as in a run, but
+with all labels from the start. Held-out messages may differ from others in a name or a number alone, as in any game.
+Seconds of training include compiling, and exclude evaluation.
 """
 
 import json
@@ -31,10 +31,8 @@ from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.types import Annotation, CaptionBatch
 
-_NUM_MESSAGES = flags.DEFINE_integer("num_messages", None, "Distinct messages. (default: 5000; 300 with --smoke)", 10)
-_MESSAGES = flags.DEFINE_string(
-    "messages", "", "File that keeps them, JSON lines: read when it is there, else written."
-)
+_NUM_MESSAGES = flags.DEFINE_integer("num_messages", None, "Unique messages. (default: 5000; 300 with --smoke)", 10)
+_MESSAGES = flags.DEFINE_string("messages", "", "File of the messages, JSON lines: read if it exists, else written.")
 _NUM_PAIRS = flags.DEFINE_integer("num_pairs", None, "Pairs learnt from. (default: 50000; 500 with --smoke)", 1)
 _MAX_SECS = flags.DEFINE_float("max_secs", None, "Seconds of training each. (default: 300; 1 with --smoke)", 0.0)
 _LR = flags.DEFINE_float("reward_model_lr", Config().reward.reward_model_lr, "Adam's step size.")
@@ -44,8 +42,8 @@ _BATCH_SIZE = flags.DEFINE_integer(
 _ENCODER = flags.DEFINE_string(
     "encoder_msg_model", None, "Message network. (default: lt_cnn; lt_cnn_small with --smoke)"
 )
-_MODELS = flags.DEFINE_list("models", ["classification", "ranking"], "Which of the two.")
-_SEED = flags.DEFINE_integer("seed", 1, "Of games, split, pairs and models.")
+_MODELS = flags.DEFINE_list("models", ["classification", "ranking"], "Models to measure.")
+_SEED = flags.DEFINE_integer("seed", 1, "Seed of games, split, pairs and models.")
 
 GOAL = "defaultgoal"
 HELD_OUT_FRACTION = 0.2
@@ -57,14 +55,14 @@ TIE = 2
 
 
 class Split(NamedTuple):
-    """Messages to learn from, and others."""
+    """Messages for training, and held-out ones."""
 
     train: list[bytes]
     held_out: list[bytes]
 
 
 def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[bytes]:
-    """Distinct messages that are not empty, in the order in which the games told them."""
+    """Plays games. Returns their unique non-empty messages, in order of first appearance."""
     config = EnvConfig(root_env=ROOT_ENV)
     rng = np.random.default_rng(seed)
     envs = [make_vector_env(config, num_games, seed, first, OBSERVATIONS) for first in (0, num_games)]
@@ -87,7 +85,7 @@ def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[by
 
 
 def load_or_collect(path: str, num_messages: int, seed: int) -> list[bytes]:
-    """Those of the file, if there is one that holds enough."""
+    """Reads the messages of the file if it holds enough; else collects and writes them."""
     if path and os.path.exists(path):
         with open(path) as file:
             messages = [json.loads(line).encode("latin-1") for line in file]
@@ -101,7 +99,7 @@ def load_or_collect(path: str, num_messages: int, seed: int) -> list[bytes]:
 
 
 def split_messages(messages: Sequence[bytes], seed: int) -> Split:
-    """At random."""
+    """Splits messages at random."""
     order = np.random.default_rng([seed, 1]).permutation(len(messages))
     shuffled = [messages[i] for i in order]
     count = round(HELD_OUT_FRACTION * len(messages))
@@ -109,13 +107,13 @@ def split_messages(messages: Sequence[bytes], seed: int) -> Split:
 
 
 def random_pairs(num_messages: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """[count, 2]: numbers of two messages that are not the same."""
+    """Draws [count, 2] indices, of two different messages each."""
     first = rng.integers(num_messages, size=count)
     return np.stack([first, (first + rng.integers(1, num_messages, count)) % num_messages], axis=1)
 
 
 class Model:
-    """A reward as a run has it, that goes on making gradient steps once it has labels."""
+    """A reward as in a run, with unlimited gradient steps once it has labels."""
 
     def __init__(self, reward_type: str, values: Mapping[str, Any], seed: int):
         settings = dict(root_env=ROOT_ENV, llm_reward_type=reward_type, seed=seed, rew_norm=False)
@@ -128,12 +126,12 @@ class Model:
         self.num_steps = 0
 
     def step(self) -> None:
-        """One gradient step."""
+        """Makes one gradient step."""
         self._state = jax.block_until_ready(self.reward.train_step(self._state))
         self.num_steps += 1
 
     def train(self, secs: float) -> float:
-        """Gradient steps for so long, one at least; returns the seconds that they took."""
+        """Makes gradient steps for `secs`, one at least; returns the seconds that they took."""
         start = time.perf_counter()
         while True:
             self.step()
@@ -141,13 +139,13 @@ class Model:
                 return elapsed
 
     def rewards(self, messages: Sequence[bytes]) -> np.ndarray:
-        """[N] float32: 0 or 1 of the classifier, any number of ranking."""
+        """Returns rewards [N] float32: 0 or 1 of the classifier, raw scores of ranking."""
         _, values = score_captions(self.reward, self._state, self._spec, messages)
         return values
 
 
 def ask_about_pairs(scorer: Scorer, messages: Sequence[bytes], num_pairs: int, rng: np.random.Generator) -> None:
-    """Lets the reward draw pairs as from batches of a run, and answers what it asks."""
+    """Has the reward draw pairs as from batches of a run, and answers its queries."""
     size = min(BATCH_ROWS, len(messages))
     subsample = Config().reward.online_dataset_subsample
     while scorer.metrics()["dataset_rows"] < num_pairs:
@@ -158,12 +156,12 @@ def ask_about_pairs(scorer: Scorer, messages: Sequence[bytes], num_pairs: int, r
 
 
 def confusion(rewards: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """[2, 2] counts: rows the judge's not helpful and helpful, columns the model's."""
+    """Returns counts [2, 2]: rows the judge's not helpful and helpful, columns the model's."""
     return np.array([[np.sum((labels == i) & (rewards == j)) for j in (0, 1)] for i in (0, 1)])
 
 
 def classified(rewards: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Shares; those of an empty set are 0."""
+    """Returns the classifier's metrics, each a fraction; 0 for an empty set."""
     (right_not, wrong_helpful), (wrong_not, right_helpful) = confusion(rewards, labels).tolist()
     recall = right_helpful / max(1, right_helpful + wrong_not)
     recall_not = right_not / max(1, right_not + wrong_helpful)
@@ -176,19 +174,19 @@ def classified(rewards: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def pair_confusion(rewards: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """[3, 2] counts: rows the judge's first, second and tie, columns the model's first and second; rewards [P, 2]."""
+    """Counts pairs [3, 2] by the judge's first, second and tie, and the model's first and second; rewards [P, 2]."""
     second = rewards[:, 1] > rewards[:, 0]
     return np.array([[np.sum((labels == i) & (second == j)) for j in (0, 1)] for i in (0, 1, TIE)])
 
 
 def ranked(rewards: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Share of the pairs without ties that the model orders as the judge does."""
+    """Returns the fraction of pairs, without ties, that the model orders as the judge does."""
     table = pair_confusion(rewards, labels)
     return {"accuracy": float(table[0, 0] + table[1, 1]) / max(1, int(table[:2].sum()))}
 
 
 def measure_curve(model: Model, evaluate: Callable[[], dict[str, Any]], max_secs: float) -> list[dict[str, Any]]:
-    """Trains for `max_secs`, and measures after the first step, which compiles, and then now and then."""
+    """Trains for `max_secs`, and evaluates after the first step, which compiles, and then at intervals."""
     curve: list[dict[str, Any]] = []
     secs = 0.0
     while not curve or secs < max_secs:
@@ -199,7 +197,7 @@ def measure_curve(model: Model, evaluate: Callable[[], dict[str, Any]], max_secs
 
 
 def measure_classification(split: Split, values: Mapping[str, Any], max_secs: float, seed: int) -> dict[str, Any]:
-    """Accuracy of the classifier."""
+    """Measures the classifier."""
     model = Model("online_cls_reward_model", values, seed)
     labels = {name: np.array([judge_caption(GOAL, m)[0] for m in own], int) for name, own in split._asdict().items()}
     model.reward.ingest([Annotation((m,), encode_label(int(y), y)) for m, y in zip(split.train, labels["train"])])
@@ -229,7 +227,7 @@ def _texts(messages: Sequence[bytes], chosen: np.ndarray) -> list[str]:
 def measure_ranking(
     split: Split, num_pairs: int, values: Mapping[str, Any], max_secs: float, seed: int
 ) -> dict[str, Any]:
-    """Accuracy of the ranking model."""
+    """Measures the ranking model."""
     model, rng = Model("online_motif", values, seed), np.random.default_rng([seed, 2])
     ask_about_pairs(model.reward, split.train, num_pairs, rng)
     pairs = {name: random_pairs(len(own), NUM_HELD_OUT_PAIRS, rng) for name, own in split._asdict().items()}
@@ -257,15 +255,15 @@ def measure_ranking(
 
 
 def accuracy_by_values(rewards: np.ndarray, labels: np.ndarray, values: np.ndarray) -> dict[str, float]:
-    """Of pairs of messages worth -1, 0 or 1 (`message_value`), [P, 2] each: by what the two are worth."""
+    """Returns the accuracy by the pair's values, -1, 0 or 1 (`message_value`); rewards and values [P, 2]."""
     ordered = np.sort(values, axis=1)
-    of = {"harmful_neutral": (-1, 0), "neutral_helpful": (0, 1), "harmful_helpful": (-1, 1)}
-    masks = {name: (ordered == worth).all(axis=1) for name, worth in of.items()}
+    kinds = {"harmful_neutral": (-1, 0), "neutral_helpful": (0, 1), "harmful_helpful": (-1, 1)}
+    masks = {name: (ordered == pair).all(axis=1) for name, pair in kinds.items()}
     return {name: ranked(rewards[mask], labels[mask])["accuracy"] for name, mask in masks.items()}
 
 
 def print_table(corner: str, rows: Sequence[str], columns: Sequence[str], counts: np.ndarray) -> None:
-    """Markdown."""
+    """Prints a table in Markdown."""
     print(f"\n| {' | '.join([corner, *columns])} |\n|{'---|' * (1 + len(columns))}")
     for name, row in zip(rows, counts.tolist()):
         print(f"| {' | '.join([name, *(f'{count:,}' for count in row)])} |")
@@ -275,7 +273,7 @@ def print_table(corner: str, rows: Sequence[str], columns: Sequence[str], counts
 def main(argv: Sequence[str]) -> None:
     del argv
     if SMOKE.value:
-        jax.config.update("jax_disable_most_optimizations", True)  # compiling is nearly all that there is to do
+        jax.config.update("jax_disable_most_optimizations", True)  # nearly all of the time goes to compiling
     start = time.perf_counter()
     seed, max_secs = _SEED.value, _MAX_SECS.value if _MAX_SECS.value is not None else sized(300.0, 1.0)
     messages = load_or_collect(_MESSAGES.value, _NUM_MESSAGES.value or sized(5000, 300), seed)

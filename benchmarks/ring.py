@@ -2,7 +2,7 @@
 
     python -m benchmarks.ring --processes 2 --games 128 --json ring.json
 
-The limit beside it: one copy of the same bytes, which every step's record needs at least, from the ring to a batch.
+Its upper bound: one copy of the same bytes, which every step's record needs at least, from the ring to a batch.
 """
 
 import functools
@@ -25,7 +25,7 @@ _SECS = flags.DEFINE_float("secs", None, "Seconds of a measurement. (default: 10
 
 
 def copies_per_sec(config: Config, secs: float) -> float:
-    """Environment steps a second whose records one copy, on one core, could move."""
+    """Measures environment steps a second of copying their records once, on one core."""
     steps, size = config.learner.rollout, config.learner.batch_size // config.learner.rollout
     source = np.ones((steps + 1, size), record_dtype(env_spec(config.env)))
     target = np.empty_like(source)

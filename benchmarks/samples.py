@@ -1,4 +1,4 @@
-"""Batches as the games would fill them: drawn at random, but in the real layout and alike in what costs time."""
+"""Random batches in the layout of real ones, and with the same cost."""
 
 import numpy as np
 
@@ -19,16 +19,16 @@ PHRASES = (
     b"You feel more confident in your weapon skills. The jackal bites! Experience",
     b"This door is locked",
 )
-EPISODE_STEPS = 500  # one step in so many is an episode's first
+EPISODE_STEPS = 500  # mean length of an episode
 
 
 def sample_messages(count: int, first: int = 0) -> list[bytes]:
-    """Messages number `first` and on, each one of its own."""
+    """Returns unique messages, numbered from `first` on."""
     return [b"%s %d." % (PHRASES[i % len(PHRASES)], i) for i in range(first, first + count)]
 
 
 def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generator) -> np.ndarray:
-    """Records of the actors; half of the observations show a message."""
+    """Samples records of the actors; half of the observations show a message."""
     records = np.zeros(shape, record_dtype(spec))
     window = records["chars"].shape
     records["chars"] = rng.choice(np.frombuffer(WINDOW, np.uint8), window)
@@ -46,7 +46,7 @@ def sample_records(shape: tuple[int, ...], spec: EnvSpec, rng: np.random.Generat
 
 
 def sample_batch(config: Config, spec: EnvSpec, policy: ActorCritic, seed: int = 0) -> Collected:
-    """A batch for an update, its messages as captions."""
+    """Samples a batch for an update, with messages as captions."""
     rng = np.random.default_rng(seed)
     steps, size = config.learner.rollout, config.learner.batch_size // config.learner.rollout
     records = sample_records((steps + 1, size), spec, rng)

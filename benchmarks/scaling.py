@@ -1,4 +1,4 @@
-"""How speed grows with actor processes, games and batch size, and the time of an inference step with the games.
+"""Speed over actor processes, games and batch size, and time of an inference step over games.
 
     python -m benchmarks.scaling --json scaling.json
 
@@ -24,20 +24,20 @@ from oni_jax.config import Config, with_values
 _PROCESSES = flags.DEFINE_list("processes", None, "Actor processes. (default: powers of two up to the cores)")
 _GAMES = flags.DEFINE_list("games", None, "Games in each. (default: 8,32,128; 4 with --smoke)")
 _BATCH_SIZES = flags.DEFINE_list(
-    "batch_sizes", None, "Of training. (default: 512,1024,2048,4096,8192; 128 with --smoke)"
+    "batch_sizes", None, "Batch sizes of training. (default: 512,1024,2048,4096,8192; 128 with --smoke)"
 )
 _STEP_SIZES = flags.DEFINE_list(
     "step_sizes", None, "Games in an inference step. (default: 2,8,32,128,512,2048; 16 with --smoke)"
 )
 _SECS = flags.DEFINE_float("secs", None, "Seconds of each measurement of acting. (default: 5; 1 with --smoke)")
 _TRAIN_STEPS = flags.DEFINE_integer(
-    "train_steps", None, "Environment steps of each training. (default: 60,000; 1,280 with --smoke)", 1
+    "train_steps", None, "Environment steps of a training. (default: 60,000; 1,280 with --smoke)", 1
 )
-_TRAIN_FLAGS = flags.DEFINE_string("train_flags", None, "Flags of each. (default: 20 games a core; small with --smoke)")
+_TRAIN_FLAGS = flags.DEFINE_string("train_flags", None, "Its flags. (default: 20 games per core; small with --smoke)")
 
 
 def powers_of_two(most: int) -> list[int]:
-    """Up to `most`, which is among them."""
+    """Returns the powers of two below `most`, and `most`."""
     return [1 << power for power in range((most - 1).bit_length())] + [most]
 
 
@@ -58,7 +58,7 @@ def measure_acting_sizes(processes: Sequence[int], games: Sequence[int], secs: f
 def measure_training(
     batch_sizes: Sequence[int], num_steps: int, train_flags: Sequence[str], repeats: int
 ) -> dict[str, Any]:
-    """Of runs of at least six updates; the first third of each is left out."""
+    """Measures runs of at least six updates, without the first third of each."""
 
     def measure(size: int) -> float:
         steps = max(num_steps, 6 * size)

@@ -1,16 +1,16 @@
-"""How fast given machines would train, from what each part costs here; and how far that is true here.
+"""A model of training speed on given machines, from each part's cost here, and its check against runs here.
 
     python -m benchmarks.scaling_model --repeats 2 --json costs.json   # measures parts, and runs to check against
     python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
         --batch_size 32768
 
-A run is as fast as its slowest part allows: the cores that play, the one thread of each process that answers them, the
-link to the accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything
-one after the other. After each update processes wait for the sum of their gradients. The LLM never limits a run: it
-limits which share of the new messages gets a label soon, or how many servers it takes.
+A run is as fast as its slowest part allows: the cores that play, the inference thread of each process, the link to the
+accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything in turn.
+After each update processes wait for the sum of their gradients. The LLM never limits a run: it limits the fraction of
+new messages that is labelled soon, or the number of servers.
 
-Costs are measured on cores. `--gpu_speedup`, how much faster an accelerator computes than one core here, is the
-caller's guess until measured (`benchmarks.update` on both).
+Costs are measured on cores. `--gpu_speedup`, of an accelerator over one core here, is the caller's guess until measured
+(`benchmarks.update` on both).
 """
 
 import dataclasses
@@ -35,36 +35,36 @@ from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.runtime import tune_memory
 
-_COSTS = flags.DEFINE_string("costs", "", "What an earlier --json holds; measured here when left out.")
-_HOSTS = flags.DEFINE_integer("hosts", 1, "Processes, a host each.", 1)
-_CORES = flags.DEFINE_integer("cores", os.cpu_count() or 1, "Of each host.", 1)
-_GPUS = flags.DEFINE_integer("gpus", 0, "Of each host; 0: the cores compute.", 0)
-_GPU_SPEEDUP = flags.DEFINE_float("gpu_speedup", 300.0, "Of one over a core of the machine that was measured.", 1e-9)
-_LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "From a host's memory to its GPUs, all together.", 1e-9)
-_SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.05, "Of the sum of all processes' gradients, when several.", 0.0)
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Of the whole run.", 32)
-_LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Of an LLM server; the default with reasons, 8 B.", 1e-9)
-_NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "Of an environment step: messages not met before.", 0.0)
+_COSTS = flags.DEFINE_string("costs", "", "File of an earlier --json; measured here when left out.")
+_HOSTS = flags.DEFINE_integer("hosts", 1, "Hosts, with a process each.", 1)
+_CORES = flags.DEFINE_integer("cores", os.cpu_count() or 1, "Cores of each host.", 1)
+_GPUS = flags.DEFINE_integer("gpus", 0, "GPUs of each host; 0: the cores compute.", 0)
+_GPU_SPEEDUP = flags.DEFINE_float("gpu_speedup", 300.0, "Speed of a GPU over a core of the measured machine.", 1e-9)
+_LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "Bandwidth from a host's memory to all its GPUs.", 1e-9)
+_SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.05, "Seconds of the sum of all hosts' gradients.", 0.0)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Batch size of the whole run.", 32)
+_LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Speed of an LLM server; default: 8 B, reasoned.", 1e-9)
+_NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "New messages per environment step.", 0.0)
 
-NUM_STEPS = 2e9  # of a run, for what it costs
+NUM_STEPS = 2e9  # of the run whose hours are predicted
 GAMES_AND_BATCHES = ((40, 1024), (40, 4096), (128, 1024))  # of the runs to check against
-HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for the thread that answers them
+HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for its inference thread
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Of one environment step, each measured with nothing beside it."""
+    """Costs of one environment step, each measured alone."""
 
-    acting_core_secs: float  # of a core: the game, its observations, the ring, and what answers it but the network
+    acting_core_secs: float  # of a core: the game, its observations, the ring, and inference without the network
     inference_core_secs: float
     update_core_secs: float
-    thread_secs: float  # of a core, of the thread that answers games
+    thread_secs: float  # of a core, of the inference thread
     link_bytes: float  # to the accelerator, once to act and once to learn
 
 
 @dataclasses.dataclass(frozen=True)
 class Machines:
-    """What a run has; figures of one host."""
+    """Machines of a run; figures per host."""
 
     hosts: int = 1
     cores: int = 1
@@ -75,7 +75,7 @@ class Machines:
 
 
 def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]:
-    """Environment steps a second of the whole run, what limits it, and what each part alone would allow."""
+    """Predicts environment steps a second of the whole run, its bottleneck, and the limit of each part alone."""
     network = costs.inference_core_secs + costs.update_core_secs
     if machines.gpus:
         parts = {
@@ -103,7 +103,7 @@ def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]
 
 
 def labels(env_steps_per_sec: float, new_messages: float, labels_per_sec: float) -> dict[str, float]:
-    """What is asked of an LLM, the share that one server labels soon, up to which speed all, and how many would."""
+    """Predicts the labels wanted of an LLM, the fraction that one server labels soon, and the servers that keep up."""
     wanted = env_steps_per_sec * new_messages
     return {
         "labels_per_sec_wanted": wanted,
@@ -119,13 +119,13 @@ def config_with(num_games: int, batch_size: int, num_processes: int) -> Config:
 
 
 def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: float) -> float:
-    """Time of a core for a step of games that cost nothing, with actions that cost nothing."""
+    """Measures the inference thread's CPU time per step, with games and a policy that cost nothing."""
     config = config_with(num_games, batch_size, num_processes)
     return measure_acting(config, True, secs / 2, secs)["inference_thread_cpu_secs_per_step"]
 
 
 def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
-    """Of each part alone, with all cores to use; what it leaves idle is not its own."""
+    """Measures each part alone on all cores; idle time is not counted."""
     cores = len(os.sched_getaffinity(0))
     config = config_with(num_games, batch_size, cores)
     acting_secs = measure_acting(config, False, secs / 2, secs)["cpu_secs_per_step"]
@@ -142,7 +142,7 @@ def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
 
 
 def measure_core_secs(run: Callable[[], object], num_steps: int, secs: float) -> float:
-    """Time of a core for one of the environment steps that a call works on."""
+    """Measures CPU time per environment step of a call that processes `num_steps`."""
     start, used, count = time.perf_counter(), cpu_secs(), 0
     while time.perf_counter() < start + secs or not count:
         run()
@@ -151,7 +151,7 @@ def measure_core_secs(run: Callable[[], object], num_steps: int, secs: float) ->
 
 
 def measure_training(num_games: int, batch_size: int, num_steps: int) -> float:
-    """Environment steps a second of a run."""
+    """Measures environment steps a second of a run."""
     cores = len(os.sched_getaffinity(0))
     words = f"--num_workers {cores} --num_envs_per_worker {num_games // cores} --batch_size {batch_size}".split()
     if harness.SMOKE.value:
@@ -160,7 +160,7 @@ def measure_training(num_games: int, batch_size: int, num_steps: int) -> float:
 
 
 def check(repeats: int) -> dict[str, Any]:
-    """The model beside runs of this machine, parts and run in turn."""
+    """Compares the model with runs of this machine, parts and run in turn."""
     rows, cores = {}, len(os.sched_getaffinity(0))
     for num_games, batch_size in harness.sized(GAMES_AND_BATCHES, ((4, 64),)):
         secs, num_steps = harness.sized(5.0, 0.1), harness.sized(60_000, 1_280)

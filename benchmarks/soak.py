@@ -1,13 +1,13 @@
-"""A long run at full speed in which something breaks every half minute: what it loses, and what it leaks.
+"""A soak test: a long run at full speed with a fault every half minute; measures losses and leaks.
 
     python -m benchmarks.soak --secs 3600 --json soak.json
 
-The faults are drawn by --seed, out of those that a run has to live through: a server that is killed, frozen or answers
-in any of the judge's faulty ways; actor processes that are killed, crash or hang (replaced after a minute); files that
-can't grow; Slurm's warning signal. Requests are lists of prompts, so that answers out of order, too many or too few
-could go to other messages. `labels` compares the label store with the judge's own log. Memory, open files and threads
-are those of the program itself; `all` is the program with all its processes. Growth is from the minutes after
---settle_secs to the last ones, by medians.
+The faults are drawn at random from those that a run must survive: a server that is killed, frozen or answers with any
+of the judge's faults; actor processes that are killed, crash or hang (replaced after a minute); files that can't grow;
+Slurm's warning signal. Requests are lists of prompts, so that answers out of order, too many or too few could go to
+other messages. `labels` compares the label store with the judge's own log. Memory, open files and threads are those of
+the program itself; `all` is the program with all its processes. Growth is from the first samples after --settle_secs
+to the last ones, by medians.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20 --log_every_sec=5 --save_
 _SECS = flags.DEFINE_float("secs", None, "Seconds of training. (default: 3600; 40 with --smoke)")
 _FAULT_EVERY_SECS = flags.DEFINE_float("fault_every_secs", None, "Between faults. (default: 30; 4 with --smoke)")
 _SETTLE_SECS = flags.DEFINE_float("settle_secs", None, "Before memory is compared. (default: 600; 10 with --smoke)")
-_SEED = flags.DEFINE_integer("seed", 0, "Draws the faults.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the faults.")
 _FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of the run. (default: {FULL_FLAGS}; small with --smoke)")
 
 SAMPLE_SECS = 5.0
@@ -41,7 +41,7 @@ SMALL_FILE_BYTES = 1024
 
 
 class Faults:
-    """Breaks a part of a run, and mends it before the next one is broken."""
+    """Injects faults into a run, one at a time."""
 
     def __init__(self, run: Launched, server: Server, seed: int):
         self._run, self._server, self._random = run, server, random.Random(seed)
@@ -49,7 +49,7 @@ class Faults:
         self._mend: Callable[[], object] | None = None
 
     def inject(self) -> None:
-        """Mends what was broken last, and breaks something else."""
+        """Repairs the last fault, and injects another."""
         self.mend()
         kind = self._random.choice((self._break_server, self._break_server, self._break_actor, self._break_rest))
         name = kind()

@@ -1,4 +1,4 @@
-"""Seconds from the command to the end of the first update, with nothing compiled before, and the second time.
+"""Seconds from the command to the end of the first update, with an empty compilation cache and with a warm one.
 
     python -m benchmarks.startup --json startup.json
 
@@ -16,12 +16,12 @@ from benchmarks.training import SMALL_FLAGS, train
 
 _TRAIN_FLAGS = flags.DEFINE_string("train_flags", None, "Flags of every run. (default: none; small with --smoke)")
 
-# A row of metrics after each update, of which only the first is waited for.
+# A row of metrics after each update; the first one is waited for.
 ONE_UPDATE = ("--log_every_sec=0.001", "--train_for_env_steps=1", "--save_every_sec=0")
 
 
 def measure(train_flags: Sequence[str]) -> dict[str, float]:
-    """Seconds of a cold start and of the warm one after it."""
+    """Measures seconds of a cold start and of a warm one after it."""
     words = [*ONE_UPDATE, *train_flags]
     with tempfile.TemporaryDirectory() as cache:
         variables = {"JAX_COMPILATION_CACHE_DIR": cache}

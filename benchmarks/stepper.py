@@ -1,4 +1,4 @@
-"""Our stepper as the benchmarks drive it: some games, and the random actions that they are given."""
+"""Our environment, stepped with random actions."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ SEEDS = episode_seeds(0)
 
 
 class Workload(NamedTuple):
-    """What one process steps: which games, and with which actions."""
+    """Games and steps of one process."""
 
     first_index: int
     num_games: int
@@ -23,14 +23,14 @@ class Workload(NamedTuple):
     num_steps: int
 
     def actions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the steps before, [W, num_games] int32, and of those that are timed, [S, num_games]."""
+        """Draws actions [W, num_games] int32 of the warm-up, and [S, num_games] of the timed steps."""
         shape = self.num_warm_up_steps + self.num_steps, self.num_games
         actions = np.random.default_rng(self.first_index).integers(len(TASK.keys), size=shape, dtype=np.int32)
         return actions[: self.num_warm_up_steps], actions[self.num_warm_up_steps :]
 
 
 class Stepper:
-    """Our environment and the memory that it writes."""
+    """Our environment and its output arrays."""
 
     def __init__(self, workload: Workload, view: str, share_code: bool):
         num_games, first_index = workload.num_games, workload.first_index
@@ -39,12 +39,12 @@ class Stepper:
         self._env.reset(self._out)
 
     def run(self, actions: np.ndarray) -> None:
-        """actions [S, num_games]."""
+        """Steps all games with actions [S, num_games]."""
         for row in actions:
             self._env.step(row, self._out)
 
     def shown(self) -> bytes:
-        """All observations after the last step."""
+        """Returns all observations after the last step."""
         return b"".join(self._out.records[name].tobytes() for name in self._env.spec.observations)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A whole training run, watched from outside: its rows of metrics, its memory, its GPU. Without flags."""
+"""A training run, monitored from outside: its rows of metrics, memory and GPU. Without flags."""
 
 import json
 import math
@@ -25,13 +25,13 @@ SMOKE_FLAGS = (  # a run of ten small updates, a row of metrics for each
     f"{SMALL_FLAGS} --max_episode_steps 20 --train_for_env_steps 1280 --log_every_sec 0.01"
 )
 SAMPLE_SECS = 2.0
-FIRST_ROW_SECS = 0.01  # between looks for it
+FIRST_ROW_SECS = 0.01  # between polls for the first row
 GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 LAUNCH_TRAIN = ("-m", "launch.train")
 
 
 class Run(NamedTuple):
-    """What was seen of a run; samples come every SAMPLE_SECS."""
+    """Results of a run, with samples every SAMPLE_SECS."""
 
     rows: Sequence[Mapping[str, Any]]  # of metrics
     summary: Mapping[str, Any]
@@ -41,11 +41,11 @@ class Run(NamedTuple):
     output: str
 
     def env_steps_per_sec(self) -> float:
-        """After the first third of the steps: compiling is over, and the ring has filled."""
+        """Returns the rate after the first third of the steps, once all is compiled and the ring is full."""
         last = self.rows[-1]
         first = next(row for row in self.rows if row["env_steps"] >= last["env_steps"] / 3)
         if first is last:
-            raise RuntimeError("a run of more rows of metrics is needed: train for longer, or log more often")
+            raise RuntimeError("too few rows of metrics: train for longer, or log more often")
         return (last["env_steps"] - first["env_steps"]) / (last["secs"] - first["secs"])
 
 
@@ -56,16 +56,14 @@ def train(
     variables: Mapping[str, str] | None = None,
     program: Sequence[str] = LAUNCH_TRAIN,
 ) -> Run:
-    """Trains for `secs`, or until `train_flags` end it, in a folder that is gone afterwards.
-
-    The coefficients are those of the published runs.
+    """Trains for `secs`, or until `train_flags` end it, in a temporary folder, with the published coefficients.
 
     Args:
       reward_type: of the run.
-      train_flags: flags besides.
+      train_flags: more flags.
       secs: of training.
-      variables: of the program's environment, besides ours.
-      program: what Python runs.
+      variables: added to the program's environment.
+      program: arguments of Python.
     """
     coefficients = [] if reward_type == "none" else ["--llm_reward_coeff=0.4", "--extrinsic_reward_coeff=0.1"]
     coefficients += [f"--{name}={value}" for name, value in reward_settings(reward_type).items()]
@@ -88,7 +86,7 @@ def train(
 
 
 def _watch(process: subprocess.Popen, metrics: pathlib.Path, start: float) -> tuple[float, list[int], list[float]]:
-    """Run's `first_row_secs, memory_bytes, gpu_busy_fractions`, seen until the program ends."""
+    """Samples `first_row_secs, memory_bytes, gpu_busy_fractions` of a Run until the program ends."""
     has_gpu = shutil.which(GPU_QUERY[0]) is not None
     first_row_secs, memory_bytes, gpu_busy_fractions, sample_due = math.nan, [], [], start
     while process.poll() is None:
@@ -108,7 +106,7 @@ def _watch(process: subprocess.Popen, metrics: pathlib.Path, start: float) -> tu
 
 
 def memory_of(pid: int) -> int:
-    """Proportional memory of a process and all its children, in bytes: a page shared by n counts for 1/n in each."""
+    """Returns the proportional set size of a process and all its children, in bytes: a page of n counts 1/n in each."""
     total = 0
     try:
         root = psutil.Process(pid)

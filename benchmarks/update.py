@@ -2,10 +2,10 @@
 
     python -m benchmarks.update --batch_sizes 1024,4096 --precisions float32 --json update.json
 
-A frame is one step of one game. Batches lie on the device. PyTorch (benchmarks/peers/torch_update.py) is measured
+A frame is one step of one game. Batches are on the device. PyTorch (benchmarks/peers/torch_update.py) is measured
 when it is installed, in turn with ours, on as many threads as there are cores. FLOPs are counted from the layers'
-shapes, as three forward passes less the gradients of the inputs; ours looks its first layer up on the CPU instead of
-computing it, and is credited with it all the same.
+shapes, as three forward passes less the gradients of the inputs; our first layer, which is a table look-up on the CPU,
+is counted as computed.
 """
 
 import functools
@@ -27,12 +27,12 @@ from oni_jax.rewards.registry import REWARD_TYPES
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", None, "Frames in an update. (default: 1024,4096; 64 with --smoke)")
 _PRECISIONS = flags.DEFINE_list("precisions", ["float32"], "Precisions of the policy.")
 _REWARD_TYPE = flags.DEFINE_enum("reward_type", "none", list(REWARD_TYPES), "Reward inside our update.")
-_TORCH_COMPILE = flags.DEFINE_bool("torch_compile", True, "Whether torch.compile is measured too (not with --smoke).")
+_TORCH_COMPILE = flags.DEFINE_bool("torch_compile", True, "Measure torch.compile, too (not with --smoke).")
 _SECS = flags.DEFINE_float("secs", 2.0, "Seconds of each measurement, at least.")
 
 
 def matrix_product(precision: str) -> tuple[Callable[[], Any], int]:
-    """Some large products of square matrices: what makes and waits for them, warmed up, and their FLOPs."""
+    """Returns a function that makes large products of square matrices, warmed up, and their FLOPs."""
     size, count = sized(8192 if jax.default_backend() == "gpu" else 3072, 256), 5
     dtype, float32_products = PRECISIONS[precision]
     one, other = jax.random.normal(jax.random.key(0), (2, size, size), dtype)
@@ -46,7 +46,7 @@ def matrix_product(precision: str) -> tuple[Callable[[], Any], int]:
 
 
 class Peers(NamedTuple):
-    """PyTorch's side: what to call for updates and a wait, the loss before any, how it is set up, what went wrong."""
+    """PyTorch's side: functions that make updates, the loss before the first, and notes on set-up and errors."""
 
     runs: Mapping[str, Callable[[], Any]]
     loss: float | None
@@ -54,9 +54,9 @@ class Peers(NamedTuple):
 
 
 def build_peers(ours: Update, precision: str) -> Peers:
-    """Eager and compiled, warmed up; none without PyTorch. One that fails is left out, and its error noted.
+    """Builds PyTorch's update, eager and compiled, warmed up; none without PyTorch. Failures are left out and noted.
 
-    Of the two ways in which images can lie in memory, the one that is quicker in eager mode is taken.
+    Uses the memory format of images that is faster in eager mode.
     """
     if not util.find_spec("torch"):
         return Peers({}, None, {})
@@ -74,19 +74,19 @@ def build_peers(ours: Update, precision: str) -> Peers:
             _, notes["torch_channels_last"], update = max(timed, key=lambda entry: entry[0])
             layouts = (notes["torch_channels_last"],)
             runs[name] = functools.partial(update.run, updates_per_call())
-        except Exception as error:  # a compiler that is missing, memory that is short: the others are still worth it
+        except Exception as error:  # a missing compiler, too little memory: measure the others
             notes[f"{name}_problem"] = f"{type(error).__name__}: {error}"[:1000]
             print(f"{name} failed: {notes[f'{name}_problem']}", flush=True)
     return Peers(runs, loss, notes)
 
 
 def updates_per_call() -> int:
-    """Where an update takes milliseconds, several are waited for together."""
+    """Returns the number of updates between waits: several where an update takes milliseconds."""
     return 10 if jax.default_backend() == "gpu" else 1
 
 
 def measure(batch_size: int, precision: str) -> dict[str, Any]:
-    """One row: everything at a batch size, in turn."""
+    """Measures all sides at a batch size, in turn."""
     ours = Update(config_of(batch_size, precision, _REWARD_TYPE.value))
     peers = build_peers(ours, precision)
     loss = ours.run(1)

@@ -1,8 +1,8 @@
-"""What the live view and the files of metrics cost: CPU time of a drawing and of a row, as a share of a core.
+"""CPU time of the live view and of the metrics' files, per drawing and per row, also as a fraction of a core.
 
     python -m benchmarks.view --json view.json
 
-A run draws and writes once in `log_every_sec` seconds; the share is that of its default. The view draws on a
+A run draws and writes every `log_every_sec` seconds; the fraction is for its default. The view draws on a
 pseudo-terminal that is read at once.
 """
 
@@ -37,7 +37,7 @@ ANSWERS = tuple(
 
 
 def sample_row(env_steps: int) -> dict[str, Any]:
-    """Of a run with a reward model on an accelerator."""
+    """Returns a row as of a run with a reward model on an accelerator."""
     waits = ("learner_waits", "inference_waits", "actors_wait", "games_paused")
     rates = ("env_steps", "acted_steps", "updates", "inference_calls", "labels", "llm_tokens", "llm_prompt_tokens")
     names = (
@@ -64,7 +64,7 @@ def sample_row(env_steps: int) -> dict[str, Any]:
 
 @contextmanager
 def terminal() -> Iterator[TextIO]:
-    """A pseudo-terminal whose other end is read by a thread."""
+    """Opens a pseudo-terminal whose other end is read by a thread."""
     reading, writing = pty.openpty()
 
     def read() -> None:
@@ -83,7 +83,7 @@ def terminal() -> Iterator[TextIO]:
 
 
 def cpu_secs(act: Callable[[Row], None], num_rows: int) -> float:
-    """CPU time of this thread, for a row."""
+    """Returns this thread's CPU time per row."""
     rows = [sample_row(i) for i in range(num_rows)]
     start = time.thread_time()
     for row in rows:
@@ -99,14 +99,14 @@ def drawing_secs(width: int, num_rows: int) -> float:
             def draw(row: Row) -> None:
                 view._due = float("inf")
                 view.update(row)
-                view._draw()  # every row, where a run leaves some out
+                view._draw()  # every row, while a run skips some
 
             cpu_secs(draw, 3)
             return cpu_secs(draw, num_rows)
 
 
 def writing_secs(num_rows: int) -> float:
-    """Into metrics.jsonl and TensorBoard's file, histograms of a batch included."""
+    """Measures writing a row to metrics.jsonl and TensorBoard's file, with histograms of a batch."""
     rewards = np.random.default_rng(0).normal(size=BATCH_SIZE).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder, closing(build_sinks(RunConfig(), pathlib.Path(folder))) as sinks:
 

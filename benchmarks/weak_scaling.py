@@ -1,12 +1,12 @@
-"""Updates of several processes as one run, beside as many runs of one process each; without games.
+"""Weak scaling: updates of several processes as one run, against as many runs of one process each; without games.
 
     python -m benchmarks.weak_scaling --processes 2 --batch_size 1024 --json weak_scaling.json
 
 Every process has a core of its own, as far as there are enough, and a sampled batch of `--batch_size` frames. In turn,
-repeat after repeat, they make some updates together, of all batches, and tell each other their captions before each, as
-a run does; some apart, which is the same work at the same time with nobody to wait for; some in step, apart but for the
-captions, so that all wait for the slowest before each; and the first some alone. The machine's cores share caches and
-memory, so that processes apart are slower than one alone: no fault of the collectives.
+in every repeat, they make updates `together`, of all batches, with an all-gather of captions before each, as a run
+does; `apart`, the same work at the same time without collectives; `in_step`, apart but for the all-gather of captions,
+so that all wait for the slowest before each; and `one`, the primary process alone. Cores share caches and memory, so
+that processes apart are slower than one alone, whatever the collectives cost.
 """
 
 import dataclasses
@@ -41,22 +41,22 @@ from oni_jax.parallel import Replicas
 from oni_jax.runtime import StopRequest, tune_memory
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames of each. (default: 1024; 64 with --smoke)", 32)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames per process. (default: 1024; 64 with --smoke)", 32)
 _UPDATES = flags.DEFINE_integer("updates", None, "Timed updates of each turn. (default: 10; 2 with --smoke)", 1)
 _HIDDEN_SIZE = flags.DEFINE_integer("hidden_size", None, "Of the policy. (default: that of a run; 32 with --smoke)", 1)
 
 
 def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates: int, repeats: int) -> Work:
-    """A process's work. Its result: what it did in each repeat, by kind, with the CPU seconds of all its threads."""
+    """Runs a process's updates. Result: Timed of each repeat, by kind, with the CPU seconds of all its threads."""
     with joined(devices, StopRequest()) as peers:
         assert isinstance(peers, Peers)
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
         common, own = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
-        told = Contribution(common.captions._replace(observations={}))
+        contribution = Contribution(common.captions._replace(observations={}))
 
         def share() -> None:
-            peers.all_gather(told)
+            peers.all_gather(contribution)
 
         def together() -> None:
             share()
@@ -74,7 +74,7 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
                 own.run(1)
 
         def timed(work: Callable[[], None], count: int) -> Timed:
-            peers.all_gather_arrays({})  # all begin at once
+            peers.all_gather_arrays({})  # a barrier: all begin at once
             start_secs, cpu_secs = time.monotonic(), time.process_time()
             for _ in range(count):
                 work()
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> None:
     found = [timed.result for timed in run_together(learn, [(devices, *sizes) for devices in of_each])]
 
     def turns(kind: str, num_processes: int) -> list[tuple[Timed, ...]]:
-        """Of each repeat: what each process did."""
+        """Returns the measurements of the processes, for each repeat."""
         return list(zip(*(own[kind] for own in found[:num_processes]), strict=True))
 
     def rates(kind: str, num_processes: int) -> list[float]:

@@ -136,7 +136,7 @@ def test_processes_of_unequal_devices_need_a_number_of_them(monkeypatch):
 
 def test_a_batch_that_can_not_be_shared(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 3)
-    with pytest.raises(UserError, match="--batch_size 1024: 32 trajectories .* 3 devices evenly; a multiple of 96 can"):
+    with pytest.raises(UserError, match="--batch_size 1024: 32 trajectories .* over 3 devices; give a multiple of 96"):
         system.choose_devices(Config(learner=LearnerConfig()))
 
 

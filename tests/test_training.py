@@ -102,7 +102,7 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, c
     monkeypatch.setattr(system, "init_params", poisoned)
     with pytest.raises(UserError, match="not finite first: the parameters"):
         system.run(config_of(tmp_path, max_bad_updates=3), StopRequest())
-    assert "nothing is saved: parameters" in capsys.readouterr().out
+    assert "nothing is saved: NaN or inf in parameters" in capsys.readouterr().out
     assert steps_saved(tmp_path) == []
 
 
@@ -127,7 +127,7 @@ def test_too_little_memory_is_told_in_a_line_and_the_last_checkpoint_stays(tmp_p
     monkeypatch.setattr(Learner, "step", fail_later)
     with pytest.raises(UserError, match="^RESOURCE_EXHAUSTED.*: lower --batch_size"):
         system.run(config_of(tmp_path), StopRequest())
-    assert "nothing is saved: the update that failed" in capsys.readouterr().out
+    assert "nothing is saved: the failed update" in capsys.readouterr().out
     assert summary(tmp_path)["env_steps"] == 5 * BATCH
     assert steps_saved(tmp_path) == [2 * BATCH, 4 * BATCH]
 

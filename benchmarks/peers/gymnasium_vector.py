@@ -1,4 +1,4 @@
-"""Gymnasium's vector environments over NLE's: all games in one process, and a process each with shared memory."""
+"""Gymnasium's vector environments over NLE's: all games in one process, or a process per game with shared memory."""
 
 import functools
 import time
@@ -21,7 +21,7 @@ VECTORS: dict[str, Callable[[list], Any]] = {
 
 
 def measure(task: Task, num_games: int, num_steps: int, repeats: int) -> dict[str, Any]:
-    """Environment steps a second and turns a step of both, measured in turn."""
+    """Measures environment steps a second and turns per step of both, in turn."""
     sides = {name: functools.partial(_measure_once, make, task, num_games, num_steps) for name, make in VECTORS.items()}
     return {
         name: {
@@ -34,7 +34,7 @@ def measure(task: Task, num_games: int, num_steps: int, repeats: int) -> dict[st
 
 
 def _measure_once(make: Callable[[list], Any], task: Task, num_games: int, num_steps: int) -> tuple[float, float]:
-    """(environment steps a second, turns a step); resets, each of which takes a step of its own, included."""
+    """Measures (environment steps a second, turns per step), with resets, each of which takes a step of its own."""
     envs = make([functools.partial(make_env, task, OBSERVATION_KEYS)] * num_games)
     actions = np.random.default_rng(0).integers(len(task.keys), size=(num_steps, num_games))
     envs.reset(seed=0)
@@ -44,7 +44,7 @@ def _measure_once(make: Callable[[list], Any], task: Task, num_games: int, num_s
     for row in actions:
         observations, _, _, _, _ = envs.step(row)
         after = observations["blstats"][:, nethack.NLE_BL_TIME]
-        total_turns += int(np.maximum(after - turns, 0).sum())  # it falls where an episode ends
+        total_turns += int(np.maximum(after - turns, 0).sum())  # negative where an episode ends
         turns = after.copy()
     secs = time.perf_counter() - start
     envs.close()

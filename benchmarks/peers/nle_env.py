@@ -12,7 +12,7 @@ from oni_jax.envs.nethack.vector_env import Seeds
 
 
 def make_env(task: Task, observation_keys: Sequence[str], max_episode_steps: int = 5000) -> Any:
-    """NLE's score environment with this task's keys. It asks its engine for `internal, program_state` by itself."""
+    """Makes NLE's score environment with this task's keys. It reads `internal` and `program_state` by itself."""
     return nle_tasks.NetHackScore(
         actions=task.keys,
         observation_keys=[key for key in observation_keys if key not in ("internal", "program_state")],
@@ -23,7 +23,7 @@ def make_env(task: Task, observation_keys: Sequence[str], max_episode_steps: int
 
 
 class NleEnvs:
-    """N of them; one that is done is reset, and begins the next episode of `seeds`."""
+    """N environments; an ended one is reset to the next episode of `seeds`."""
 
     def __init__(self, task: Task, num_envs: int, seeds: Seeds, first_index: int, observation_keys: Sequence[str]):
         self._envs = [make_env(task, observation_keys) for _ in range(num_envs)]
@@ -35,18 +35,18 @@ class NleEnvs:
             self._reset(i)
 
     def run(self, actions: np.ndarray) -> None:
-        """actions [S, N]."""
+        """Steps all environments with actions [S, N]."""
         for row in actions.tolist():
             for i, action in enumerate(row):
                 observation, _, terminated, truncated, _ = self._envs[i].step(action)
                 if terminated or truncated:
-                    self._turns_of_episodes += self._turns[i]  # the statistics are no longer a game's
+                    self._turns_of_episodes += self._turns[i]  # blstats are no longer valid
                     self._reset(i)
                 else:
                     self._turns[i] = observation["blstats"].item(nethack.NLE_BL_TIME)
 
     def turns(self) -> int:
-        """Of game time, over all games and episodes so far."""
+        """Returns the turns of game time, over all games and episodes so far."""
         return self._turns_of_episodes + sum(self._turns)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""The default policy, its loss and its optimiser in PyTorch: what our update is measured against.
+"""The default policy, its loss and its optimiser in PyTorch, as a baseline of our update.
 
-Written as one would for speed without kernels of one's own: whole-batch layers, the GRU's input product made for all
-steps at once, Adam in fused form, everything on the device beforehand. Images come drawn, as bytes: in PyTorch systems
-the games draw them, so that neither drawing them nor unpacking records is counted on this side.
+Written for speed without custom kernels: whole-batch layers, the GRU's input product for all steps at once, fused Adam,
+everything on the device beforehand. Images come drawn, as bytes: in PyTorch systems the games draw them, so that
+neither drawing them nor unpacking records is counted on this side.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from oni_jax.types import Array, PyTree
 
 
 class TorchInputs(NamedTuple):
-    """What the policy sees, on the device."""
+    """Inputs of the policy, on the device."""
 
     images: torch.Tensor  # [T+1, B, 3, 72, 72] uint8
     vector_obs: torch.Tensor  # [T+1, B, D]
@@ -35,7 +35,7 @@ class TorchInputs(NamedTuple):
 
 
 class TorchPolicy(nn.Module):
-    """nle_rgbcrop_encoder, a GRU, two heads."""
+    """The policy: nle_rgbcrop_encoder, a GRU, two heads."""
 
     def __init__(self, network: NetworkConfig, vector_size: int, message_size: int, num_actions: int):
         super().__init__()
@@ -52,7 +52,7 @@ class TorchPolicy(nn.Module):
         self._mean, self._scale = network.obs_subtract_mean, network.obs_scale
 
     def forward(self, inputs: TorchInputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """-> logits [T+1, B, A], values [T+1, B]."""
+        """Returns logits [T+1, B, A], values [T+1, B]."""
         images = inputs.images.flatten(0, 1).float()
         if self._mean:
             images -= self._mean
@@ -77,7 +77,7 @@ class TorchPolicy(nn.Module):
         return torch.stack(outputs)
 
     def load(self, params: PyTree) -> None:
-        """Takes over our parameters {"params": ...}."""
+        """Loads our parameters {"params": ...}."""
         ours = jax.tree.map(lambda array: torch.tensor(np.asarray(array)), params["params"])
         encoder, core = ours["encoder"], ours["core"]["layer_0"]
         with torch.no_grad():
@@ -112,7 +112,7 @@ def _load_dense(layer: nn.Linear, dense: Mapping[str, torch.Tensor]) -> None:
 
 
 def appo_loss(policy: Callable, inputs: TorchInputs, batch: LossInputs, learner: LearnerConfig) -> torch.Tensor:
-    """The loss of a batch of tensors; entropy as exploration, the next observation's value as bootstrap."""
+    """Computes the loss, with an entropy bonus; the bootstrap value is that of the observation after the last step."""
     logits, values = policy(inputs)
     bootstrap_values, logits, values = values[-1].detach(), logits[:-1], values[:-1]
     all_log_probs = F.log_softmax(logits, dim=-1)
@@ -134,7 +134,7 @@ def appo_loss(policy: Callable, inputs: TorchInputs, batch: LossInputs, learner:
 def _vtrace(
     values: torch.Tensor, bootstrap: torch.Tensor, ratios: torch.Tensor, batch: LossInputs, learner: LearnerConfig
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Targets and advantages, [T, B] each."""
+    """Computes V-trace targets and advantages, [T, B] each."""
     ends = torch.logical_or(batch.terminations, batch.truncations)
     cut = torch.logical_and(batch.truncations, ~batch.terminations)
     next_values = torch.where(cut, batch.truncation_values, torch.cat([values[1:], bootstrap[None]]))
@@ -151,7 +151,7 @@ def _vtrace(
 
 
 def to_tensors(tree: PyTree, device: str) -> PyTree:
-    """Arrays as tensors on the device, integers as PyTorch wants indices."""
+    """Converts arrays to tensors on the device; int32 becomes int64, PyTorch's type of indices."""
 
     def convert(array: np.ndarray) -> torch.Tensor:
         array = np.array(array)
@@ -161,32 +161,32 @@ def to_tensors(tree: PyTree, device: str) -> PyTree:
 
 
 def device() -> str:
-    """Where JAX computes as well."""
+    """Returns the name of JAX's default device in PyTorch."""
     return "cuda" if jax.default_backend() == "gpu" else "cpu"
 
 
 def autocast(precision: str) -> contextlib.AbstractContextManager:
-    """Sets how products of float32 are made (float32, tf32), or has them made in bfloat16."""
+    """Sets the precision of float32 products (float32, tf32); returns a context that autocasts them for bfloat16."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return torch.autocast(device(), torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
 
 
 def wait() -> None:
-    """Until the device has done what it was given."""
+    """Waits for the device to finish."""
     if device() == "cuda":
         torch.cuda.synchronize()
 
 
 def torch_inputs(observations: Mapping[str, Array], is_first: Array, core_state: PyTree) -> TorchInputs:
-    """Observations [T, B, ...] and the core's state before them, on the device."""
+    """Puts observations [T, B, ...], and the core's state before them, on the device."""
     images = jax.jit(draw_images)(observations["chars"], observations["colors"])
     seen = observations["vector_obs"], observations["message"]
     return to_tensors(TorchInputs(images, *seen, is_first, core_state[0][0]), device())
 
 
 def torch_policy(network: NetworkConfig, params: PyTree, inputs: TorchInputs, num_actions: int) -> TorchPolicy:
-    """A policy with our parameters, on the device; PyTorch gets as many threads as there are cores."""
+    """Builds a policy with our parameters on the device; sets PyTorch's threads to the number of cores."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     policy = TorchPolicy(network, inputs.vector_obs.shape[-1], inputs.message.shape[-1], num_actions)
     policy.load(params)
@@ -194,13 +194,13 @@ def torch_policy(network: NetworkConfig, params: PyTree, inputs: TorchInputs, nu
 
 
 class TorchUpdate:
-    """The peer of our update: its parameters, its batch; one update after another.
+    """The peer of our update, with its parameters and its batch.
 
     Args:
-        ours: as it is before it has run.
+        ours: before its first update.
         precision: float32, bfloat16 or tf32.
-        compiled: through torch.compile.
-        channels_last: how images and convolutions lie in memory.
+        compiled: with torch.compile.
+        channels_last: memory format of images and convolutions.
     """
 
     def __init__(self, ours: Update, precision: str = "float32", compiled: bool = False, channels_last: bool = False):
@@ -224,7 +224,7 @@ class TorchUpdate:
             return self._loss_fn(self.policy, self._inputs, self._batch, self._learner)
 
     def run(self, num_updates: int) -> None:
-        """Returns when the last update is done."""
+        """Makes updates, and waits for the last one."""
         for _ in range(num_updates):
             self._adam.zero_grad(set_to_none=True)
             self.loss().backward()
@@ -234,7 +234,7 @@ class TorchUpdate:
 
 
 class TorchForward:
-    """The peer of our policy step: the forward pass and a drawn action, from inputs on the device."""
+    """The peer of our policy step: forward pass and sampled action, from inputs on the device."""
 
     def __init__(self, ours: PolicyStep, precision: str = "float32"):
         observations = {name: ours.records[name][None] for name in ("chars", "colors", "vector_obs", "message")}

@@ -1,4 +1,4 @@
-"""Playing a task in the terminal: a person, chance or a run's policy chooses the actions."""
+"""Playing a task in the terminal: a person, a run's policy or a random one chooses the actions."""
 
 import dataclasses
 import os

@@ -135,7 +135,9 @@ def test_a_ranking_model_becomes_what_motif_rewards_with(name, folder, capsys):
 def test_the_file_may_tell_the_normalisation(folder, capsys):
     weights = golden_weights("torchbeast_message_small")
     path = save("told", weights, mean=2.5, var=3.0)
-    assert refusal(capsys, "--reward", path).endswith("how its rewards are normalised; add --reward_quantiles\n")
+    assert refusal(capsys, "--reward", path).endswith(
+        "lacks the normalisation of its rewards; add --reward_quantiles\n"
+    )
     assert import_it("--reward", path, "--reward_quantiles", NUMBERS) == 0
     assert load_reward_model("train/a")[2:4] == (2.5, 3.0)
 
