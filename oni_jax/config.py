@@ -46,16 +46,8 @@ def setting(
         positional: a str of the command line's positional arguments, joined by commas.
         repeated: a str whose flag may be given several times; the values are joined by commas.
     """
-    metadata = dict(
-        help=text,
-        aliases=tuple(aliases),
-        choices=tuple(choices),
-        within=within,
-        fixed=fixed,
-        secret=secret,
-        positional=positional,
-        repeated=repeated,
-    )
+    metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
+    metadata |= {"secret": secret, "positional": positional, "repeated": repeated}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -212,9 +204,7 @@ class LearnerConfig:
         choices=("value", "published"),
     )
     max_bad_updates: int = setting(
-        20,
-        "Updates skipped in a row, for NaN or inf in loss or gradients, after which the run ends.",
-        within=_COUNT,
+        20, "Updates skipped in a row, for NaN or inf in loss or gradients, after which the run ends.", within=_COUNT
     )
     reward_scale: float = setting(1.0, "Factor of the environment's reward.")
     reward_clip: float = setting(10.0, "Bound of the scaled environment reward's magnitude.", within=_POSITIVE)

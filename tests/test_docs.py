@@ -16,12 +16,12 @@ from launch.submit import Submission
 from oni_jax.config import Config, own_settings, sections, settings
 from oni_jax.envs.registry import environment_names
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.metrics.names import markdown_table
 from oni_jax.networks.registry import ENCODERS
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.viewing.config import PlayConfig
+from tests.documented import markdown_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.faults import free_port
 from oni_jax.learner.message_counts import MessageCounts
-from oni_jax.metrics.names import undocumented
+from tests.documented import undocumented
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 

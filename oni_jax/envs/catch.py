@@ -20,10 +20,7 @@ TEXTS = (
 CAPTIONS = np.array([[list(text.ljust(CAPTION_BYTES, b"\0")) for text in texts] for texts in TEXTS], np.uint8)
 
 SPEC = EnvSpec(
-    observations={
-        "board": ArraySpec((ROWS * COLUMNS,), "float32"),
-        "message": ArraySpec((CAPTION_BYTES,), "uint8"),
-    },
+    observations={"board": ArraySpec((ROWS * COLUMNS,), "float32"), "message": ArraySpec((CAPTION_BYTES,), "uint8")},
     num_actions=3,
     has_captions=True,
     episode_stats=("return", "length"),

@@ -64,11 +64,7 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
 
 
 def make_vector_env(
-    config: EnvConfig,
-    num_envs: int,
-    seed: int,
-    first_index: int,
-    observations: Collection[str] = (EVERYTHING,),
+    config: EnvConfig, num_envs: int, seed: int, first_index: int, observations: Collection[str] = (EVERYTHING,)
 ) -> VectorEnv:
     """Makes `num_envs` environments. Raises UserError: see `env_spec`.
 

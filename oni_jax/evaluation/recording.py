@@ -67,11 +67,7 @@ def _game(evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str])
 
 
 def replay(
-    evaluation: Evaluation,
-    episode: Episode,
-    ttyrec: str,
-    seen: Collection[int],
-    observations: Sequence[str] = (),
+    evaluation: Evaluation, episode: Episode, ttyrec: str, seen: Collection[int], observations: Sequence[str] = ()
 ) -> Replay:
     """Replays an episode.
 

@@ -6,16 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.evaluation import statistics
 from oni_jax.evaluation.episodes import Episode, has_goal, succeeded
-from oni_jax.evaluation.statistics import (
-    Difference,
-    Fraction,
-    Summary,
-    difference,
-    fraction,
-    fraction_difference,
-    summarise,
-)
+from oni_jax.evaluation.statistics import Difference, Fraction, Summary, difference, fraction, summarise
 
 # Statistic of an environment -> its name here. Others keep theirs; `end_status` is reported in words.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
@@ -72,5 +65,5 @@ def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, D
     found = {name: difference(values[0][name], values[1][name]) for name in values[0]}
     if has_goal(first.root_env):
         successes = [np.array([succeeded(episode) for episode in side.episodes]) for side in pair]
-        found["success"] = fraction_difference(*successes)
+        found["success"] = statistics.fraction_difference(*successes)
     return len(common), found

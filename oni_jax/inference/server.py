@@ -32,12 +32,7 @@ class InferenceServer:
     """
 
     def __init__(
-        self,
-        policy: ActorCritic,
-        exchange: TrajectoryExchange,
-        pool: ActorPool,
-        parameters: ParameterStore,
-        key: Array,
+        self, policy: ActorCritic, exchange: TrajectoryExchange, pool: ActorPool, parameters: ParameterStore, key: Array
     ):
         ring, shape = exchange.ring, exchange.ring.shape
         self._exchange, self._ring, self._pool, self._parameters = exchange, ring, pool, parameters

@@ -1,7 +1,6 @@
 """Names of all metrics that a row of a training run may hold."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -107,16 +106,3 @@ METRICS: Mapping[str, Metric] = {
     "annotation/failures/<kind>": Metric("", "failures by name, see `oni_jax/annotation/failures.py`"),
     "annotation/events/<kind>": Metric("", "irregularities that were corrected, such as choices out of order"),
 }
-
-_PATTERN = re.compile("|".join(re.sub(r"<\w+>", "[^/]+", name) for name in METRICS))
-
-
-def undocumented(names: Iterable[str]) -> list[str]:
-    """Returns the names that the table lacks."""
-    return sorted(name for name in names if not _PATTERN.fullmatch(name))
-
-
-def markdown_table() -> list[str]:
-    """Returns the lines of the README's table."""
-    lines = [f"| {name} | {metric.unit} | {metric.meaning} |" for name, metric in METRICS.items()]
-    return ["| name | unit | what |", "|---|---|---|", *lines]

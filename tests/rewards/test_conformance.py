@@ -17,7 +17,6 @@ import pytest
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.shards import pack_shards, shard_score
-from oni_jax.metrics.names import undocumented
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
@@ -28,6 +27,7 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests import potential_plugin  # which registers its own
+from tests.documented import undocumented
 from tests.labelled import labelled
 from tests.rewards.word_vector_files import write_text
 

@@ -90,12 +90,7 @@ class NetHackGame:
     """
 
     def __init__(
-        self,
-        task: Task,
-        arrays: GameArrays,
-        i: int,
-        shared_code: SharedCode | None = None,
-        ttyrec: str | None = None,
+        self, task: Task, arrays: GameArrays, i: int, shared_code: SharedCode | None = None, ttyrec: str | None = None
     ):
         self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=ttyrec, fix_moon_phase=True)
         self._engine = self._nethack._pynethack

@@ -46,10 +46,7 @@ class Screens:
         window_cells = (WINDOW_SIZE - 1) * columns + WINDOW_SIZE
         self._columns = columns
         self._windows = np.lib.stride_tricks.as_strided(  # view: the window that begins at each cell
-            cells,
-            (cells.size - window_cells + 1, WINDOW_SIZE, WINDOW_SIZE),
-            (1, columns, 1),
-            writeable=False,
+            cells, (cells.size - window_cells + 1, WINDOW_SIZE, WINDOW_SIZE), (1, columns, 1), writeable=False
         )
         # Index of the first cell of the window of a hero at (0, 0)
         first = margin - (BEFORE + view.first_row) * columns - BEFORE
