@@ -154,7 +154,7 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
         "env", "nle_fixed_eat_action", ["nle_fixed_eat_action"], "The task is root_env's.", flag_values=values
     )
     flags.DEFINE_enum(
-        "device", "gpu", ["gpu", "cuda", "cpu"], "cpu: no accelerators; else JAX's default.", flag_values=values
+        "device", "gpu", ["gpu", "cuda", "cpu"], "With cpu no accelerators; else JAX's default.", flag_values=values
     )
     return values
 

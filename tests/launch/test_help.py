@@ -41,7 +41,7 @@ def test_a_flag_by_any_of_its_names(capsys, flag):
     "flag, told",
     [
         ("config", "--config ('')  Named settings (--help configs), or a run's config.json; other flags override it."),
-        ("--device", "--device (gpu)  <gpu|cuda|cpu>: cpu: no accelerators; else JAX's default."),
+        ("--device", "--device (gpu)  <gpu|cuda|cpu>: With cpu no accelerators; else JAX's default."),
     ],
 )
 def test_a_flag_that_is_no_setting(capsys, flag, told):
