@@ -156,15 +156,15 @@ def test_captions_are_the_messages_shown(catch):
         shown = trajectory.observations["message"][:-1]
         for t, b in np.ndindex(captions.index.shape):
             text = shown[t, b].tobytes().rstrip(b"\0")
-            assert captions.messages[captions.index[t, b]] == text
-        assert len(set(captions.messages)) == len(captions.messages)
+            assert captions.captions[captions.index[t, b]] == text
+        assert len(set(captions.captions)) == len(captions.captions)
 
 
 def test_the_caused_caption_is_that_of_the_final_observation():
     played = Played(EnvConfig(root_env="Catch-v0"), num_batches=4)
     landed = {b"You catch the ball.", b"You miss the ball."}
     for (_, captions), trajectory in zip(played.captions, played.trajectories, strict=True):
-        texts = np.array(captions.messages)[captions.index]
+        texts = np.array(captions.captions)[captions.index]
         np.testing.assert_array_equal(np.isin(texts, list(landed)), trajectory.terminations)
     assert any(trajectory.terminations.any() for trajectory in played.trajectories)
 
