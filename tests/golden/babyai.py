@@ -1,11 +1,10 @@
 """Recorded rows and captions of BabyAI-Text, computed again by our environment from each recorded start.
 
-A file holds streams of rows, `<stream>/<array>`; its texts are in the .json of the same name beside it.
+A file holds streams of rows, `s<stream>/<array>`, or views; its texts are in the .json of the same name beside it.
 """
 
 import functools
 import json
-import pathlib
 from collections.abc import Mapping
 
 import jax
@@ -15,7 +14,7 @@ import numpy as np
 from oni_jax.envs.device.babyai import captions, view
 from oni_jax.envs.device.babyai.cells import COLOURS, TYPES, pack
 from oni_jax.envs.device.babyai.env import BabyAI
-from oni_jax.envs.device.babyai.levels import LEVELS, PREFIX
+from oni_jax.envs.device.babyai.levels import LEVELS
 from oni_jax.envs.device.babyai.rules import State
 
 Npz = Mapping[str, np.ndarray]
@@ -26,42 +25,33 @@ ROWS = ("grid", "agent_pos", "agent_dir", "carrying", "step_count", "image", "mi
 OUTCOMES = ("reward", "terminated", "truncated")
 
 
-def read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the arrays of a recording, or of the caption cases, and its texts as arrays of strings."""
-    texts = json.loads(path.with_suffix(".json").read_text())
-    with np.load(path) as npz:
-        arrays = {name: npz[name] for name in npz.files}
-    if isinstance(texts, list):
-        return {**arrays, "caption": np.array(texts)}
-    arrays["level"] = np.array(PREFIX + path.stem.split(PREFIX)[-1])
-    for stream, recorded in texts.items():
-        arrays[f"{stream}/mission"], arrays[f"{stream}/caption"] = np.array(recorded["mission_and_description"]).T
-    return arrays
-
-
 def recognises(npz: Npz) -> bool:
-    return {"level", "42/caption"} <= set(npz)
+    return {"name", "texts"} <= set(npz) and str(npz["name"]).startswith("minigrid_")
 
 
 def check(npz: Npz) -> list[Result]:
-    """Plays the recorded actions and compares every row."""
-    env = BabyAI(LEVELS[str(npz["level"])])
-    streams = sorted({name.split("/")[0].removeprefix("s") for name in npz if "/" in name})
+    """Plays the recorded actions and compares every row, or makes the captions of recorded views."""
+    texts = json.loads(str(npz["texts"]))
+    if isinstance(texts, list):
+        return [("captions", float(np.sum(np.array(texts) != captions_of(npz["image"]))), 0.0)]
+    env = BabyAI(LEVELS[str(npz["name"]).removeprefix("minigrid_")])
     results = []
-    for stream in streams:
-        recorded = {name.split("/")[1]: npz[name] for name in npz if name.split("/")[0] in (stream, f"s{stream}")}
+    for stream, rows in texts.items():
+        prefix = f"s{stream}/"
+        recorded = {name.removeprefix(prefix): x for name, x in npz.items() if name.startswith(prefix)}
+        recorded["mission"], recorded["caption"] = np.array(rows["mission_and_description"]).T
         played = play(env, recorded)
         results += [
-            (f"{stream}/{name}", float(np.sum(rows_that_differ(recorded[name], played[name]))), 0.0)
+            (prefix + name, float(np.sum(rows_that_differ(recorded[name], played[name]))), 0.0)
             for name in (*ROWS, *OUTCOMES)
         ]
     return results
 
 
-def check_captions(npz: Npz) -> int:
-    """Returns the number of made-up views [N, 7, 7, 3] that get another caption than the recorded one."""
-    keys = np.asarray(jax.jit(jax.vmap(view.caption_key))(pack(npz["image"])))
-    return sum(captions.caption(key).decode() != text for key, text in zip(keys, npz["caption"], strict=True))
+def captions_of(images: np.ndarray) -> np.ndarray:
+    """Returns the captions [N] of views [N, 7, 7, 3] uint8, any that MiniGrid can show."""
+    keys = np.asarray(jax.jit(jax.vmap(view.caption_key))(pack(images)))
+    return np.array([captions.caption(key).decode() for key in keys])
 
 
 def rows_that_differ(recorded: np.ndarray, played: np.ndarray) -> np.ndarray:

@@ -6,8 +6,10 @@
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.envs.device.hashing import hash64
 from oni_jax.types import EnvSpec
 
 State = TypeVar("State")  # a pytree of arrays of fixed shapes
@@ -27,9 +29,10 @@ class DeviceEnv(Protocol[State]):
     An instance is a static argument of jitted functions: it is immutable, and equal instances behave alike.
     The caller cuts episodes off, after `max_episode_steps` or fewer steps, and counts `return` and `length`.
 
-    Texts never are on the device. A text's key is a short array from which the host makes it, once a distinct key; its
-    code is 64 bits that stand for the key, so that few bytes have to be read back. Equal captions have equal keys, so
-    that counting codes counts captions.
+    Texts are made on the host. A text's key is a short array that says all of it; its code is 64 bits that stand for
+    the key, so that few bytes have to be read back, and each distinct text is made once. Equal texts have equal keys,
+    and so equal codes: counting codes counts texts. An environment without captions or events leaves their functions
+    as they are here.
     """
 
     spec: EnvSpec  # with all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`
@@ -56,25 +59,29 @@ class DeviceEnv(Protocol[State]):
         ...
 
     def caption_key(self, state: State) -> jax.Array:
-        """Returns [M] uint8. Only where the spec has captions."""
-        ...
+        """Returns [M] uint8; empty without captions."""
+        return _no_key()
 
     def caption_code(self, state: State) -> jax.Array:
-        """Returns [2] uint32: the key's bits where they fit, else `hash64` of it. Only where the spec has captions."""
-        ...
+        """Returns [2] uint32: the key's bits where they fit, else `hash64` of it."""
+        return hash64(self.caption_key(state))
 
     def caption(self, key: np.ndarray) -> bytes:
-        """Returns the text of a caption's key, on the host. Only where the spec has captions."""
-        ...
+        """Returns the text of a caption's key, on the host."""
+        return b""
 
     def event_key(self, state: State) -> jax.Array:
-        """Returns [M'] uint8 of what the last action did; at an episode's start too. Only where the spec has events."""
-        ...
+        """Returns [M'] uint8 of the effect of the last action; empty without events."""
+        return _no_key()
 
     def event_code(self, state: State) -> jax.Array:
-        """Returns [2] uint32, as `caption_code`. Only where the spec has events."""
-        ...
+        """Returns [2] uint32, as `caption_code`."""
+        return hash64(self.event_key(state))
 
     def event(self, key: np.ndarray) -> bytes:
-        """Returns the text of an event's key, on the host. Only where the spec has events."""
-        ...
+        """Returns the text of an event's key, on the host."""
+        return b""
+
+
+def _no_key() -> jax.Array:
+    return jnp.zeros(0, jnp.uint8)

@@ -30,27 +30,18 @@ class Outcome(NamedTuple):
     truncated: jax.Array  # [] bool
 
 
-def environment_key(seed: int, index: jax.Array) -> jax.Array:
+def environment_key(seed: int, index: int | jax.Array) -> jax.Array:
     """Returns the key of the environment with this index among all with this seed, neither of them negative."""
     key = jax.random.fold_in(jax.random.key(seed % _WORD, impl=PRNG), seed // _WORD % _WORD)
     return jax.random.fold_in(key, index)
 
 
-def first_episode(env: DeviceEnv, key: jax.Array) -> Episode:
-    """Starts the first episode of an environment with this key."""
-    return _begin(env, key, jnp.int32(0))
+def begin_episode(env: DeviceEnv, key: jax.Array, number: int | jax.Array) -> Episode:
+    """Starts the episode with this number, from 0 on, of the environment with this key: it depends on nothing else."""
+    return Episode(env.reset(_step_key(key, number, 0)), key, jnp.int32(number), jnp.int32(0), jnp.float32(0))
 
 
-def next_episode(env: DeviceEnv, episode: Episode) -> Episode:
-    """Starts the environment's next episode, which depends on its key and the episode's number alone."""
-    return _begin(env, episode.key, episode.number + 1)
-
-
-def _begin(env: DeviceEnv, key: jax.Array, number: jax.Array) -> Episode:
-    return Episode(env.reset(_step_key(key, number, jnp.int32(0))), key, number, jnp.int32(0), jnp.float32(0))
-
-
-def _step_key(key: jax.Array, number: jax.Array, length: jax.Array) -> jax.Array:
+def _step_key(key: jax.Array, number: int | jax.Array, length: int | jax.Array) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, number), length)
 
 

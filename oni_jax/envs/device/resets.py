@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.envs.device.base import DeviceEnv
-from oni_jax.envs.device.episodes import Episode, next_episode
+from oni_jax.envs.device.episodes import Episode, begin_episode
 
 Rows = TypeVar("Rows")  # a pytree of arrays [N, ...]
-DEFAULT_FRACTION = 32  # of the rows, that a chunk holds by default
+ROWS_PER_CHUNK_ROW = 64  # by default
 
 
 def default_chunk(num_rows: int) -> int:
     """Returns a chunk that one step's ended episodes mostly fit in, where they end each at a time of its own."""
-    return max(1, num_rows // DEFAULT_FRACTION)
+    return max(1, num_rows // ROWS_PER_CHUNK_ROW)
 
 
 def update_rows(function: Callable[[Rows], Rows], rows: Rows, chosen: jax.Array, chunk: int) -> Rows:
@@ -58,4 +58,4 @@ def reset_ended(env: DeviceEnv, episodes: Episode, ended: jax.Array, chunk: int)
       ended: [N] bool.
       chunk: see `update_rows`.
     """
-    return update_rows(lambda episode: next_episode(env, episode), episodes, ended, chunk)
+    return update_rows(lambda episode: begin_episode(env, episode.key, episode.number + 1), episodes, ended, chunk)

@@ -3,6 +3,7 @@
 import functools
 import multiprocessing
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +16,9 @@ from oni_jax.envs.device.episodes import (
     PRNG,
     Episode,
     advance,
+    begin_episode,
     environment_key,
     episode_stats,
-    first_episode,
     step_limit,
 )
 from oni_jax.envs.device.resets import default_chunk, reset_ended
@@ -30,7 +31,7 @@ class Shown(NamedTuple):
     """The part of N states that the host reads."""
 
     observations: dict[str, jax.Array]  # each [N, ...]
-    caption_keys: jax.Array  # [N, M] uint8; M = 0 without captions
+    caption_keys: jax.Array  # [N, M] uint8; see `DeviceEnv.caption_key`
     event_keys: jax.Array  # [N, M'] uint8
 
 
@@ -62,14 +63,14 @@ class DeviceVectorEnv(VectorEnv):
         self._limit = step_limit(env, max_episode_steps)
         self._names = tuple(self.spec.observations)
         self._captions, self._events = TextTable(env.caption), TextTable(env.event)
-        self._device = _cpu()
         self._episodes: Episode | None = None
 
     def reset(self, out: StepOutput) -> None:
-        with jax.default_device(self._device):
-            indices = np.arange(self.num_envs, dtype=np.uint32) + np.uint32(self._first_index)
+        with _on_cpu():
+            indices = jnp.arange(self._first_index, self._first_index + self.num_envs, dtype=jnp.uint32)
             keys = jax.vmap(functools.partial(environment_key, self._seed))(indices)
-            self._episodes, shown = _start(self._env, self._names, keys)
+            numbers = jnp.zeros(self.num_envs, jnp.int32) if self._episodes is None else self._episodes.number + 1
+            self._episodes, shown = _start(self._env, self._names, keys, numbers)
         self._write(shown, out.records, out.texts.captions)
         out.texts.events[:] = [b""] * self.num_envs
         out.records["is_first"] = True
@@ -77,7 +78,7 @@ class DeviceVectorEnv(VectorEnv):
             out.records[field] = 0
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
-        with jax.default_device(self._device):
+        with _on_cpu():
             self._episodes, stepped = _step(self._env, self._names, self._episodes, actions, self._limit)
         outcome, final, stats, shown = jax.device_get(stepped)
         ended = outcome.terminated | outcome.truncated
@@ -100,8 +101,8 @@ class DeviceVectorEnv(VectorEnv):
         return {_name(path): np.asarray(jax.random.key_data(x) if _is_key(x) else x) for path, x in leaves}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        with jax.default_device(self._device):
-            shapes = jax.eval_shape(functools.partial(first_episode, self._env), jax.random.key(0, impl=PRNG))
+        with _on_cpu():
+            shapes = jax.eval_shape(functools.partial(begin_episode, self._env), environment_key(0, 0), 0)
             self._episodes = jax.tree_util.tree_map_with_path(
                 lambda path, like: _array(saved[_name(path)], _is_key(like)), shapes
             )
@@ -147,8 +148,8 @@ class _Stepped(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _start(env: DeviceEnv, names: tuple[str, ...], keys: jax.Array) -> tuple[Episode, Shown]:
-    episodes = jax.vmap(functools.partial(first_episode, env))(keys)
+def _start(env: DeviceEnv, names: tuple[str, ...], keys: jax.Array, numbers: jax.Array) -> tuple[Episode, Shown]:
+    episodes = jax.vmap(functools.partial(begin_episode, env))(keys, numbers)
     return episodes, _show(env, names, episodes)
 
 
@@ -165,12 +166,8 @@ def _step(
 
 def _show(env: DeviceEnv, names: tuple[str, ...], episodes: Episode) -> Shown:
     def show(state: Any) -> Shown:
-        observations, none = env.observe(state), jnp.zeros(0, jnp.uint8)
-        return Shown(
-            {name: observations[name] for name in names},
-            env.caption_key(state) if env.spec.has_captions else none,
-            env.event_key(state) if env.spec.has_events else none,
-        )
+        observations = env.observe(state)
+        return Shown({name: observations[name] for name in names}, env.caption_key(state), env.event_key(state))
 
     return jax.vmap(show)(episodes.state)
 
@@ -187,8 +184,8 @@ def _array(saved: np.ndarray, is_key: bool) -> jax.Array:
     return jax.random.wrap_key_data(jnp.array(saved), impl=PRNG) if is_key else jnp.array(saved)
 
 
-def _cpu() -> jax.Device:
-    """Returns the CPU as a device. In a child process, such as an actor's, no accelerator is initialised."""
+def _on_cpu() -> AbstractContextManager:
+    """Makes the CPU JAX's default device. In a child process, such as an actor's, no accelerator is initialised."""
     if multiprocessing.parent_process() is not None:
-        jax.config.update("jax_platforms", "cpu")  # no effect once JAX is initialised there
-    return jax.local_devices(backend="cpu")[0]
+        jax.config.update("jax_platforms", "cpu")
+    return jax.default_device(jax.local_devices(backend="cpu")[0])

@@ -11,7 +11,6 @@ from oni_jax.envs.device.babyai.generator import generate
 from oni_jax.envs.device.babyai.levels import SPEC, Level
 from oni_jax.envs.device.babyai.rules import State
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.hashing import hash64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +45,6 @@ class BabyAI(DeviceEnv[State]):
 
     def caption_key(self, state: State) -> jax.Array:
         return view.caption_key(view.view_of(state))
-
-    def caption_code(self, state: State) -> jax.Array:
-        return hash64(self.caption_key(state))
 
     def caption(self, key: np.ndarray) -> bytes:
         return captions.caption(key)

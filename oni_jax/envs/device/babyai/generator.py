@@ -39,8 +39,7 @@ def _draw(level: Level, key: jax.Array) -> State:
     """Draws a room, in which an object may be out of reach."""
     target_key, distractor_key, object_key, agent_key, order_key = jax.random.split(key, 5)
     room = np.pad(np.full((level.size - 2, level.size - 2), EMPTY, np.uint8), 1, constant_values=WALL)
-    keys = jax.random.split(target_key, len(level.targets))
-    targets = jnp.stack([jax.random.choice(k, jnp.array(cells, jnp.uint8)) for k, cells in zip(keys, level.targets)])
+    targets = draw_targets(level, target_key)
     distractors = jax.random.choice(distractor_key, jnp.asarray(_DISTRACTORS), (level.num_distractors,))
     objects = jnp.concatenate([targets, distractors])
 
@@ -60,6 +59,18 @@ def _draw(level: Level, key: jax.Array) -> State:
         is_named_later=jax.random.bernoulli(order_key) if level.family is Family.GO_TO else jnp.bool(False),
         num_reached=jnp.int32(0),
         num_steps=jnp.int32(0),
+    )
+
+
+def draw_targets(level: Level, key: jax.Array) -> jax.Array:
+    """Draws [G] uint8 cells; where there is no choice, nothing is computed."""
+    return jnp.stack(
+        [
+            jax.random.choice(jax.random.fold_in(key, i), jnp.array(cells, jnp.uint8))
+            if cells[1:]
+            else np.uint8(*cells)
+            for i, cells in enumerate(level.targets)
+        ]
     )
 
 
