@@ -64,7 +64,7 @@ def leaves(episodes: Episode) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_each_ended_episode_gets_its_own_next_one(chunk):
-    episodes, ended = begun(N), np.arange(N) % 3 > 0
+    episodes, ended = begun(N), jnp.arange(N) % 3 > 0
     after = leaves(reset_ended(ENV, episodes, ended, chunk))
     expected = leaves(jax.vmap(functools.partial(begin_episode, ENV))(episodes.key, episodes.number + 1))
     for x, new, old in zip(after, expected, leaves(episodes), strict=True):
