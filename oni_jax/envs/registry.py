@@ -5,11 +5,12 @@ from collections.abc import Collection
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
+from oni_jax.envs.device import babyai
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
-ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT]
+ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT]
 
 
 def register_environment(environment: Environment) -> None:

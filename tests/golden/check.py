@@ -16,21 +16,26 @@ import numpy as np
 def checkers() -> tuple[ModuleType, ...]:
     """One module a kind: `recognises(npz)`, `check(npz) -> [(output, largest error, allowed)]`."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the recordings are float32 throughout
-    from tests.golden import episodes, moments, networks, reward_models
+    from tests.golden import babyai, episodes, moments, networks, reward_models
 
-    return episodes, networks, moments, reward_models
+    return babyai, episodes, networks, moments, reward_models
 
 
 def read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Every array of an .npz file; raises OSError or ValueError when it is none."""
+    """Every array of an .npz file, its name, and the texts of a .json of that name beside it.
+
+    Raises OSError or ValueError when it is none.
+    """
     try:
         with np.load(path, allow_pickle=False) as npz:
-            return {name: npz[name] for name in npz.files}
+            arrays = {name: npz[name] for name in npz.files}
     except OSError:
         raise
     except Exception as error:  # damaged bytes lead to those of zip, of zlib, of the header's parser and others
         reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
         raise ValueError(f"not an .npz file ({reason})") from error
+    texts = path.with_suffix(".json")
+    return {**arrays, "name": np.array(path.stem), "texts": np.array(texts.read_text())} if texts.exists() else arrays
 
 
 def check_file(path: pathlib.Path) -> int:

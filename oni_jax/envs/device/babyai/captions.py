@@ -1,0 +1,53 @@
+"""Texts of BabyAI-Text, made on the host. Source: the captions of GLAM (arXiv 2302.02662), as BK uses them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from oni_jax.envs.device.babyai.cells import COLOURS, DOOR, DOOR_STATES, TYPES, colour_of, state_of, type_of
+from oni_jax.envs.device.babyai.levels import VIEW_SIZE, Family
+
+_NOTHING_SEEN = "You see nothing in front."
+_COLUMN, _ROW = VIEW_SIZE // 2, VIEW_SIZE - 1  # of the agent
+
+
+def caption(key: np.ndarray) -> bytes:
+    """Returns the text of a `view.caption_key` [V * V + 3] uint8."""
+    cells = key[: VIEW_SIZE**2].reshape(VIEW_SIZE, VIEW_SIZE)
+    sentences = [f"You carry a {_object(cells[_COLUMN, _ROW])}"] if cells[_COLUMN, _ROW] else []
+    sentences += [
+        f"You see a wall {_steps(int(num_steps), where)}"
+        for num_steps, where in zip(key[VIEW_SIZE**2 :], ("forward", "left", "right"))
+        if num_steps
+    ]
+    sentences += [
+        f"You see a {_object(cells[x, y])} {_position(x, y)}"
+        for x, y in np.argwhere(cells).tolist()
+        if (x, y) != (_COLUMN, _ROW)
+    ]
+    return (". ".join(sentences) or _NOTHING_SEEN).encode()
+
+
+def mission(family: Family, targets: Sequence[int], num_alike: Sequence[int], is_named_later: bool) -> str:
+    """Returns the instruction of an episode; see `rules.State`. No method of BK sees it."""
+    verb = "pick up" if family is Family.PICK_UP else "go to"
+    parts = [f"{verb} {'a' if count > 1 else 'the'} {_object(cell)}" for cell, count in zip(targets, num_alike)]
+    if is_named_later:
+        return f"{parts[1]} after you {parts[0]}"
+    return ", then ".join(parts)
+
+
+def _object(cell: int) -> str:
+    cell = int(cell)
+    words = [COLOURS[colour_of(cell)], TYPES[type_of(cell)]]
+    return " ".join([DOOR_STATES[state_of(cell)], *words] if type_of(cell) == DOOR else words)
+
+
+def _position(x: int, y: int) -> str:
+    sideways, forward = x - _COLUMN, _ROW - y
+    parts = [_steps(abs(sideways), "left" if sideways < 0 else "right"), _steps(forward, "forward")]
+    return " and ".join(part for part, size in zip(parts, (sideways, forward)) if size)
+
+
+def _steps(count: int, where: str) -> str:
+    return f"{count} {'step' if count == 1 else 'steps'} {where}"

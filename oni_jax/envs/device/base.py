@@ -1,0 +1,87 @@
+"""The interface of environments that run on an accelerator: pure functions of one environment, vmapped by the caller.
+
+`envs.device` is the only part of `envs` that imports JAX.
+"""
+
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.envs.device.hashing import hash64
+from oni_jax.types import EnvSpec
+
+State = TypeVar("State")  # a pytree of arrays of fixed shapes
+
+
+class Step(NamedTuple, Generic[State]):
+    """Outcome of an action."""
+
+    state: State
+    reward: jax.Array  # [] float32
+    terminated: jax.Array  # [] bool; the episode ended by its own rules
+
+
+class DeviceEnv(Protocol[State]):
+    """An environment as pure functions of its state. All but `caption` and `event` can be traced.
+
+    An instance is a static argument of jitted functions: it is immutable, and equal instances behave alike.
+    The caller cuts episodes off, after `max_episode_steps` or fewer steps, and counts `return` and `length`.
+
+    Texts are made on the host. A text's key is a short array that says all of it; its code is 64 bits that stand for
+    the key, so that few bytes have to be read back, and each distinct text is made once. Equal texts have equal keys,
+    and so equal codes: counting codes counts texts. An environment without captions or events leaves their functions
+    as they are here.
+    """
+
+    spec: EnvSpec  # with all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Step limit of the environment's own; None: it has none."""
+        return None
+
+    def reset(self, key: jax.Array) -> State:
+        """Starts an episode, all of whose randomness at the start comes from the key."""
+        ...
+
+    def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
+        """Takes an action [] int32 in [0, num_actions)."""
+        ...
+
+    def observe(self, state: State) -> dict[str, jax.Array]:
+        """Returns all observations by name, with the shapes and types of the spec."""
+        ...
+
+    def stats(self, state: State) -> jax.Array:
+        """Returns [K-2] float32, the statistics of the episode so far that follow `return` and `length`."""
+        ...
+
+    def caption_key(self, state: State) -> jax.Array:
+        """Returns [M] uint8; empty without captions."""
+        return _no_key()
+
+    def caption_code(self, state: State) -> jax.Array:
+        """Returns [2] uint32: the key's bits where they fit, else `hash64` of it."""
+        return hash64(self.caption_key(state))
+
+    def caption(self, key: np.ndarray) -> bytes:
+        """Returns the text of a caption's key, on the host."""
+        return b""
+
+    def event_key(self, state: State) -> jax.Array:
+        """Returns [M'] uint8 of the effect of the last action; empty without events."""
+        return _no_key()
+
+    def event_code(self, state: State) -> jax.Array:
+        """Returns [2] uint32, as `caption_code`."""
+        return hash64(self.event_key(state))
+
+    def event(self, key: np.ndarray) -> bytes:
+        """Returns the text of an event's key, on the host."""
+        return b""
+
+
+def _no_key() -> jax.Array:
+    return jnp.zeros(0, jnp.uint8)

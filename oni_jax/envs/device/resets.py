@@ -1,0 +1,61 @@
+"""Functions applied to the few rows of a batch that need them, such as a reset to the environments that ended."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from oni_jax.envs.device.base import DeviceEnv
+from oni_jax.envs.device.episodes import Episode, begin_episode
+
+Rows = TypeVar("Rows")  # a pytree of arrays [N, ...]
+ROWS_PER_CHUNK_ROW = 64  # by default
+
+
+def default_chunk(num_rows: int) -> int:
+    """Returns a chunk that one step's ended episodes mostly fit in, where they end each at a time of its own."""
+    return max(1, num_rows // ROWS_PER_CHUNK_ROW)
+
+
+def update_rows(function: Callable[[Rows], Rows], rows: Rows, chosen: jax.Array, chunk: int) -> Rows:
+    """Replaces each chosen row by a function of it, `chunk` rows at a time, and leaves the others as they are.
+
+    The result is exactly that of applying the function to all rows and keeping the chosen ones. The work is in
+    proportion to the chosen rows, rounded up to whole chunks: none where none is chosen.
+
+    Args:
+      function: of one row; vmapped here.
+      rows: leaves [N, ...].
+      chosen: [N] bool.
+      chunk: rows that are computed together, from 1 to N.
+    """
+    chex.assert_rank(chosen, 1)
+    chex.assert_type(chosen, bool)
+    chex.assert_tree_has_only_ndarrays(rows)
+    chex.assert_equal_shape_prefix([chosen, *jax.tree.leaves(rows)], 1)
+    counts = jnp.cumsum(chosen, dtype=jnp.int32)
+
+    def update_chunk(carry: tuple[Rows, jax.Array]) -> tuple[Rows, jax.Array]:
+        rows, done = carry
+        # The j-th chosen row is the first one at which the count is j; beyond the last one: N, dropped below.
+        indices = jnp.searchsorted(counts, done + jnp.arange(1, chunk + 1, dtype=jnp.int32))
+        taken = jax.tree.map(lambda x: x.at[indices].get(mode="clip"), rows)
+        rows = jax.tree.map(lambda x, new: x.at[indices].set(new, mode="drop"), rows, jax.vmap(function)(taken))
+        return rows, done + chunk
+
+    rows, _ = jax.lax.while_loop(lambda carry: carry[1] < counts[-1], update_chunk, (rows, jnp.int32(0)))
+    return rows
+
+
+def reset_ended(env: DeviceEnv, episodes: Episode, ended: jax.Array, chunk: int) -> Episode:
+    """Starts the next episode of each environment whose episode has ended. Each draws from a key of its own.
+
+    Args:
+      env: of one environment.
+      episodes: leaves [N, ...].
+      ended: [N] bool.
+      chunk: see `update_rows`.
+    """
+    return update_rows(lambda episode: begin_episode(env, episode.key, episode.number + 1), episodes, ended, chunk)

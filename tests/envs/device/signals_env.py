@@ -1,0 +1,60 @@
+"""A device environment with all that an environment may have, and rules that can be followed by hand."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.types import ArraySpec, EnvSpec
+
+
+class Signals(NamedTuple):
+    key: jax.Array  # [] of the episode; a state may hold keys
+    signal: jax.Array  # [] uint8
+    action: jax.Array  # [] uint8; the last one
+    num_right: jax.Array  # [] int32
+
+
+@dataclasses.dataclass(frozen=True)
+class SignalsEnv(DeviceEnv[Signals]):
+    """A random signal in [0, 8) each step. Reward 1 for the action that is its parity; signal 0 ends the episode."""
+
+    max_episode_steps: int | None = None
+    spec = EnvSpec(
+        {"signal": ArraySpec((1,), "float32"), "parity": ArraySpec((), "int32", num_ids=2)},
+        num_actions=2,
+        has_captions=True,
+        has_events=True,
+        episode_stats=("return", "length", "right"),
+    )
+
+    def reset(self, key: jax.Array) -> Signals:
+        signal = jax.random.randint(key, (), 1, 8).astype(jnp.uint8)
+        return Signals(key, signal, jnp.uint8(0), jnp.int32(0))
+
+    def step(self, state: Signals, action: jax.Array, key: jax.Array) -> Step[Signals]:
+        is_right = action == state.signal % 2
+        signal = jax.random.randint(key, (), 0, 8).astype(jnp.uint8)
+        state = Signals(state.key, signal, action.astype(jnp.uint8), state.num_right + is_right)
+        return Step(state, is_right.astype(jnp.float32), signal == 0)
+
+    def observe(self, state: Signals) -> dict[str, jax.Array]:
+        return {"signal": state.signal.astype(jnp.float32)[None], "parity": state.signal.astype(jnp.int32) % 2}
+
+    def stats(self, state: Signals) -> jax.Array:
+        return state.num_right.astype(jnp.float32)[None]
+
+    def caption_key(self, state: Signals) -> jax.Array:
+        return state.signal[None]
+
+    def caption(self, key: np.ndarray) -> bytes:
+        return b"The signal is %d." % key[0]
+
+    def event_key(self, state: Signals) -> jax.Array:
+        return state.action[None]
+
+    def event(self, key: np.ndarray) -> bytes:
+        return b"You say %d." % key[0]

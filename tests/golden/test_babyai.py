@@ -1,0 +1,44 @@
+"""The environment reproduces the recorded episodes of BabyAI-Text, and the comparison notices one changed number."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tests.golden import babyai
+from tests.golden.check import read
+
+DATA = pathlib.Path(__file__).parent / "data"
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "golden" / "bk"  # more recordings, where they lie
+FILES = {path.name: path for folder in (SHARED, DATA) for path in sorted(folder.glob("minigrid_*.npz"))}
+EXAMPLE = "minigrid_BabyAI-Text-GoTo-RedBallBlueBox-S20.npz"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_replay(name):
+    npz = read(FILES[name])
+    assert babyai.recognises(npz)
+    results = babyai.check(npz)
+    assert results and [found for found, error, tolerance in results if error > tolerance] == []
+
+
+@pytest.mark.parametrize("name", [*babyai.ROWS, *babyai.OUTCOMES])
+def test_one_changed_number_is_noticed(name):
+    npz = read(FILES[EXAMPLE])
+    texts = json.loads(str(npz["texts"]))
+    rows = {"mission": 0, "caption": 1}
+    changed = {key: x.copy() for key, x in npz.items()}
+    if name in rows:
+        texts["7"]["mission_and_description"][5][rows[name]] += "."
+    elif changed[f"s7/{name}"].dtype == bool:
+        changed[f"s7/{name}"][5] ^= True
+    else:
+        changed[f"s7/{name}"][5] += 1
+    changed["texts"] = np.array(json.dumps({"7": texts["7"]}))
+    failed = {found for found, error, tolerance in babyai.check(changed) if error > tolerance}
+    assert failed == {f"s7/{name}"}
+
+
+def test_other_kinds_are_not_recognised():
+    assert not babyai.recognises({"w/weight": np.zeros(1), "in/obs": np.zeros(1)})
