@@ -149,7 +149,9 @@ def test_everything_is_named():
     readme, tasks, design = (page.read_text() for page in (README, ROOT / "docs/tasks.md", ROOT / "docs/design.md"))
     everything = "".join(page.read_text() for page in PAGES)
     for name in environments:
-        assert f"`{name}`" in tasks and f"`{name.replace('ExtendedActions', '')}`" in readme, name
+        short = name.replace("ExtendedActions", "")
+        shown = f"-{name.split('-')[2]}-…`" if name.startswith("BabyAI-Text-") else f"`{short}`"
+        assert f"`{name}`" in tasks and shown in readme, name
     for name in rewards:
         assert f"| `{name}` |" in readme and f"| `{name}` |" in (ROOT / "docs/rewards.md").read_text(), name
     for name in (*listing.programs(), *encoders):
