@@ -326,7 +326,9 @@ class RunConfig:
     """Folder, limits, checkpoints and logs of a run."""
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
-    experiment: str = setting("default_experiment", "Name of this run's folder; an existing run is resumed.")
+    experiment: str = setting(
+        "default_experiment", "Name of this run's folder, else that of --config; an existing run is resumed."
+    )
     seed: int = setting(1, "Seed of networks, sampling and environments.", within="[0, 2147483648)")
     train_for_env_steps: int = setting(10_000_000_000, "Environment steps after which the run ends.", within=_COUNT)
     train_for_seconds: float = setting(1e10, "Seconds after which the run ends.", within=_POSITIVE)
