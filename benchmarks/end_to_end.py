@@ -15,15 +15,15 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks.harness import JSON, alternate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.reward_files import REWARD_TYPES
 from benchmarks.training import SMOKE_FLAGS, Run, train
-from oni_jax.rewards.registry import REWARD_TYPES
 
 FLAGS = "--num_workers 2 --num_envs_per_worker 20 --batch_size 4096"
 _SECS = flags.DEFINE_float("secs", 120.0, "Seconds of training in a run, warm-up included.")
 _WARM_UP_SECS = flags.DEFINE_float(
     "warm_up_secs", None, "Seconds of training left out at the start of a run. (default: 30; none with --smoke)"
 )
-_REWARD_TYPES = flags.DEFINE_list("reward_types", list(REWARD_TYPES), "Reward types, run in turn.")
+_REWARD_TYPES = flags.DEFINE_list("reward_types", REWARD_TYPES, "Reward types, run in turn.")
 _FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of every run. (default: {FLAGS}; small with --smoke)")
 
 

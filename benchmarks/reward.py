@@ -15,12 +15,12 @@ from absl import app, flags
 
 from benchmarks.builders import Update, config_of
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, sized, spread, write_report
+from benchmarks.reward_files import REWARD_TYPES
 from oni_jax.annotation.queries.choices import encode_label
-from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.types import Annotation
 
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", None, "Frames scored at once. (default: 4096; 64 with --smoke)")
-_REWARD_TYPES = flags.DEFINE_multi_enum("reward_type", list(REWARD_TYPES), list(REWARD_TYPES), "Reward types.")
+_REWARD_TYPES = flags.DEFINE_multi_enum("reward_type", REWARD_TYPES, REWARD_TYPES, "Reward types.")
 _SECS = flags.DEFINE_float("secs", 1.0, "Seconds of each measurement, at least.")
 
 

@@ -12,7 +12,10 @@ import numpy as np
 from oni_jax.config import NetworkConfig
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards import registry
 
+# Types that read NetHack's messages, or nothing.
+REWARD_TYPES = [name for name, kind in registry.REWARD_TYPES.items() if kind.own_settings != "potential_"]
 WORD_VECTOR_SIZE = 300
 WORDS = (  # of the default goal, and of many messages
     "you the a an it is hit miss kill see here door gold pieces collect collecting score monster monsters killing "

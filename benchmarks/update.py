@@ -20,13 +20,13 @@ from absl import app, flags
 
 from benchmarks.builders import Update, config_of, flops_per_frame
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.reward_files import REWARD_TYPES
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.networks.precision import PRECISIONS
-from oni_jax.rewards.registry import REWARD_TYPES
 
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", None, "Frames in an update. (default: 1024,4096; 64 with --smoke)")
 _PRECISIONS = flags.DEFINE_list("precisions", ["float32"], "Precisions of the policy.")
-_REWARD_TYPE = flags.DEFINE_enum("reward_type", "none", list(REWARD_TYPES), "Reward inside our update.")
+_REWARD_TYPE = flags.DEFINE_enum("reward_type", "none", REWARD_TYPES, "Reward inside our update.")
 _TORCH_COMPILE = flags.DEFINE_bool("torch_compile", True, "Measure torch.compile, too (not with --smoke).")
 _SECS = flags.DEFINE_float("secs", 2.0, "Seconds of each measurement, at least.")
 

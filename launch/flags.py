@@ -3,7 +3,8 @@
 import dataclasses
 import difflib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
@@ -96,9 +97,9 @@ def positional(defaults: Any) -> str:
     return "".join(field.name for field, _ in settings(defaults) if field.metadata["positional"])
 
 
-def repeated(defaults: Any) -> frozenset[str]:
-    """Returns the flags that may be given several times."""
-    return frozenset(field.name for field, _ in settings(defaults) if field.metadata["repeated"])
+def repeated(defaults: Any) -> dict[str, str]:
+    """Returns the flags that may be given several times, with the text that joins their values."""
+    return {field.name: field.metadata["repeated"] for field, _ in settings(defaults) if field.metadata["repeated"]}
 
 
 def check(config: Config) -> None:
@@ -162,7 +163,7 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
 def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
     """Returns the settings of parsed flags."""
     given: dict[str, Any] = {field.name: values[field.name].value for field, _ in settings(defaults)}
-    if given.get("reward_dir") and not given["llm_reward_type"]:
+    if given.get("reward_dir") and given.get("llm_reward_type") == "":
         given["llm_reward_type"] = "motif"
     return with_values(defaults, given)
 
@@ -172,12 +173,12 @@ def normalise(
     values: flags.FlagValues,
     aliases: Mapping[str, str],
     positional: str = "",
-    repeated: Collection[str] = (),
+    repeated: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[str]:
     """Normalises a command line to words `--name=value`; names are those of `values`, aliases replaced.
 
-    Positional arguments go to the flag `positional`, joined by commas, like the values of each of the flags
-    `repeated`.
+    Positional arguments go to the flag `positional`, joined by commas; the values of each flag in `repeated` are joined
+    by its text there, with the positional arguments if it takes them.
 
     Raises:
         UserError: an unexpected positional argument, an unknown or refused flag, or a flag without its value.
@@ -210,7 +211,7 @@ def normalise(
             joined.setdefault(name, []).append(value)
         else:
             normal.append(f"--{name}={_truth(value) if boolean else value}")
-    return [*normal, *(f"--{name}={','.join(found)}" for name, found in joined.items())]
+    return [*normal, *(f"--{name}={repeated.get(name, ',').join(found)}" for name, found in joined.items())]
 
 
 def _next_value(words: list[str], boolean: bool, known: bool) -> str | None:

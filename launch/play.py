@@ -19,8 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: PlayConfig, stop: StopRequest) -> int:
+    from oni_jax.envs.display import COLUMNS, ROWS
     from oni_jax.viewing.play import play
-    from oni_jax.viewing.screen import COLUMNS, ROWS
     from oni_jax.viewing.shell import Shell, check_terminal
 
     check_terminal("play", COLUMNS, ROWS)

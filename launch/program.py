@@ -54,3 +54,10 @@ def run_program(
         if argv is None:  # nothing is left to stop while the interpreter shuts down
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def split_words(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Splits a command line (that of the process when None) at `--`: own flags, and those of launch.train."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]

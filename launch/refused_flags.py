@@ -21,7 +21,6 @@ NOT_SUPPORTED = (
         "one policy is trained, with batched inference; leave it out",
         ("1",),
     ),
-    Refusal(("gae_lambda",), "GAE is not supported; advantages are V-trace's (--vtrace_rho, --vtrace_c)"),
     Refusal(("use_cpc", "cpc_*"), "the CPC auxiliary loss is not supported; leave it out", OFF),
     Refusal(("use_spectral_norm",), "spectral norm is not supported; leave it out", OFF),
     Refusal(("actor_critic_share_weights",), "actor and critic always share the trunk; leave it out", ON),

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from launch import flags
-from launch.program import run_program
+from launch.program import run_program, split_words
 from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
 from oni_jax.runtime import StopRequest
@@ -65,14 +65,13 @@ class Submission:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
-    end = words.index("--") if "--" in words else len(words)
-    training = words[end + 1 :]
-    check, run = functools.partial(_check, words[:end], training), functools.partial(_run, training)
-    return run_program("submit", words[:end], Submission(), check, run)
+    own, training = split_words(argv)
+    check, run = functools.partial(check_job, own, training), functools.partial(_run, training)
+    return run_program("submit", own, Submission(), check, run)
 
 
-def _check(own: Sequence[str], training: Sequence[str], program: Submission) -> None:
+def check_job(own: Sequence[str], training: Sequence[str], program: Submission) -> None:
+    """Raises UserError for a bad job. `own`: the flags that give `program`; `training`: those of launch.train."""
     check_values(program)
     if sum(re.match("--?sbatch(=|$)", word) is not None for word in own) > 1:
         raise UserError("--sbatch: give it once, with all options in it; only the last one would hold")

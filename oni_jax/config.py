@@ -31,7 +31,7 @@ def setting(
     fixed: bool = False,
     secret: bool = False,
     positional: bool = False,
-    repeated: bool = False,
+    repeated: str = "",
 ) -> Any:
     """Makes a dataclass field that becomes a flag.
 
@@ -44,7 +44,7 @@ def setting(
         fixed: can't change when a run is resumed (its parameters would not fit, or were learnt for another value).
         secret: never printed or written.
         positional: a str of the command line's positional arguments, joined by commas.
-        repeated: a str whose flag may be given several times; the values are joined by commas.
+        repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
     metadata |= {"secret": secret, "positional": positional, "repeated": repeated}
@@ -64,15 +64,28 @@ class NetHackConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class BabyAIConfig:
+    """BabyAI-Text's own settings."""
+
+    babyai_size: int = setting(
+        0, "Side of BabyAI-Text's room, its walls included; 0: the level's own.", within="[0, 64]", fixed=True
+    )
+    babyai_num_distractors: int = setting(
+        -1, "Objects beside BabyAI-Text's targets; -1: the level's own.", within="[-1, 1000]", fixed=True
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class EnvConfig:
     """The environment."""
 
     root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
     max_episode_steps: int = setting(5000, "Steps after which an episode is truncated.", within=_COUNT)
     plugin: str = setting(
-        "", "Module that registers your environments, encoders or rewards; may be given several times.", repeated=True
+        "", "Module that registers your environments, encoders or rewards; may be given several times.", repeated=","
     )
     nethack: NetHackConfig = NetHackConfig()
+    babyai: BabyAIConfig = BabyAIConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +98,10 @@ class ActorConfig:
         2, "Groups of environments in a process: one steps while another waits for actions.", within=_COUNT
     )
     actor_pool: str = setting(
-        "process", "Run environments in actor processes, or one by one in this process.", choices=("process", "serial")
+        "auto",
+        "Run environments in actor processes, or one by one in this process; auto: in processes, but those made for "
+        "accelerators on the learner's, batch_size / rollout of them.",
+        choices=("auto", "process", "serial"),
     )
     max_actor_restarts: int = setting(
         10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
@@ -174,7 +190,14 @@ class LearnerConfig:
     rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=_COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=_COUNT)
-    ppo_epochs: int = setting(1, "Passes over a batch; only 1 is supported.", within=_COUNT)
+    ppo_epochs: int = setting(
+        1, "Passes over a batch. Of several, and of minibatches, value targets and advantages are computed once.",
+        within=_COUNT,
+    )  # fmt: skip
+    num_minibatches: int = setting(
+        1, "Minibatches of a batch: whole trajectories, shuffled again in each pass, within each device's shard.",
+        within=_COUNT,
+    )  # fmt: skip
     num_batches_to_accumulate: int = setting(
         1,
         "Batches that may wait for the learner, beside the one that it learns from; then the environments pause. At "
@@ -195,6 +218,9 @@ class LearnerConfig:
     with_vtrace: bool = setting(True, "V-trace targets; the only ones supported.")
     vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=_POSITIVE)
     vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=_POSITIVE)
+    gae_lambda: float = setting(
+        1.0, "V-trace's lambda, a factor of its traces; where the newest policy acted, that of GAE.", within="[0, 1]"
+    )
     max_policy_lag: int = setting(
         1000, "Samples at least this many policy versions old are masked out of the loss.", within=_COUNT
     )
@@ -247,9 +273,15 @@ class RewardConfig:
     )
     rew_norm: bool = setting(True, "motif and online_motif: normalise and threshold the reward model's raw scores.")
     reward_dir: str = setting(
-        "", "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif.", fixed=True
+        "",
+        "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif. bk-code: file of code, or its "
+        "folder. bk-goal: folder of goals.",
+        aliases=("pretrain_path",),
+        fixed=True,
     )
-    word_vectors: str = setting("", "cosine-bow: word vectors, a fastText .bin or a word2vec text file (.vec, .txt).")
+    word_vectors: str = setting(
+        "", "cosine-bow, and bk-goal by words: word vectors, a fastText .bin or a word2vec text file (.vec, .txt)."
+    )
     reward_encoder: str = setting(
         "nle_torchbeast_encoder",
         "Observation encoder of the ranking reward models; its parts are those of the policy's.",
@@ -271,6 +303,57 @@ class RewardConfig:
         10, "online_motif: pairs are drawn from every n-th observation of a batch.", within=_COUNT
     )
     remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
+    rnd_features: str = setting(
+        "observations",
+        "rnd: predict a random network of the normalised observations, or of the policy's encoding of them.",
+        choices=("observations", "policy"),
+        fixed=True,
+    )
+    rnd_output_dim: int = setting(128, "rnd: outputs of the random network. BK: 512.", within=_COUNT, fixed=True)
+    rnd_learning_rate: float = setting(1e-4, "rnd: Adam's step size for the predictor.", within=_POSITIVE)
+    rnd_update_proportion: float = setting(
+        0.25, "rnd: fraction of a batch's observations that the predictor learns from.", within="(0, 1]"
+    )
+    potential_horizon: int = setting(
+        5,
+        "bk-*: steps before the present one that a potential sees; bk-goal reads 4 of them.",
+        aliases=("reward_model_horizon",),
+        within="[1, 1000]",
+        fixed=True,
+    )
+    potential_warmup_steps: int = setting(
+        50_000,
+        "bk-*: environment steps from which the potential's scale is taken; until then shaping pays nothing.",
+        fixed=True,
+    )
+    potential_shaping: str = setting(
+        "corrected",
+        "bk-*: potential-based shaping, or as BK's published code does it: late, and across the ends of episodes.",
+        aliases=("shaping",),
+        choices=("corrected", "published"),
+        fixed=True,
+    )
+    potential_workers: int = setting(2, "bk-code: processes that call the code.", within="[1, 256]")
+    potential_embeddings: str = setting(
+        "sentences",
+        "bk-goal: what compares texts: a sentence encoder, the LLM server's /v1/embeddings, word vectors, or counts of "
+        "words and pairs of words, which know no meaning.",
+        choices=("sentences", "server", "words", "grams"),
+        fixed=True,
+    )
+    potential_embedding_model: str = setting(
+        "",
+        "bk-goal: the encoder's folder (sentences), or the model's name (server); empty: the package's, or llm_model.",
+        fixed=True,
+    )
+    potential_goal_threshold: float = setting(
+        0.75,
+        "bk-goal: a step whose cosine to a goal is not above it has the potential 0. BK: 0.85, with bert-small, whose "
+        "cosines are larger.",
+        aliases=("subgoal_reward_threshold",),
+        within="[-1, 1]",
+        fixed=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,6 +372,11 @@ class AnnotationConfig:
     llm_api: str = setting(
         "chat", "Endpoint: one prompt per request, or lists of prompts.", choices=("chat", "completions")
     )
+    llm_api_version: str = setting(
+        "",
+        "Azure OpenAI: version of its API, such as 2024-10-21. The key then goes into an api-key header, and llm_model "
+        "names the deployment.",
+    )
     llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
     llm_answer: str = setting(
         "reasoned", "Answer with knowledge, analysis and label in tags, or one token.", choices=("reasoned", "label")
@@ -302,6 +390,12 @@ class AnnotationConfig:
         100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=_COUNT
     )
     llm_max_in_flight: int = setting(16, "Most requests in flight.", within=_COUNT)
+    llm_max_per_sec: float = setting(
+        0.0,
+        "Most prompts sent in a second; 0: as many as the server answers, but 100 to the rule-based judge where "
+        "environments run on the CPU beside it.",
+        within="[0, inf)",
+    )
     llm_max_backlog: int = setting(
         10000, "Most pending queries; the oldest beyond it are dropped and counted.", within=_COUNT
     )
@@ -525,11 +619,13 @@ def _check_batches(learner: LearnerConfig) -> None:
         )
     if learner.recurrence != learner.rollout:
         raise UserError(f"--recurrence {learner.recurrence}: must equal --rollout {learner.rollout}")
-    for name in ("num_batches_per_iteration", "ppo_epochs"):
-        if getattr(learner, name) != 1:
-            raise UserError(f"--{name} {getattr(learner, name)}: only 1 is supported; leave it out")
+    if learner.num_batches_per_iteration != 1:
+        number = learner.num_batches_per_iteration
+        raise UserError(f"--num_batches_per_iteration {number}: only 1 is supported; see --num_minibatches")
     if not learner.with_vtrace:
-        raise UserError("--with_vtrace false: GAE is not supported; leave V-trace on")
+        raise UserError(
+            "--with_vtrace false: leave V-trace on; where the newest policy acted, --gae_lambda makes it GAE"
+        )
 
 
 def of_all_processes(config: Config) -> Config:
@@ -546,6 +642,11 @@ def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
             f"--batch_size {learner.batch_size}: {num_trajectories} trajectories of --rollout {learner.rollout} can't "
             f"be sharded evenly over {num_devices} devices; give a multiple of {num_devices * learner.rollout}, or "
             "change --learner_devices"
+        )
+    if (num_own := num_trajectories // num_devices) % learner.num_minibatches:
+        raise UserError(
+            f"--num_minibatches {learner.num_minibatches}: can't split the {num_own} trajectories of a device evenly; "
+            f"give a divisor of {num_own}"
         )
 
 
@@ -574,6 +675,8 @@ def check_annotation(annotation: AnnotationConfig) -> None:
             "--llm_api_key: give the key's location, env:NAME or file:PATH; a key on the command line could be read "
             "by others on this machine"
         )
+    if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
+        raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
             f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"

@@ -43,13 +43,14 @@ class Gauges:
         """Returns the gauges that belong to the counts in `row`."""
         gauges = dict(self._world.gauges())
         totals: dict[str, float] = {name: row[count] for name, count in _RATES_OF.items() if count in row}
-        totals |= {name: gauges.pop(name) for name in _COUNTED}
+        totals |= {name: gauges.pop(name) for name in _COUNTED if name in gauges}
         if "labels_asked" in row:
             totals["labels"] = row["labels_asked"] - row["answers_unreadable"]
         answers, distributions = self._annotator.answers(), jax.device_get(dict(self._learner.distributions))
         return {
             **self._rates.update(totals, time.monotonic()),
             "learner_waits_fraction": self._learner.trajectory_wait.fraction(),
+            "learner_looks_up_fraction": self._learner.lookup_wait.fraction(),
             **gauges,
             **device_memory(jax.local_devices()[0].memory_stats()),
             **{name: values for name, x in distributions.items() if (values := histogram(x)) is not None},

@@ -21,8 +21,9 @@ from oni_jax.networks.published import import_params
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
-from oni_jax.preferences.reward_model import RewardModel, holds_reward_model, save_reward_model
+from oni_jax.preferences.reward_model import RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
+from oni_jax.trained import holds_trained
 from oni_jax.training import Progress
 from oni_jax.types import ModelState, PyTree
 
@@ -78,7 +79,7 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
     observations = env_spec(EnvConfig(), torchbeast_observations(network)).observations
     zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in observations.items()}
     _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))
-    if holds_reward_model(folder):
+    if holds_trained(folder):
         raise UserError(f"{folder} holds a reward model already; choose another --experiment")
     save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
     return network

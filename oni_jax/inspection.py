@@ -16,6 +16,7 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.checkpointing import restore_reward
 from oni_jax.config import Config, UserError
+from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
 from oni_jax.learner.message_counts import MessageCounts
@@ -109,7 +110,10 @@ def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspec
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
     run = load_reward(folder)
-    known = {label: i for i, label in enumerate(run.rewards.labels) if run.rewards.rewards[i].scorer}
+    rewards = zip(run.rewards.labels, run.rewards.rewards)
+    known = {  # those of windows value no caption by itself
+        label: i for i, (label, own) in enumerate(rewards) if own.scorer and not past_of(own.other_observations)
+    }
     if not known:
         raise NoRewardError(f"{folder}: its reward values no captions, so there is nothing to inspect")
     if name and name not in known:

@@ -14,11 +14,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.config import UserError
-from oni_jax.types import Array, PyTree
+from oni_jax.types import Array, PyTree, Trajectory
 
 AXIS = "devices"  # the devices' name in collectives
 # Shardings of an array: replicated, or split along its first, its second, or its third axis.
 REPLICATED, AXIS_0, AXIS_1, AXIS_2 = PartitionSpec(), *(PartitionSpec(*[None] * axis, AXIS) for axis in range(3))
+_OTHERWISE = {"initial_core_state": AXIS_0, "policy_params": REPLICATED}
+TRAJECTORY = Trajectory(**{**dict.fromkeys(Trajectory._fields, AXIS_1), **_OTHERWISE})  # type: ignore
 
 
 class Replicas:
@@ -56,6 +58,8 @@ class Replicas:
     def put(self, tree: PyTree, split: PyTree = REPLICATED) -> PyTree:
         """Puts arrays on the devices. Each process gives its part of split arrays, and all the same replicated ones.
 
+        Arrays that are there already stay.
+
         Args:
             tree: of arrays.
             split: how they are split; a prefix of the tree.
@@ -65,7 +69,12 @@ class Replicas:
             return jax.device_put(tree, shardings)
 
         def put(sharding: NamedSharding, part: PyTree) -> PyTree:
-            return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, np.asarray(x)), part)
+            def put_leaf(x: Array) -> Array:
+                if isinstance(x, jax.Array) and x.sharding.is_equivalent_to(sharding, x.ndim):
+                    return x
+                return jax.make_array_from_process_local_data(sharding, np.asarray(x))
+
+            return jax.tree.map(put_leaf, part)
 
         return jax.tree.map(put, shardings, tree)
 
@@ -156,3 +165,10 @@ def _is_sharded() -> bool:
 def local(tree: PyTree) -> PyTree:
     """Returns what this process's first device holds of arrays on all devices, without a copy."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, tree)
+
+
+def local_rows(array: Array, axis: int = 1) -> np.ndarray:
+    """Returns this process's part of an array that is split along this axis, on the host."""
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
+    parts = [np.asarray(shard.data) for shard in shards]
+    return np.concatenate(parts, axis) if len(parts) > 1 else parts[0]

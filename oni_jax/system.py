@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -19,26 +19,29 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, UserError, check_batch_size
+from oni_jax.config import Config, LearnerConfig, UserError, check_batch_size
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
+from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.learner.descent import Epochs
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
-from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
-from oni_jax.learner.shards import pack_shards, shard_policy, shard_score
+from oni_jax.learner.loss import RewardCoeffs, make_loss_fn, make_targets_fn
+from oni_jax.learner.shards import pack_shards, shard_policy, shard_score, shard_take
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
-from oni_jax.runtime import StopRequest
+from oni_jax.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.training import Progress, Training
 from oni_jax.types import EnvSpec
 from oni_jax.worlds.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World
+from oni_jax.worlds.device_world import DeviceWorld
 from oni_jax.worlds.lockstep import LockstepWorld
 
 
@@ -121,16 +124,27 @@ def build_training(
     # Each process collects its part of a batch.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
-    world = stack.enter_context(closing(build_world(own, task, state, progress, acting, peers)))
+    world = stack.enter_context(closing(build_world(own, task, state, progress, acting, peers, replicas)))
     if saved and world.restore(saved.acting):
         print("environments resumed from the checkpoint", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
-    loss_fn = make_loss_fn(shard_policy(task.policy.apply, replicas), learner_config, coeffs)
-    update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, world.unpack)
+    apply = shard_policy(task.policy.apply, replicas)
+    loss_fn, epochs = make_loss_fn(apply, learner_config, coeffs), build_epochs(apply, config.learner, coeffs, replicas)
+    update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, world.unpack, epochs)
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
     learner = Learner(step, rewards, world, annotator, state, progress.updates, peers)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
+
+
+def build_epochs(apply: Callable, learner: LearnerConfig, coeffs: RewardCoeffs, replicas: Replicas) -> Epochs | None:
+    """Builds the passes over a batch; None: one step on all of it."""
+    number, num_minibatches = learner.ppo_epochs, learner.num_minibatches
+    if number == num_minibatches == 1:
+        return None
+    num_trajectories = learner.batch_size // learner.rollout // len(replicas)
+    targets_fn = make_targets_fn(apply, learner, coeffs)
+    return Epochs(number, num_minibatches, num_trajectories, targets_fn, shard_take(replicas))
 
 
 def build_task(config: Config) -> Task:
@@ -144,12 +158,14 @@ def build_task(config: Config) -> Task:
 def _annotation(config: Config, folder: str, environment: Environment) -> Iterator[Annotator]:
     """Runs the annotation service, and the embedded judge where no server was named."""
     asked, language = questions(config), environment.language
+    # On a CPU, environments there have no time to spare: who answers takes what is left.
+    shares_cpu = environment.device is not None and jax.default_backend() == "cpu"
     with ExitStack() as stack:
         unique = dict.fromkeys(own for own, _ in asked)
-        servers = {own: stack.enter_context(server_or_judge(own, language)) for own in unique}
+        servers = {own: stack.enter_context(server_or_judge(own, language, shares_cpu)) for own in unique}
         prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
         path = config.annotation.label_store or os.path.join(folder, "labels.sqlite")
-        service = AnnotationService(prompts, LabelStore(path))
+        service = AnnotationService(prompts, LabelStore(path), LOWEST_PRIORITY * shares_cpu)
         try:
             yield service
         except KeyboardInterrupt:  # interrupted twice: don't wait
@@ -203,9 +219,22 @@ def build_world(
     progress: Progress,
     devices: Sequence[Any],
     peers: SingleProcess | Peers,
+    replicas: Replicas,
 ) -> World:
-    """Builds this process's world, which acts on `devices`; the batch size is this process's own."""
+    """Builds this process's world, which acts on `devices`; the batch size is this process's own.
+
+    Raises:
+        UserError: actors are asked for, and the environment has none.
+    """
     key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
+    if make_device_env := task.environment.device:
+        pool = config.actors.actor_pool
+        if pool != "auto":
+            raise UserError(f"--actor_pool {pool}: {config.env.root_env} runs on the accelerator; leave it out")
+        seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
+        acting = Acting(task.policy, state.params, progress.updates, key, devices)
+        env = with_history(make_device_env(config.env), task.spec)
+        return DeviceWorld(config, task.spec, env, acting, replicas, seed)
     key = jax.random.fold_in(key, peers.index) if peers.index else key
     acting = Acting(task.policy, state.params, progress.updates, key, devices)
     # A resumed run starts new episodes, unless the running ones could be saved.

@@ -52,6 +52,7 @@ class EnvSpec(NamedTuple):
     episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
     has_events: bool = False
     final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
+    caption_size: int = 512  # bytes of the observation `caption`: the text, cut off; of a device environment, its key
 
 
 class CaptionBatch(NamedTuple):
@@ -86,6 +87,7 @@ class Trajectory(NamedTuple):
     values: Array  # [T, B] float32; by the network that acted
     policy_lags: Array  # [T, B] int32; versions between the network that acted and the newest
     initial_core_state: PyTree  # leaves [B, ...]; state of the recurrent core before observation 0
+    policy_params: PyTree = ()  # the policy's before the update, replicated; given to the rewards alone
 
 
 class RewardOutput(NamedTuple):

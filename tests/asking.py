@@ -15,6 +15,7 @@ from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.types import Annotation, Item, Query
 
 LANGUAGE = ENVIRONMENT.language
+KINDS = ("classification", "ranking")  # of query, about its messages
 judge_prompt = Reader(LANGUAGE).judge_prompt
 
 

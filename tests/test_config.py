@@ -109,7 +109,7 @@ def test_defaults_pass_the_checks():
         ({"batch_size": 1000}, ["--batch_size 1000", "--rollout 32", "992"]),
         ({"batch_size": 0}, ["--batch_size 0"]),
         ({"recurrence": 16}, ["--recurrence 16", "--rollout 32"]),
-        ({"ppo_epochs": 2}, ["--ppo_epochs 2"]),
+        ({"gae_lambda": 1.5}, ["--gae_lambda 1.5"]),
         ({"num_processes": 2, "process_id": 0}, ["--coordinator_address", "all three"]),
         ({"coordinator_address": "a:1", "num_processes": 2}, ["--process_id", "all three"]),
         ({"process_id": 0}, ["--num_processes", "all three"]),

@@ -17,6 +17,8 @@ import pytest
 
 from oni_jax.config import EnvConfig, NetworkConfig, UserError
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
+from oni_jax.envs.device.base import observe_all
+from oni_jax.envs.history import CAPTION
 from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env
 from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
@@ -130,6 +132,13 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     with closing(make(name, seed=8)) as env:
         others = play(env, spec.num_actions)
     assert not all(are_equal(a[0], b[0]) for a, b in zip(seen, others))
+
+
+@pytest.mark.parametrize("environment", [environment for environment in ENVIRONMENTS if environment.device])
+def test_captions_keys_have_the_size_of_the_spec(environment):
+    env = environment.device(EnvConfig(root_env=next(iter(environment.names))))
+    shown = jax.eval_shape(lambda key: observe_all(env, env.reset(key)), jax.random.key(0))
+    assert not env.spec.has_captions or shown[CAPTION].shape == (env.spec.caption_size,)
 
 
 @pytest.mark.parametrize("name", ENVS)

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import types
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,11 +14,14 @@ import pytest
 
 from oni_jax import system
 from oni_jax.config import Config, DevicesConfig, EnvConfig, LearnerConfig, UserError
+from oni_jax.learner.descent import Examples
+from oni_jax.learner.shards import shard_take
 from oni_jax.ops.captions import both_ends, merge_captions, split_captions
-from oni_jax.types import CaptionBatch, StepCaptions
+from oni_jax.parallel import Replicas
+from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll
-from tests.test_resume import COMPILES_SOON, ROOT, Answers, train, write_files
+from tests.test_resume import COMPILES_SOON, DEVICE, ROOT, Answers, train, write_files
 
 ROLLOUT, NUM_GAMES = 5, 16
 
@@ -48,10 +52,23 @@ def act() -> None:
     assert any(np.any(x) for x in jax.tree.leaves(played.trajectories[-1].initial_core_state))
 
 
+def take() -> None:
+    """Each of four devices takes the trajectories with the indices from its own shard."""
+    replicas = Replicas(jax.devices()[:4])
+    steps: Any = np.arange(24.0).reshape(3, 8)
+    trajectory = Trajectory(*[steps] * len(Trajectory._fields))._replace(initial_core_state=np.arange(8))
+    examples = Examples(trajectory, np.arange(24.0).reshape(1, 3, 8), trajectory.rewards)  # type: ignore
+    taken = jax.jit(shard_take(replicas))(np.array([1]), examples)
+    np.testing.assert_array_equal(taken.trajectory.rewards, trajectory.rewards[:, 1::2])
+    np.testing.assert_array_equal(taken.trajectory.initial_core_state, [1, 3, 5, 7])
+    np.testing.assert_array_equal(taken.intrinsic_rewards, examples.intrinsic_rewards[..., 1::2])
+
+
 def compare(folder: pathlib.Path, *names: str) -> None:
     """Trains on one device, and on eight. One acts: which games are answered together decides what they draw."""
     assert [len(devices) for devices in system.choose_devices(config_of(folder, "none", DevicesConfig(8, 1)))] == [8, 1]
     act()
+    take()
     write_files(folder)
     for name in names:
         one, eight = (
@@ -65,7 +82,7 @@ def compare(folder: pathlib.Path, *names: str) -> None:
     print("equal")
 
 
-QUICK, SLOW = ("online_motif",), ("none", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
+QUICK, SLOW = ("online_motif", DEVICE), ("none", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
 
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"])

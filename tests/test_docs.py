@@ -15,11 +15,15 @@ from launch import flags, named_configs, refused_flags
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
 from launch.plot import PlotConfig
+from launch.program import split_words
 from launch.submit import Submission
+from launch.sweep import SweepConfig, planned
 from oni_jax.config import Config, own_settings, sections, settings
 from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.potentials.config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.reporting.config import ReportConfig
+from oni_jax.segments.config import CollectSegments
 from oni_jax.viewing.config import PlayConfig
 from tests.documented import markdown_table
 
@@ -36,11 +40,20 @@ PROGRAMS = {
     "collect_pairs": CollectPairs(),
     "annotate_pairs": AnnotatePairs(),
     "train_reward": TrainReward(),
+    "collect_segments": CollectSegments(),
+    "write_potential": WritePotential(),
+    "write_goals": WriteGoals(),
+    "annotate_segments": AnnotateSegments(),
+    "train_potential": TrainPotential(),
+    "check_potential": CheckPotential(),
     "import_checkpoint": ImportCheckpoint(),
     "submit": Submission(),
+    "sweep": SweepConfig(),
 }
 OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and the judge's
 OF_OTHERS |= {"partition", "logdir", "enable-prefix-caching", "model-path", "hypothesis-profile", "sbatch"}
+OF_OTHERS |= {"alg", "precollect"}  # of published programs
+OF_OTHERS |= {"no-deps"}  # of pip
 OF_OTHERS |= {"project-directory", "build", "abort-on-container-exit", "array"}
 
 
@@ -99,7 +112,8 @@ def test_what_it_names_exists(page):
     for program in re.findall(r"launch\.(\w+)", text):
         assert program in listing.programs() or program == "watch", program
     benchmarks = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py"))
-    offered = {field.name for program in PROGRAMS.values() for field, _ in settings(program)}
+    fields = [field for program in PROGRAMS.values() for field, _ in settings(program)]
+    offered = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
     accepted = {"algo", "env", "device", "config"} | OF_OTHERS
     for name in set(re.findall(r"(?<![\w-])--([a-z]\w[\w-]*)", text)) - accepted:
         known = name in offered or f'"{name.removeprefix("no")}"' in benchmarks or refused_flags.find_refusal(name)
@@ -128,12 +142,22 @@ def test_commands_are_understood(page):
         words = shlex.split(line, comments=True)
         name = next((word.removeprefix("launch.") for word in words if word.startswith("launch.")), "")
         if name in PROGRAMS and "--help" not in words:
-            own = words[words.index(f"launch.{name}") + 1 :]
-            flags.parse(own, PROGRAMS[name])
+            own, training = split_words(words[words.index(f"launch.{name}") + 1 :])
+            program = flags.parse(own, PROGRAMS[name])
+            if isinstance(program, SweepConfig) and page.name != "studies.md":  # see tests/benchmarks/test_studies.py
+                assert planned(training, program)
         elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
             end = words.index("--")
             flags.parse(words[1:end], PROGRAMS["submit"])
             flags.check(flags.parse(words[end + 1 :]))
+
+
+def test_published_commands_have_ones_beside_them():
+    lines = re.findall(r"`python -m launch\.(\w+) ([^`]*)`", (ROOT / "docs/bk.md").read_text())
+    made = {"collect_segments", "write_potential", "annotate_segments", "train_potential", "write_goals"}
+    assert {name for name, _ in lines} == {"train", *made}
+    for name, words in lines:
+        flags.parse(shlex.split(words), PROGRAMS[name])
 
 
 REGISTERED = """import json
@@ -153,7 +177,8 @@ def test_everything_is_named():
         shown = f"-{name.split('-')[2]}-…`" if name.startswith("BabyAI-Text-") else f"`{short}`"
         assert f"`{name}`" in tasks and shown in readme, name
     for name in rewards:
-        assert f"| `{name}` |" in readme and f"| `{name}` |" in (ROOT / "docs/rewards.md").read_text(), name
+        assert re.search(rf"^\| (`[\w-]+`, )*`{name}`[, ]", readme, re.MULTILINE), name
+        assert f"| `{name}` |" in (ROOT / "docs/rewards.md").read_text(), name
     for name in (*listing.programs(), *encoders):
         assert re.search(rf"launch\.{name}\b|\b{name}\b", everything), name
     for path in (ROOT / "oni_jax").iterdir():

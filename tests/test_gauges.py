@@ -15,7 +15,7 @@ def test_rates_of_labels_and_tokens(monkeypatch):
     monkeypatch.setattr(gauges.time, "monotonic", lambda: now)
     answers = []
     parts: Any = (
-        SimpleNamespace(distributions={}, trajectory_wait=WaitClock()),
+        SimpleNamespace(distributions={}, trajectory_wait=WaitClock(), lookup_wait=WaitClock()),
         SimpleNamespace(gauges=lambda: {"acted_steps": 0, "inference_calls": 0, "ring_slots_full": 2}),
         SimpleNamespace(answers=lambda: tuple(answers)),
     )

@@ -15,23 +15,57 @@ PACKAGE = ROOT / "oni_jax"
 EVERYWHERE = {"config", "files", "npz", "ops", "runtime", "types"}  # which import nothing but each other
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
-    **dict.fromkeys(EVERYWHERE | {"checkpointing", "metrics", "networks", "parallel", "plugins"}, set()),
+    **dict.fromkeys(EVERYWHERE | {"checkpointing", "metrics", "networks", "parallel", "plugins", "trained"}, set()),
     "envs": {"plugins"},
     "experiment": {"envs.registry"},
     # How trajectories are made
     "buffers": {"envs.base"},
     "actors": {"buffers", "envs"},
     "inference": {"actors.pool", "buffers", "networks"},
-    "worlds": {"actors", "buffers", "envs.base", "inference", "networks", "parallel"},
+    "worlds": {"actors", "buffers", "envs.base", "envs.captions", "envs.device", "inference", "networks", "parallel"},
     # What is learnt from them
     "annotation": {"envs.base"},
-    "rewards": {"annotation", "envs.registry", "networks", "parallel", "plugins", "preferences.reward_model"},
+    "rewards": {
+        "annotation",
+        "envs.history",
+        "envs.registry",
+        "networks",
+        "parallel",
+        "plugins",
+        "potentials.code",
+        "potentials.embeddings",
+        "potentials.goals",
+        "potentials.preference_model",
+        "potentials.sandbox",
+        "potentials.windows",
+        "preferences.reward_model",
+    },
     "distributed": {"checkpointing", "worlds.base"},
     "learner": {"distributed", "parallel", "rewards.terms", "worlds.base"},
     "gauges": {"learner", "metrics", "worlds.base"},
     "training": {"checkpointing", "distributed", "gauges", "learner", "metrics", "worlds.base"},
     # What is done beside training, or after it
-    "preferences": {"annotation", "checkpointing", "envs", "evaluation.agents", "experiment", "networks", "parallel"},
+    "preferences": {
+        "annotation",
+        "checkpointing",
+        "envs",
+        "evaluation.agents",
+        "experiment",
+        "networks",
+        "parallel",
+        "trained",
+    },
+    "segments": {"envs", "evaluation.config", "evaluation.players", "networks.bk"},
+    "potentials": {
+        "annotation",
+        "envs",
+        "evaluation.config",
+        "evaluation.players",
+        "networks",
+        "preferences",
+        "segments",
+        "trained",
+    },
     "evaluation": {"actors", "buffers", "checkpointing", "envs", "experiment", "networks", "plugins"},
     "importing": {
         "annotation.prompts",
@@ -42,11 +76,13 @@ MAY_IMPORT = {
         "networks",
         "preferences",
         "rewards",
+        "trained",
         "training",
     },
     "inspection": {
         "annotation",
         "checkpointing",
+        "envs.history",
         "envs.registry",
         "experiment",
         "learner.message_counts",
@@ -128,7 +164,8 @@ def test_parts_without_jax(part):
 
 
 def test_the_launchers_import_no_jax_before_they_need_it():
-    stems = [f"launch.{path.stem}" for path in sources("launch") if path.stem not in ("__init__", "__main__")]
+    paths = [path for path in sources("launch") if path.stem not in ("__init__", "__main__")]
+    stems = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
     code = f"import sys, {', '.join(stems)}; assert 'jax' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -1,5 +1,6 @@
 """What is told of a run's reward is what the learner is given by it."""
 
+import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.checkpointing import Checkpoints, Saved, restore_reward
 from oni_jax.config import Config, NetworkConfig, UserError, config_to_json, with_values
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.inspection import InspectedCaption, inspect_reward
+from oni_jax.inspection import InspectedCaption, NoRewardError, inspect_reward
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
@@ -39,6 +40,7 @@ LABELS = {
     "ranking": {LABELLED: (1, 0, 1), ASKED_ONLY: (0, 2, 0), b"": (1, 0, 0), ALL_BYTES: (0, 0, 1)},  # better, worse, tie
 }
 WORDS = {"gold": [1.0, 0.2], "kill": [0.3, -1.0], "newt": [0.5, 0.5]}
+POTENTIAL = "def compute_reward(obs, past_obs, past_actions): return 0.0, {}"
 REWARD_NETWORK = {"encoder_hidden_dim": 8, "encoder_msg_model": "lt_cnn_small"}
 SETTINGS = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 8, "goal": "Find gold, Agent."}
 
@@ -53,6 +55,9 @@ def settings_of(folder: pathlib.Path, name: str, **values: object) -> Config:
         network = NetworkConfig(**REWARD_NETWORK)
         params = drawn(make_ranking_network(network).init, jax.random.key(3), {"message": np.zeros((1, 256), np.uint8)})
         quantiles = dict(zip(QUANTILES, np.linspace(-1, 1, len(QUANTILES))))
+        (folder / "model").mkdir(exist_ok=True)
+        (folder / "model" / "potential.py").write_text(POTENTIAL)
+        (folder / "model" / "goals.json").write_text(json.dumps({"goals": ["a"], "keys": ["b"], "indices": [[0]]}))
         save_reward_model(own["reward_dir"], 1, RewardModel(network, params, 0.01, 0.25, quantiles), {})
     return with_values(Config(), {**SETTINGS, **REWARD_NETWORK, **own, **values})
 
@@ -122,7 +127,15 @@ def by_message(folder: pathlib.Path, dataset_dir: str = "") -> dict[bytes, Inspe
     return {row.caption: row for row in inspect_reward(str(folder), dataset_dir).captions}
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "none"])
+@pytest.mark.parametrize("name", ["rnd", "bk-code", "bk-goal"])
+def test_a_reward_of_no_captions_has_none_to_show(tmp_path, name):
+    embeddings = {"potential_embeddings": "grams"} if name == "bk-goal" else {}
+    write_run(tmp_path / "run", settings_of(tmp_path, name, **embeddings))
+    with pytest.raises(NoRewardError, match="its reward values no captions"):
+        inspect_reward(str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("none", "rnd") and "bk-" not in name])
 def test_the_learner_gives_what_is_told(tmp_path, monkeypatch, name):
     monkeypatch.setattr("oni_jax.networks.ragged.LENGTHS", ())  # compiles networks once, not for three lengths
     config = settings_of(tmp_path, name)

@@ -64,4 +64,5 @@ def test_the_examples_of_extending_learn(tmp_path):
     assert "goal is 3 steps south" in prompt.user((b"The goal is 3 steps south and 1 steps east.",))
     for line in commands(page):
         run(line, tmp_path, short=False)
-    assert json.loads((tmp_path / "train_dir/lake/summary.json").read_text())["mean_return"] > 0.9
+    for name in ("lake", "line"):
+        assert json.loads((tmp_path / f"train_dir/{name}/summary.json").read_text())["mean_return"] > 0.9

@@ -34,6 +34,8 @@ from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.runtime import StopRequest
 from oni_jax.types import Annotation, Item, Query
+from tests import signals_plugin
+from tests.potentials.preference_models import HORIZON, write_untrained
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 
@@ -43,6 +45,7 @@ NUM_UPDATES = 5  # before the interruption, and after it
 ROLLOUT = 5
 BATCH_SIZE = 4 * ROLLOUT  # of 6 games, 3 a slot: when the run is interrupted a slot is half read, and another waits
 NETHACK = "NetHackScoreExtendedActions-v1"
+DEVICE = signals_plugin.NAME
 NETWORK = NetworkConfig(
     encoder_custom="mlp_encoder",
     hidden_size=16,
@@ -52,19 +55,54 @@ NETWORK = NetworkConfig(
 )
 
 
+POTENTIAL = """
+def compute_reward(obs, past_obs, past_actions):
+    value = sum(past_actions)
+    for name in obs:
+        for now, before in zip(obs[name], past_obs[0][name]):
+            value += now == before
+    return value, {}
+"""
+
+
+GOALS = {
+    "goals": ["The paddle is below the ball.", "You catch the ball."],
+    "keys": ["The ball is to the left.", "The ball is to the right.", "The paddle is below the ball.", "You miss."],
+    "indices": [[0], [1], [0, 1], []],
+}
+
+
 def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
-    """name: a type of reward, on Catch; or NETHACK, without one."""
-    root_env, reward_type = (NETHACK, "none") if name == NETHACK else ("Catch-v0", name)
+    """name: a type of reward, on Catch; NETHACK, without one; or DEVICE, where a device environment is labelled."""
+    root_env, reward_type = {NETHACK: (NETHACK, "none"), DEVICE: (DEVICE, "online_cls")}.get(name, ("Catch-v0", name))
     files: dict[str, dict[str, Any]] = {
         "motif": {"reward_dir": f"{folder}"},
         "cosine-bow": {"word_vectors": f"{folder / 'words.vec'}"},
+        # The scale of the first start holds in the second.
+        "bk-code": {"reward_dir": f"{folder}", "potential_warmup_steps": NUM_UPDATES * BATCH_SIZE // 2},
+        "bk-goal": {
+            "reward_dir": f"{folder}",
+            "potential_warmup_steps": NUM_UPDATES * BATCH_SIZE // 2,
+            "potential_embeddings": "grams",
+            "potential_goal_threshold": 0.1,
+        },
     }
+    if name == "bk-pref":
+        warmup_steps = NUM_UPDATES * BATCH_SIZE // 2
+        path = write_untrained(f"{folder}", root_env)
+        files[name] = {"reward_dir": path, "potential_horizon": HORIZON, "potential_warmup_steps": warmup_steps}
     coeff = 0.0 if reward_type == "none" else 0.3
     return Config(
         env=EnvConfig(root_env=root_env, max_episode_steps=30),
-        actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="serial"),
+        actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="auto" if name == DEVICE else "serial"),
         network=NETWORK,
-        learner=LearnerConfig(batch_size=BATCH_SIZE, rollout=ROLLOUT, recurrence=ROLLOUT, learning_rate=1e-2),
+        learner=LearnerConfig(
+            batch_size=BATCH_SIZE,
+            rollout=ROLLOUT,
+            recurrence=ROLLOUT,
+            learning_rate=1e-2,
+            ppo_epochs=2 if name == DEVICE else 1,
+        ),
         reward=RewardConfig(
             llm_reward_type=reward_type,
             llm_reward_coeff=coeff,
@@ -106,9 +144,12 @@ class Answers:
     def submit(self, queries: Sequence[Query]) -> None:
         for item, _ in queries:
             if item not in self._asked and not self._replays:
-                delay, label = 1 + len(self._asked) % 4, sum(map(len, item)) % (1 + len(item))
+                delay, label = 1 + len(self._asked) % 4, sum(map(sum, item)) % (1 + len(item))
                 self.at_poll[self._num_polls + delay].append(Annotation(item, encode_label(label, 0.5)))
             self._asked.add(item)
+
+    def room(self) -> int:
+        return sys.maxsize
 
     def poll(self) -> list[Annotation]:
         self._num_polls += 1
@@ -204,13 +245,15 @@ def in_new_process(function: Callable, folder: pathlib.Path, name: str) -> None:
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
 
 
-QUICK = ("online_cls", NETHACK)
-NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*BUILT_IN, NETHACK)]
+QUICK = ("online_cls", NETHACK, DEVICE)
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*BUILT_IN, NETHACK, DEVICE)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_is_the_same_as_an_uninterrupted_one(name, tmp_path):
-    """With each type of reward, on Catch; and on NetHack, where both begin new games half way."""
+    """With each type of reward, on Catch; on an accelerator; and on NetHack, where both begin new games half way."""
+    (tmp_path / "potential.py").write_text(POTENTIAL)
+    (tmp_path / "goals.json").write_text(json.dumps(GOALS))
     if name in ("motif", "cosine-bow"):
         write_files(tmp_path)
     in_new_process(uninterrupted, tmp_path, name)

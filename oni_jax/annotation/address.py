@@ -13,6 +13,7 @@ from oni_jax.config import AnnotationConfig, UserError, check_annotation
 DEFAULT_PORT = 9001
 CONNECT_TIMEOUT_SECS = 10.0
 MAX_KEY_CHARS = 10_000
+MODELS = "models"  # endpoint that lists them
 _HINT = "must be host, host:port or an http(s) URL"
 
 
@@ -47,8 +48,22 @@ def server_url(address: str) -> str:
     return f"{parts.scheme}://{netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
+def endpoint_url(config: AnnotationConfig, endpoint: str) -> str:
+    """Returns the URL of an endpoint, such as chat/completions. Raises UserError: see `server_url`.
+
+    With `llm_api_version` it is Azure OpenAI's, where the path names the deployment, and a query the version.
+    """
+    base = server_url(config.llm_server_addr)
+    if not config.llm_api_version:
+        return f"{base}/{endpoint}"
+    root = base.removesuffix("/v1")
+    root = root if root.endswith("/openai") else f"{root}/openai"
+    deployment = f"deployments/{urllib.parse.quote(config.llm_model, safe='')}/" * (endpoint != MODELS)
+    return f"{root}/{deployment}{endpoint}?api-version={config.llm_api_version}"
+
+
 def api_key_header(config: AnnotationConfig) -> dict[str, str]:
-    """Returns the Authorization header; empty without a key.
+    """Returns the Authorization header, or Azure OpenAI's api-key header; empty without a key.
 
     Raises:
         UserError: `llm_api_key` names no key, or one that no header can hold. The text holds neither key nor source.
@@ -62,7 +77,9 @@ def api_key_header(config: AnnotationConfig) -> dict[str, str]:
         raise UserError(f"--llm_api_key {source}:...: there is no key in {where}")
     if not key.isascii() or not key.isprintable():
         raise UserError("--llm_api_key: the key that it names can't be sent: it must be printable ASCII")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+    if not key:
+        return {}
+    return {"api-key": key} if config.llm_api_version else {"Authorization": f"Bearer {key}"}
 
 
 def _first_line(path: str) -> str:
@@ -75,11 +92,11 @@ def _first_line(path: str) -> str:
 
 def check_server(config: AnnotationConfig) -> None:
     """Checks address and key, and, with --llm_required, that the server answers. Raises UserError."""
-    url, headers = server_url(config.llm_server_addr), api_key_header(config)
+    url, headers = endpoint_url(config, MODELS), api_key_header(config)
     if not config.llm_required:
         return
     try:
-        status = asyncio.run(_get_status(f"{url}/models", headers))
+        status = asyncio.run(_get_status(url, headers))
     except (aiohttp.ClientError, TimeoutError, ValueError):
         advice = "start it, or leave out --llm_required to train while waiting for it"
         raise UserError(f"no LLM server answers at {config.llm_server_addr} ({url}): {advice}") from None

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, server_url
+from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
 from oni_jax.annotation.answers import Reply, read_choice, read_usage
 from oni_jax.annotation.failures import RequestError, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
@@ -58,9 +58,10 @@ class Client:
     def __init__(self, config: AnnotationConfig, prompt: Prompt):
         self._config, self._prompt = config, prompt
         self._chat = config.llm_api == "chat"
-        self._url = server_url(config.llm_server_addr) + ("/chat/completions" if self._chat else "/completions")
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **api_key_header(config)}
-        self._key = self._headers.get("Authorization", "").removeprefix("Bearer ")
+        self._url = endpoint_url(config, "chat/completions" if self._chat else "completions")
+        key_header = api_key_header(config)
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **key_header}
+        self._key = "".join(key_header.values()).removeprefix("Bearer ")
         self._chat_template = load_chat_template(config.llm_chat_template)
         self._optional = self._optional_fields()
         self._optional_proven = False
@@ -109,6 +110,10 @@ class Client:
             self._optional = optional
         self._optional_proven = True
         return replies
+
+    async def complete(self, conversation: Sequence[Turn]) -> Reply:
+        """Returns the reply to a conversation. Raises RequestError: the request failed."""
+        return (await self._request([conversation], {}))[0]
 
     def _without_refused(self, optional: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
         """The fields to retry with: without those that the error names, or empty. None: the fields are not at fault."""

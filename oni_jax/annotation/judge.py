@@ -34,9 +34,10 @@ from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
-from oni_jax.runtime import ChildError, start_child, stop_child
+from oni_jax.runtime import LOWEST_PRIORITY, ChildError, start_child, stop_child
 
 MAX_REQUEST_BYTES = 1 << 26
+MAX_SHARED_PER_SEC = 100.0  # prompts to a judge on CPU cores that environments want; 500 slowed them by a tenth
 
 
 class Trouble(Protocol):
@@ -159,9 +160,9 @@ async def serve(language: Language | None, options: JudgeOptions, started: Any, 
 class EmbeddedJudge:
     """A judge in a child process, on a free loopback port. It ends with `close`, or with this process."""
 
-    def __init__(self, language: Language | None, options: JudgeOptions | None = None):
+    def __init__(self, language: Language | None, options: JudgeOptions | None = None, niceness: int = 0):
         self._process, self._connection = start_child(
-            "judge", run_judge, language, options or JudgeOptions(), dict(QUERIES)
+            "judge", run_judge, language, options or JudgeOptions(), dict(QUERIES), niceness=niceness
         )
         try:
             raw = self._connection.recv_bytes()
@@ -179,12 +180,15 @@ class EmbeddedJudge:
 
 
 @contextmanager
-def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iterator[AnnotationConfig]:
+def server_or_judge(
+    config: AnnotationConfig, language: Language | None, shares_cpu: bool = False
+) -> Iterator[AnnotationConfig]:
     """Yields the settings with a server's address; if they name none, that of a judge started meanwhile.
 
     Args:
         config: names a server, or none.
         language: the environment's, for the judge.
+        shares_cpu: a judge takes only the CPU time that others leave, and MAX_SHARED_PER_SEC prompts a second.
 
     Raises:
         UserError: a required server does not answer, or the environment has no rules for the judge.
@@ -192,8 +196,13 @@ def server_or_judge(config: AnnotationConfig, language: Language | None) -> Iter
     with ExitStack() as stack:
         if not config.llm_server_addr:
             load_rules(language)
-            judge = stack.enter_context(closing(EmbeddedJudge(language)))
+            judge = stack.enter_context(closing(EmbeddedJudge(language, niceness=LOWEST_PRIORITY * shares_cpu)))
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=JUDGE_MODEL)
+            if shares_cpu:  # in lists, which cost a fifth of the time
+                rate = config.llm_max_per_sec or MAX_SHARED_PER_SEC
+                config = dataclasses.replace(
+                    config, llm_api="completions", llm_chat_template="llama3", llm_max_per_sec=rate
+                )
             print(
                 f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",
                 flush=True,

@@ -67,7 +67,8 @@ class Labeller:
         self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
         self._emit, self._forget, self._report_unreadable = emit, forget, unreadable
         self._backlog = Backlog(config.llm_max_backlog)
-        self._pacer = Pacer(config.llm_batch_size, config.llm_api == "completions", config.llm_max_in_flight)
+        takes_lists, limits = config.llm_api == "completions", (config.llm_max_in_flight, config.llm_max_per_sec)
+        self._pacer = Pacer(config.llm_batch_size, takes_lists, *limits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_tries: dict[Item, int] = {}  # failures of items asked about alone
         self._unreadable: dict[Item, str] = {}  # first answers that could not be read
@@ -163,6 +164,7 @@ class Labeller:
             self._deliver(held)
             items = [item for item in items if item not in {annotation.item for annotation in held}]
         if items:
+            self._pacer.sent(len(items))
             task = asyncio.get_running_loop().create_task(self._ask(items))
             self._tasks.add(task)
             task.add_done_callback(self._task_done)

@@ -1,4 +1,4 @@
-"""Time and size of the next request, from the server's answers so far: probing, backoff, and list sizes."""
+"""Time and size of the next request, from the server's answers so far: probing, backoff, list sizes, rate limit."""
 
 import random
 import time
@@ -19,29 +19,35 @@ class Pacer:
         list_size: maximum number of prompts in a request.
         lists: True to try lists of prompts.
         max_in_flight: maximum number of concurrent requests.
+        max_per_sec: maximum number of prompts sent in a second; 0: any.
     """
 
-    def __init__(self, list_size: int, lists: bool, max_in_flight: int):
+    def __init__(self, list_size: int, lists: bool, max_in_flight: int, max_per_sec: float = 0.0):
         self._max_list_size = self._list_size = list_size
         self._takes_lists = None if lists and list_size > 1 else False  # None: unknown yet
         self._probe: set[Item] = set()  # items of a failed list that have not been answered alone either
-        self._max_in_flight = max_in_flight
+        self._max_in_flight, self._max_per_sec = max_in_flight, max_per_sec
         self._proven = False  # the server has answered once
         self.num_failures = 0  # backoffs since the last answer
-        self._resume_at = self._retry_after_until = 0.0
+        self._resume_at = self._retry_after_until = self._allowed_at = 0.0
 
     def wait_secs(self, num_in_flight: int) -> float | None:
         """Seconds until the next request may start. None: not before a request in flight has ended."""
         healthy = self._proven and not self.num_failures and self._takes_lists is not None
         if num_in_flight >= (self._max_in_flight if healthy else 1):
             return None
-        return max(0.0, self._resume_at - time.monotonic())
+        return max(0.0, max(self._resume_at, self._allowed_at) - time.monotonic())
 
     def num_items(self) -> int:
         """Maximum number of items in the next request."""
         if self._takes_lists is False or self.num_failures:
             return 1
         return self._list_size if self._takes_lists else min(PROBE_SIZE, self._list_size)
+
+    def sent(self, num_items: int) -> None:
+        """Counts prompts towards the rate limit; time in which none was sent allows no burst."""
+        if self._max_per_sec:
+            self._allowed_at = max(self._allowed_at, time.monotonic()) + num_items / self._max_per_sec
 
     def succeeded(self, items: Sequence[Item]) -> None:
         self._proven, self.num_failures = True, 0

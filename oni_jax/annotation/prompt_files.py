@@ -2,7 +2,8 @@
 
 A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
 where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.
-`again`, optional, is the user's turn after an unreadable answer. Ranking: `answer_key` is the name under which the
+`again`, optional, is the user's turn after an unreadable answer. A kind may need further texts, such as code's
+`improve` (with {samples}) and `failed` (with {error}). Ranking: `answer_key` is the name under which the
 answer declares its choice. A text is a string or a list of lines. The captions come last, so that a server's prefix
 cache covers everything before them.
 """
@@ -35,6 +36,7 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(QUERIES)}")
     placeholders = QUERIES[kind].placeholders
     texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
+    texts |= {key: _text(data.get(key), path, key) for key in QUERIES[kind].texts}
     texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
     for placeholder in placeholders:
         if placeholder not in texts["user"]:

@@ -6,7 +6,7 @@ import json
 import pathlib
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, read_prompt_file
 from oni_jax.annotation.queries.base import QueryKind
@@ -46,6 +46,7 @@ class Prompt:
     again: str  # the user's next turn after an answer that can't be read
     answer_key: str
     digest: str
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # `QueryKind.texts`
 
     def user(self, item: tuple[bytes, ...]) -> str:
         """Renders the user's turn. Captions are decoded as latin-1 and escaped: they are untrusted.
@@ -103,13 +104,15 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
 
         return re.sub(r"\{(goal|answer)\}", choice, text)
 
-    placeholders = "|".join(map(re.escape, QUERIES[kind].placeholders))
+    placeholders = "|".join(map(re.escape, QUERIES[kind].placeholders)) or "(?!)"
     pieces = tuple(fill(piece) for piece in re.split(f"({placeholders})", data["user"]))
     # `again` is not part of the digest: labels stay valid when it is reworded.
     goal_key = "" if config.goal else config.goal_key
     parts = [kind, data["system"], "".join(pieces), goal_key, config.llm_answer]
+    parts += [data[name] for name in QUERIES[kind].texts]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-    return Prompt(QUERIES[kind], data["system"], pieces, fill(data["again"]), data["answer_key"], digest)
+    texts = {name: data[name] for name in QUERIES[kind].texts}
+    return Prompt(QUERIES[kind], data["system"], pieces, fill(data["again"]), data["answer_key"], digest, texts)
 
 
 def goal_text(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> str:

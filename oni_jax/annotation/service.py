@@ -26,6 +26,7 @@ STATS_SECS = 0.25
 GRACE_SECS = 5.0  # for answers in flight when the service is closed
 MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never blocks
 MAX_RECEIVED = 100  # at once
+NEWEST_OF_FULL = 32  # queries that a full backlog has room for
 _INITIAL_STATS = dict.fromkeys(
     ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
     + ("backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
@@ -46,12 +47,13 @@ class AnnotationService:
     Args:
         questions: all those of a run; `Query.question` is an index into them.
         store: a picklable label store; the answers in it come first and are not asked for again.
+        niceness: of the child process.
 
     Raises:
         UserError: bad address, key or chat template.
     """
 
-    def __init__(self, questions: Sequence[Question], store: Store):
+    def __init__(self, questions: Sequence[Question], store: Store, niceness: int = 0):
         for question in questions:
             Client(*question)  # raises here what would end the child process
         self.labels_of = ", ".join(f"{config.llm_model} {prompt.digest}" for config, prompt in questions)
@@ -65,7 +67,7 @@ class AnnotationService:
         self._answers: tuple[Answer, ...] = ()
         self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": "starting", "problem": ""}
         self._closed = False
-        self._process, self._connection = start_child("annotation", run_service, questions, store)
+        self._process, self._connection = start_child("annotation", run_service, questions, store, niceness=niceness)
         self._writable = select.poll()
         self._writable.register(self._connection.fileno(), select.POLLOUT)
         atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
@@ -81,6 +83,10 @@ class AnnotationService:
             self._report_dropped([self._outgoing.popleft()])
             self._num_dropped += 1
         self._send()
+
+    def room(self) -> int:
+        """Returns how many queries are worth a `submit`: a full backlog drops all but the newest."""
+        return max(NEWEST_OF_FULL, self._max_outgoing - int(self.stats()["backlog"]))
 
     def poll(self) -> list[Annotation]:
         """Returns the annotations since the last call; the first are those that the label store held at the start.

@@ -1,13 +1,17 @@
 """The interface of environments to the rest of the program. Nothing here depends on a particular game."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from oni_jax.config import EnvConfig
 from oni_jax.types import EnvSpec
+
+if TYPE_CHECKING:  # it imports JAX
+    from oni_jax.envs.device.base import DeviceEnv
+    from oni_jax.envs.display import Display  # it imports this
 
 STEP_FIELDS = [
     ("caption_count", "<f4"),  # occurrences of the observation's caption in the episode so far
@@ -144,6 +148,7 @@ class Language(NamedTuple):
 
     prompts: str | os.PathLike  # folder of prompt files, <kind>_<version>.json
     judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: no rules
+    actions: Sequence[str] = ()  # the actions in words; empty: they have none
 
 
 class Environment(NamedTuple):
@@ -154,4 +159,6 @@ class Environment(NamedTuple):
     # (settings, spec with the observations to show, num_envs, seed, first_index); see `make_vector_env`
     make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
     on_request: Collection[str] = ()  # observations that are shown only when requested by name
+    device: "Callable[[EnvConfig], DeviceEnv] | None" = None  # makes the task as pure functions on an accelerator
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
+    display: "Display | None" = None  # None: it is shown as its captions, and people can't play it

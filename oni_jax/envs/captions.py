@@ -19,6 +19,21 @@ def caption_id(text: bytes) -> int:
     return (int.from_bytes(digest, "little") >> 1) or 1
 
 
+class EpisodicCounts:
+    """Occurrences of captions, by their ids, in the running episodes of N environments."""
+
+    def __init__(self, num_envs: int):
+        self.of_each: list[dict[int, int]] = [{} for _ in range(num_envs)]
+
+    def save(self) -> dict[str, np.ndarray]:
+        rows = [(i, text_id, count) for i, counts in enumerate(self.of_each) for text_id, count in counts.items()]
+        return {"caption_counts": np.array(rows, np.uint64).reshape(-1, 3)}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        for i, text_id, count in saved["caption_counts"].tolist():
+            self.of_each[i][text_id] = count
+
+
 class CaptionTracker:
     """Assigns ids to the texts of N environments, counts captions within episodes, and returns the new texts.
 
@@ -32,7 +47,7 @@ class CaptionTracker:
         self._has_captions, self._has_events = spec.has_captions, spec.has_events
         self._max_known = max_known
         self._ids: dict[bytes, int] = {}
-        self._counts: list[dict[int, int]] = [{} for _ in range(num_envs)]  # of the running episodes
+        self._counts = EpisodicCounts(num_envs)
 
     def update(self, out: StepOutput, ids: np.ndarray) -> NewTexts:
         """Fills in the counts of `out`, and `ids`, after a reset or a step.
@@ -58,7 +73,7 @@ class CaptionTracker:
         ended = (records["terminated"] | records["truncated"]).nonzero()[0].tolist()
         outcomes = [(i, *self._count(i, out.texts.final_captions[i], new)) for i in ended]
         for i in records["is_first"].nonzero()[0].tolist():
-            self._counts[i].clear()
+            self._counts.of_each[i].clear()
         newest, counts = zip(*[self._count(i, text, new) for i, text in enumerate(out.texts.captions)])
         ids["caption"] = ids["outcome_caption"] = np.array(newest, np.int64)
         records["caption_count"] = records["outcome_caption_count"] = np.array(counts, np.float32)
@@ -69,13 +84,11 @@ class CaptionTracker:
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns the counts of the running episodes; after `restore` all texts count as new."""
-        rows = [(i, text_id, count) for i, counts in enumerate(self._counts) for text_id, count in counts.items()]
-        return {"caption_counts": np.array(rows, np.int64).reshape(-1, 3)}
+        return self._counts.save()
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Restores what `save` returned, before the first `update`."""
-        for i, text_id, count in saved["caption_counts"].tolist():
-            self._counts[i][text_id] = count
+        self._counts.restore(saved)
 
     def _id(self, text: bytes, new: NewTexts) -> int:
         text_id = self._ids.get(text)
@@ -88,6 +101,6 @@ class CaptionTracker:
     def _count(self, i: int, text: bytes, new: NewTexts) -> tuple[int, int]:
         """Counts a caption in environment i's episode. Returns (id, count)."""
         text_id = self._id(text, new)
-        counts = self._counts[i]
+        counts = self._counts.of_each[i]
         counts[text_id] = count = counts.get(text_id, 0) + 1
         return text_id, count

@@ -1,11 +1,14 @@
 """Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers its own."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+import numpy as np
 
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai
+from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
@@ -40,19 +43,23 @@ def find_environment(config: EnvConfig) -> Environment:
 def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -> EnvSpec:
     """Returns an environment's spec with these observations, in its own order, without starting it.
 
+    The caption and those of earlier steps come last; see `envs.history`.
+
     Raises:
         UserError: an unknown name, or an observation that it does not have.
     """
     environment = find_environment(config)
     spec = environment.make_spec(config.root_env)
-    taken = {field for field, _ in STEP_FIELDS} & {*spec.observations}
+    taken = {CAPTION, *(field for field, _ in STEP_FIELDS)} & {*spec.observations}
     if taken:
         raise UserError(
             f"--root_env {config.root_env}: its observation {min(taken)} has the name of a step's field: rename it"
         )
     if spec.num_actions > MAX_ACTIONS:
         raise UserError(f"--root_env {config.root_env}: has {spec.num_actions} actions; {MAX_ACTIONS} at most")
-    missing = [name for name in observations if name not in (EVERYTHING, *spec.observations)]
+    needed = sources(observations)
+    known = offered(spec)
+    missing = [name for name in needed if name not in (EVERYTHING, *known)]
     if missing:
         raise UserError(
             f"--root_env {config.root_env} does not show {', '.join(missing)}, which the encoder or the reward reads "
@@ -60,8 +67,25 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
             "--encoder_custom generic_encoder, or another environment"
         )
     unasked = {*spec.observations} - {*environment.on_request} if EVERYTHING in observations else set()
-    shown = {name: x for name, x in spec.observations.items() if name in unasked.union(observations)}
-    return spec._replace(observations=shown)
+    shown = {name: x for name, x in known.items() if name in unasked.union(needed)}
+    return spec._replace(observations={**shown, **past_specs(spec, observations)})
+
+
+def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:
+    """Returns the spec with what an environment is to show itself; `history.with_history` adds what it does not.
+
+    Raises:
+        UserError: see `env_spec`.
+    """
+    shows_key = find_environment(config).device is not None  # of a caption; others show none
+    return env_spec(config, [name for name in sources(observations) if shows_key or name != CAPTION])
+
+
+def caption_reader(config: EnvConfig) -> Callable[[np.ndarray], bytes]:
+    """Returns the function that turns an environment's observation `caption` [K] uint8 into the text."""
+    if make_device_env := find_environment(config).device:
+        return make_device_env(config).caption
+    return lambda text: text.tobytes().rstrip(b"\0")
 
 
 def make_vector_env(
@@ -76,5 +100,5 @@ def make_vector_env(
       first_index: index of the first one among all environments with this seed, not negative.
       observations: names of those to show.
     """
-    spec = env_spec(config, observations)
-    return find_environment(config).make(config, spec, num_envs, seed, first_index)
+    env = find_environment(config).make(config, own_spec(config, observations), num_envs, seed, first_index)
+    return with_history(env, env_spec(config, observations))

@@ -36,7 +36,7 @@ class EvaluationConfig:
     compare_checkpoint: str = setting(LATEST, "Checkpoint of the other experiment: latest, best, or a number of steps.")
     episodes: int = setting(256, "Number of episodes; a larger number begins with the same ones.", within=_COUNT)
     root_env: str = setting("", "Task id, with the actions and observations of the run's; empty: the run's.")
-    plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=True)
+    plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=",")
     max_episode_steps: int = setting(0, "Steps after which an episode is truncated; 0: as in the run.")
     seed: int = setting(1, "Seed of environments and actions.", within="[0, 2147483648)")
     num_workers: int = setting(0, "Actor processes, four at most; 0: one per CPU core.", within="[0, 1024]")

@@ -8,6 +8,7 @@ from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
 from oni_jax.envs.registry import env_spec
 
+SUCCESS = "success"  # statistic of an environment whose tasks have a goal: 1 where it was reached, else 0
 NUM_SLOTS = 64  # environments side by side; slot s plays the episodes s, s + 64, s + 128, ...
 HELD_OUT = 1 << 128  # added to a seed. Training's have 32 bits: no episode occurs in both
 
@@ -56,16 +57,9 @@ def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int) -> 
     return ENDS[ABORTED] if truncated else TERMINATION
 
 
-def has_goal(root_env: str) -> bool:
-    """Returns whether a task has a goal to reach."""
-    return root_env in TASKS and TASKS[root_env].goal is not None
-
-
-def has_terminal(root_env: str) -> bool:
-    """Returns whether a task is shown as a terminal; others are shown as their captions."""
-    return root_env in TASKS
-
-
-def succeeded(episode: Episode) -> bool:
-    """Returns whether the goal of a task that has one was reached: nothing else is rewarded there."""
-    return episode.stats["return"] > 0
+def succeeded(root_env: str, episode: Episode) -> bool | None:
+    """Returns whether the task's goal was reached; None for a task without one."""
+    if SUCCESS in episode.stats:
+        return episode.stats[SUCCESS] > 0
+    has_goal = root_env in TASKS and TASKS[root_env].goal is not None
+    return episode.stats["return"] > 0 if has_goal else None  # nothing but its goal is rewarded in such a task

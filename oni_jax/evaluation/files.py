@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from oni_jax.evaluation.episodes import has_goal, succeeded
+from oni_jax.evaluation.episodes import SUCCESS
 from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.evaluation.statistics import QUANTILES
 
@@ -69,8 +69,6 @@ def as_csv(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _rows(evaluation: Evaluation) -> list[Mapping[str, Any]]:
-    goal = has_goal(evaluation.root_env)
-    return [
-        {"index": x.index, **x.stats, "end": x.end, **({"success": int(succeeded(x))} if goal else {})}
-        for x in evaluation.episodes
-    ]
+    successes = evaluation.successes()
+    extra = [{}] * len(evaluation.episodes) if successes is None else [{SUCCESS: int(x)} for x in successes]
+    return [{"index": x.index, **x.stats, "end": x.end, **own} for x, own in zip(evaluation.episodes, extra)]

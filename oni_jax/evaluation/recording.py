@@ -1,4 +1,4 @@
-"""Replays episodes of an evaluation from their seeds and actions, and records the terminal where there is one."""
+"""Replays episodes of an evaluation from their seeds and actions, and keeps what a terminal shows of them."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import numpy as np
 
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import SingleEpisode, VectorEnv
-from oni_jax.envs.nethack.single_game import SingleGame
-from oni_jax.envs.registry import make_vector_env
-from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed, has_terminal, nethack_seeds
+from oni_jax.envs.display import Display, Terminal, WatchedEnv
+from oni_jax.envs.history import with_history
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
+from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.types import EVERYTHING
 
 BEST, MEDIAN, WORST = "best", "median", "worst"
-Terminal = tuple[np.ndarray, np.ndarray, np.ndarray]  # see SingleGame.terminal
 
 
 class Choice(NamedTuple):
@@ -32,7 +32,7 @@ class Replay(NamedTuple):
     observations: dict[str, np.ndarray]  # [L + 1, ...] each
     rewards: np.ndarray  # [L] float32, the environment's
     terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
-    turns: Sequence[int]  # [L + 1] game times; empty without a terminal
+    turns: Sequence[int | None]  # [L + 1] game times, where there are any; empty without a terminal
     mismatch: str  # difference from the episode's end; "" for none
 
 
@@ -54,27 +54,42 @@ def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
     return choices
 
 
-def _game(evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]) -> tuple[VectorEnv, bytes]:
-    """Returns an episode's environment, and the actions of earlier episodes to replay first."""
-    of = evaluation
-    if has_terminal(of.root_env):
-        seeds = nethack_seeds(of.seed, index)
-        return SingleGame(of.root_env, seeds, of.max_episode_steps, names, ttyrec=ttyrec), b""
-    config = EnvConfig(root_env=of.root_env, max_episode_steps=of.max_episode_steps)
+def watched_episode(
+    display: Display, env: EnvConfig, seed: int, index: int, observations: Collection[str] = (), ttyrec: str = ""
+) -> WatchedEnv:
+    """Makes the environment of episode `index` of the evaluations with this seed. Raises OSError: see `Display`."""
+    number, slot = divmod(index, NUM_SLOTS)
+    return display.watch(env, own_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)
+
+
+def _replayed(
+    env: EnvConfig, evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]
+) -> tuple[VectorEnv, WatchedEnv | None, bytes]:
+    """Returns an episode's environment, that again if it can be watched, and the actions to replay before it."""
+    if display := find_environment(env).display:
+        watched = watched_episode(display, env, evaluation.seed, index, names, ttyrec)
+        return with_history(watched, env_spec(env, names)), watched, b""
     slot = index % NUM_SLOTS
-    earlier = [x.actions for x in of.episodes if x.index < index and x.index % NUM_SLOTS == slot]
-    return make_vector_env(config, 1, evaluation_seed(of.seed), slot, names or (EVERYTHING,)), b"".join(earlier)
+    earlier = [x.actions for x in evaluation.episodes if x.index < index and x.index % NUM_SLOTS == slot]
+    made = make_vector_env(env, 1, evaluation_seed(evaluation.seed), slot, names or (EVERYTHING,))
+    return made, None, b"".join(earlier)
 
 
 def replay(
-    evaluation: Evaluation, episode: Episode, ttyrec: str, seen: Collection[int], observations: Sequence[str] = ()
+    env: EnvConfig,
+    evaluation: Evaluation,
+    episode: Episode,
+    ttyrec: str,
+    seen: Collection[int],
+    observations: Sequence[str] = (),
 ) -> Replay:
     """Replays an episode.
 
     Args:
+      env: the player's settings.
       evaluation: holds the episode.
       episode: the episode.
-      ttyrec: file to which the terminal is recorded, where there is one.
+      ttyrec: file to which a real terminal's output is recorded.
       seen: indices t of the terminals to return.
       observations: names of those to return.
 
@@ -82,21 +97,21 @@ def replay(
       UserError: the file can't be written.
     """
     try:
-        game, earlier = _game(evaluation, episode.index, ttyrec, observations)
+        game, watched, earlier = _replayed(env, evaluation, episode.index, ttyrec, observations)
     except OSError as error:
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
     own = SingleEpisode(game)
     kept: dict[str, list[np.ndarray]] = {name: [] for name in observations}
     captions: list[bytes] = []
     rewards: list[float] = []
-    turns: list[int] = []
+    turns: list[int | None] = []
     terminals: dict[int, Terminal] = {}
 
     def observe(record: np.ndarray) -> None:
-        if isinstance(game, SingleGame):
-            turns.append(game.turn())
+        if watched:
+            turns.append(watched.turn())
             if len(captions) in seen:
-                terminals[len(captions)] = game.terminal()
+                terminals[len(captions)] = watched.terminal()
         captions.append(own.caption())
         for name, values in kept.items():
             values.append(record[name].copy())

@@ -7,11 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.evaluation import statistics
-from oni_jax.evaluation.episodes import Episode, has_goal, succeeded
+from oni_jax.evaluation.episodes import SUCCESS, Episode, succeeded
 from oni_jax.evaluation.statistics import Difference, Fraction, Summary, difference, fraction, summarise
 
-# Statistic of an environment -> its name here. Others keep theirs; `end_status` is reported in words.
+# Statistic of an environment -> its name here. Others keep theirs; ELSEWHERE are not reported as measures.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
+ELSEWHERE = ("end_status", SUCCESS)
+STEPS_TO_SUCCESS = "steps to success"
 
 
 class Evaluation(NamedTuple):
@@ -34,22 +36,30 @@ class Evaluation(NamedTuple):
 
     def measures(self) -> dict[str, np.ndarray]:
         """Returns {name: [E] float64}, the measures of each episode."""
-        names = [name for name in self.episodes[0].stats if name != "end_status"]
+        names = [name for name in self.episodes[0].stats if name not in ELSEWHERE]
         return {NAMES.get(name, name): np.array([episode.stats[name] for episode in self.episodes]) for name in names}
 
     def summaries(self) -> dict[str, Summary]:
-        return {name: summarise(values) for name, values in self.measures().items()}
+        """Returns {name: of a measure}; with the statistic SUCCESS also of the lengths of successful episodes."""
+        measures, successes = self.measures(), self.successes()
+        if successes is not None and SUCCESS in self.episodes[0].stats and successes.any():
+            measures[STEPS_TO_SUCCESS] = measures["length"][successes]
+        return {name: summarise(values) for name, values in measures.items()}
 
     def ends(self) -> dict[str, Fraction]:
         """Returns the fraction of each reason for an end, the most frequent first."""
         counts = collections.Counter(sorted(episode.end for episode in self.episodes))
         return {end: fraction(count, len(self.episodes)) for end, count in counts.most_common()}
 
+    def successes(self) -> np.ndarray | None:
+        """Returns [E] bool, the goal was reached; None for a task without one."""
+        found = [succeeded(self.root_env, episode) for episode in self.episodes]
+        return None if None in found else np.array(found)
+
     def success(self) -> Fraction | None:
         """Returns the fraction of episodes that reached the goal; None for a task without one."""
-        if not has_goal(self.root_env):
-            return None
-        return fraction(sum(map(succeeded, self.episodes)), len(self.episodes))
+        successes = self.successes()
+        return None if successes is None else fraction(int(successes.sum()), len(successes))
 
 
 def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, Difference]]:
@@ -63,7 +73,7 @@ def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, D
     ]
     values = [side.measures() for side in pair]
     found = {name: difference(values[0][name], values[1][name]) for name in values[0]}
-    if has_goal(first.root_env):
-        successes = [np.array([succeeded(episode) for episode in side.episodes]) for side in pair]
-        found["success"] = statistics.fraction_difference(*successes)
+    successes = [side.successes() for side in pair]
+    if successes[0] is not None and successes[1] is not None:
+        found[SUCCESS] = statistics.fraction_difference(successes[0], successes[1])
     return len(common), found

@@ -31,6 +31,10 @@ class Annotator(Protocol):
     def submit(self, queries: Sequence[Query]) -> None:
         pass
 
+    def room(self) -> int:
+        """Returns how many queries it has room for."""
+        return 0
+
     def poll(self) -> list[Annotation]:
         return []
 
@@ -90,7 +94,7 @@ class Learner:
         self.message_counts = MessageCounts()
         self.reports: deque[WorldReport] = deque()  # of all processes' worlds, until the caller removes them
         self.distributions: Mapping[str, Array] = {}  # of the last update, on this process's first device
-        self.trajectory_wait = WaitClock()
+        self.trajectory_wait, self.lookup_wait = WaitClock(), WaitClock()
         self._next: Batch | None = None
 
     def step(self) -> Scalars | None:
@@ -111,7 +115,7 @@ class Learner:
         metrics = {name: x for name, x in metrics.items() if name not in self.distributions}
         # Blocks before publishing: inference on parameters still being computed would block as long.
         self.state = jax.block_until_ready(self.state)
-        fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics())})
+        fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics(self.state.reward_state))})
         if not fetched["loss"]["bad_update"]:
             self.version += 1
             self._world.publish(self.version, self.state.params)
@@ -124,22 +128,23 @@ class Learner:
                 return batch
             reward_state = jax.block_until_ready(self.reward.train_step(self.state.reward_state))
             self.state = self.state._replace(reward_state=reward_state)
-        with self.trajectory_wait.waiting():
-            return self._take_batch(BATCH_WAIT_SECS)
+        return self._take_batch(BATCH_WAIT_SECS)
 
     def _take_batch(self, timeout_secs: float) -> Batch | None:
         """Returns the next batch with its look-ups, after submitting the reward's queries."""
-        collected = self._world.next(self.version, timeout_secs)
-        if collected is None:
-            return None
-        own = Contribution(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
-        captions, annotations, report = self.peers.all_gather(own)
+        with self.trajectory_wait.waiting():
+            collected = self._world.next(self.version, timeout_secs)
+            if collected is None:
+                return None
+            own = Contribution(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
+            captions, annotations, report = self.peers.all_gather(own)
         self.reports.append(report)
         self.message_counts.add(captions.own)
         self.reward.ingest(annotations)
         self.reward.observe(captions)
-        self._annotator.submit(self.reward.queries())
-        return self._compiled.pack(collected)
+        self._annotator.submit(self.reward.queries(self._annotator.room()))
+        with self.lookup_wait.waiting():
+            return self._compiled.pack(collected)
 
 
 def initial_key(seed: int) -> Array:

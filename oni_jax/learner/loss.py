@@ -11,7 +11,8 @@ from oni_jax.config import LearnerConfig
 from oni_jax.ops import losses, shaping, vtrace
 from oni_jax.types import Array, PyTree, Trajectory
 
-LossFn = Callable[[PyTree, Trajectory, Array], tuple[Array, Mapping[str, Array]]]
+LossFn = Callable[[PyTree, Trajectory, Array, "vtrace.VTraceOutput | None"], tuple[Array, Mapping[str, Array]]]
+TargetsFn = Callable[[PyTree, Trajectory, Array], vtrace.VTraceOutput]
 
 RATIO_BOUNDS = (0.05, 20.0)  # outside of them a probability ratio carries no gradient
 MAX_SYMMETRIC_KL = 30.0
@@ -55,24 +56,44 @@ def vtrace_targets(
         next_values = vtrace.transition_values(values, bootstrap, cut, final)
         discounts = learner.gamma * (cut | ~ends)
         return vtrace.vtrace(
-            values, next_values, rewards, discounts, 1.0 - ends, ratios, learner.vtrace_rho, learner.vtrace_c
+            values,
+            next_values,
+            rewards,
+            discounts,
+            1.0 - ends,
+            ratios,
+            learner.vtrace_rho,
+            learner.vtrace_c,
+            learner.gae_lambda,
         )
 
     arguments = (ratios, batch.rewards, ends, batch.truncations & ~batch.terminations, batch.truncation_values)
     return jax.vmap(one, in_axes=(1, 0, 1, 1, 1, 1, 1), out_axes=1)(values, bootstrap_values, *arguments)
 
 
+def _ratios(logits: Array, batch: LossInputs) -> Array:
+    """Returns pi(a|x) / mu(a|x) [T, B], bounded."""
+    log_probs = losses.action_log_probs(logits, batch.actions)
+    return jnp.clip(jnp.exp(log_probs - batch.behaviour_log_probs), *RATIO_BOUNDS)
+
+
 def appo_loss(
-    logits: Array, values: Array, bootstrap_values: Array, batch: LossInputs, learner: LearnerConfig
+    logits: Array,
+    values: Array,
+    bootstrap_values: Array,
+    batch: LossInputs,
+    learner: LearnerConfig,
+    targets: vtrace.VTraceOutput | None = None,
 ) -> tuple[Array, tuple[Mapping[str, Array], vtrace.VTraceOutput]]:
     """Computes the loss of the new policy's logits [T, B, A], values [T, B] and bootstrap_values [B].
 
-    Returns the loss and (metrics, targets before normalisation).
+    Returns the loss and (metrics, targets before normalisation). targets: those of earlier parameters, each [T, B];
+    computed from the arguments when left out.
     """
     chex.assert_rank([logits, values, bootstrap_values], [3, 2, 1])
-    log_probs = losses.action_log_probs(logits, batch.actions)
-    ratios = jnp.clip(jnp.exp(log_probs - batch.behaviour_log_probs), *RATIO_BOUNDS)
-    targets = vtrace_targets(*jax.lax.stop_gradient((values, bootstrap_values, ratios)), batch, learner)
+    ratios = _ratios(logits, batch)
+    if targets is None:
+        targets = vtrace_targets(*jax.lax.stop_gradient((values, bootstrap_values, ratios)), batch, learner)
     advantages = losses.normalise_advantages(targets.pg_advantages)
 
     policy_loss = losses.ppo_policy_loss(ratios, advantages, batch.mask, learner.ppo_clip_ratio)
@@ -119,27 +140,27 @@ def loss_inputs(trajectory: Trajectory, intrinsic: Array, learner: LearnerConfig
 
 
 def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, coeffs: RewardCoeffs) -> LossFn:
-    """Returns the pure loss_fn(params, trajectory, intrinsic_rewards [K, T, B]) -> (loss, metrics), to be jitted.
+    """Returns the pure loss_fn(params, trajectory, intrinsic_rewards [K, T, B], targets) -> (loss, metrics).
 
-    Metrics are scalars, and rewards [T, B] for histograms.
+    Metrics are scalars, and rewards [T, B] for histograms. targets: see `appo_loss`.
 
     policy_apply is `ActorCritic.apply`.
     """
 
-    def loss_fn(params: PyTree, trajectory: Trajectory, intrinsic_rewards: Array) -> tuple[Array, Mapping[str, Array]]:
+    def loss_fn(
+        params: PyTree, trajectory: Trajectory, intrinsic_rewards: Array, targets: vtrace.VTraceOutput | None = None
+    ) -> tuple[Array, Mapping[str, Array]]:
         chex.assert_equal_shape([trajectory.rewards, *intrinsic_rewards, trajectory.actions, trajectory.values])
         output, _ = policy_apply(params, trajectory.observations, trajectory.initial_core_state, trajectory.is_first)
         batch = loss_inputs(trajectory, intrinsic_rewards, learner, coeffs)
-        loss, (metrics, _) = appo_loss(output.logits[:-1], output.values[:-1], output.values[-1], batch, learner)
-        intrinsic = jnp.sum(intrinsic_rewards, axis=0)
+        outputs = output.logits[:-1], output.values[:-1], output.values[-1]
+        loss, (metrics, _) = appo_loss(*outputs, batch, learner, targets)
         each = zip(coeffs.intrinsic, intrinsic_rewards) if len(coeffs.intrinsic) > 1 else ()
         reward_metrics = {
-            "loss": loss,
             "reward_mean": jnp.mean(batch.rewards),
             "extrinsic_reward_mean": jnp.mean(trajectory.rewards),
-            "intrinsic_reward_mean": jnp.mean(intrinsic),
-            "extrinsic_rewards": trajectory.rewards,
-            "intrinsic_rewards": intrinsic,
+            "intrinsic_reward_mean": jnp.mean(jnp.sum(intrinsic_rewards, axis=0)),
+            **reward_distributions(trajectory, intrinsic_rewards),
             **{f"intrinsic_reward_mean/{name}": jnp.mean(rewards) for name, rewards in each},
             "num_rewarded_steps": jnp.sum(jnp.any(intrinsic_rewards != 0, axis=0)),
             "policy_lag_mean": jnp.mean(trajectory.policy_lags),
@@ -148,3 +169,19 @@ def make_loss_fn(policy_apply: Callable, learner: LearnerConfig, coeffs: RewardC
         return loss, {**metrics, **reward_metrics}
 
     return loss_fn
+
+
+def reward_distributions(trajectory: Trajectory, intrinsic_rewards: Array) -> Mapping[str, Array]:
+    """Returns the metrics [T, B] of which histograms are made."""
+    return {"extrinsic_rewards": trajectory.rewards, "intrinsic_rewards": jnp.sum(intrinsic_rewards, axis=0)}
+
+
+def make_targets_fn(policy_apply: Callable, learner: LearnerConfig, coeffs: RewardCoeffs) -> TargetsFn:
+    """Returns the pure targets_fn(params, trajectory, intrinsic_rewards [K, T, B]) -> value targets and advantages."""
+
+    def targets_fn(params: PyTree, trajectory: Trajectory, intrinsic_rewards: Array) -> vtrace.VTraceOutput:
+        output, _ = policy_apply(params, trajectory.observations, trajectory.initial_core_state, trajectory.is_first)
+        batch = loss_inputs(trajectory, intrinsic_rewards, learner, coeffs)
+        return vtrace_targets(output.values[:-1], output.values[-1], _ratios(output.logits[:-1], batch), batch, learner)
+
+    return targets_fn

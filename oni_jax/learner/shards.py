@@ -8,16 +8,16 @@ one along B, and XLA would compute everything on every device.
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.learner.descent import Examples
 from oni_jax.learner.update import Batch, Score, changed_leaves, with_changes
 from oni_jax.ops.captions import split_captions
-from oni_jax.parallel import AXIS_0, AXIS_1, AXIS_2, REPLICATED, Replicas
+from oni_jax.parallel import AXIS_0, AXIS_1, AXIS_2, REPLICATED, TRAJECTORY, Replicas
 from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 from oni_jax.worlds.base import Collected
-
-_TRAJECTORY = Trajectory(**{**dict.fromkeys(Trajectory._fields, AXIS_1), "initial_core_state": AXIS_0})  # type: ignore
 
 
 def shard_policy(apply: Callable, replicas: Replicas) -> Callable:
@@ -40,7 +40,7 @@ def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
         changed[:] = changed_leaves(output.state, state)
         return output
 
-    split = replicas.sharded(score_shard, (_TRAJECTORY, AXIS_0, REPLICATED), RewardOutput(AXIS_2, REPLICATED))
+    split = replicas.sharded(score_shard, (TRAJECTORY, AXIS_0, REPLICATED), RewardOutput(AXIS_2, REPLICATED))
 
     def score(state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         scored, new = split(state, trajectory, features, key)
@@ -48,6 +48,22 @@ def shard_score(rewards: RewardSum, replicas: Replicas) -> Score:
         return RewardOutput(scored, with_changes(state, {i: leaves[i] for i in changed}))
 
     return score
+
+
+def shard_take(replicas: Replicas) -> Callable[[Array, Examples], Examples]:
+    """Returns take(indices, examples): each device takes the trajectories with these indices from its shard."""
+
+    def take(indices: Array, examples: Examples) -> Examples:
+        def along(axis: int, tree: PyTree) -> PyTree:
+            return jax.tree.map(lambda x: jnp.take(x, indices, axis), tree)
+
+        trajectory, intrinsic_rewards, targets = examples
+        taken = along(1, trajectory._replace(initial_core_state=()))
+        taken = taken._replace(initial_core_state=along(0, trajectory.initial_core_state))
+        return Examples(taken, along(2, intrinsic_rewards), along(1, targets))
+
+    specs = Examples(TRAJECTORY, AXIS_2, AXIS_1)  # type: ignore
+    return replicas.sharded(take, (specs,), specs)
 
 
 def pack_shards(collected: Collected, payload_sharding: PyTree, rewards: RewardSum, replicas: Replicas) -> Batch:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from oni_jax.config import LearnerConfig
+from oni_jax.learner.descent import Epochs, Learnt, make_epochs_fn, make_step_fn
 from oni_jax.learner.loss import LossFn
 from oni_jax.rewards.terms import Features
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
@@ -58,30 +59,31 @@ def make_update_fn(
     score: Score,
     optimizer: optax.GradientTransformation,
     unpack: Callable[[PyTree, Array], Trajectory],
+    epochs: Epochs | None = None,
 ) -> Update:
     """Returns the pure update(state, batch, version) -> (state, metrics); version [] int32: of the parameters.
 
     A bad update, with NaN or inf in loss, gradients or reward states, leaves the state as it is; metric `bad_update`.
+
+    epochs: of several steps on minibatches; one step on the whole batch when left out.
     """
+    descend = make_step_fn(loss_fn, optimizer) if epochs is None else make_epochs_fn(loss_fn, optimizer, epochs)
 
     def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
         trajectory = unpack(batch.payload, version)
         key = jax.random.fold_in(jax.random.fold_in(state.key, 3), version)
-        scored = score(state.reward_state, trajectory, batch.features, key)
+        known = trajectory._replace(policy_params=state.params)
+        scored = score(state.reward_state, known, batch.features, key)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
-        loss_and_grads = jax.value_and_grad(loss_fn, has_aux=True)
-        (loss, metrics), grads = loss_and_grads(state.params, trajectory, intrinsic_rewards)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        grad_norm = optax.tree.norm(grads)
+        learnt = Learnt(state.params, state.opt_state)
+        (params, opt_state), metrics = descend(learnt, trajectory, intrinsic_rewards, key)
         changed = changed_leaves(scored.state, state.reward_state)
-        bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm) & _is_finite(changed))
+        bad = ~(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]) & _is_finite(changed))
         updated = TrainState(params, opt_state, scored.state, state.key)
         acted = (trajectory.initial_core_state, trajectory.behaviour_logits, trajectory.values)
         sources = (trajectory.observations, trajectory.rewards, intrinsic_rewards, changed, state.params, acted)
         metrics = {
             **metrics,
-            "grad_norm": grad_norm,
             "bad_update": bad,
             "not_finite": jnp.where(bad, _first_not_finite(sources), -1),
         }

@@ -30,10 +30,14 @@ METRICS: Mapping[str, Metric] = {
     "llm_tokens_per_sec": Metric("1/s", "tokens that the LLM wrote, by the server's own count"),
     "llm_prompt_tokens_per_sec": Metric("1/s", "tokens of the prompts, by the server's own count"),
     "learner_waits_fraction": Metric("fraction", "of the time since the last row, that the learner waited for batches"),
+    "learner_looks_up_fraction": Metric("fraction", "that it looked up rewards, such as a code's potential"),
     "inference_waits_fraction": Metric("fraction", "that inference waited for observations"),
     "actors_wait_fraction": Metric("fraction", "that the actors waited for actions"),
     "games_paused_fraction": Metric(
         "fraction", "that all environments were paused, since the learner had not taken the collected trajectories"
+    ),
+    "captions_read_fraction": Metric(
+        "fraction", "that the device waited until the host had read the captions of a batch collected there"
     ),
     "ring_slots_full": Metric("", "slots of the ring that wait for the learner"),
     "ring_slots_free": Metric("", "slots of the ring that can be filled"),
@@ -93,6 +97,13 @@ METRICS: Mapping[str, Metric] = {
     "reward/gradient_steps": Metric("", "made so far"),
     "reward/gradient_steps_due": Metric("", "pending gradient steps"),
     "reward/dataset_rows": Metric("", "labels, or pairs, received so far"),
+    "reward/deviation": Metric("", "rnd: of the discounted sums of curiosity, which is divided by it"),
+    "reward/potential_mean": Metric("", "of a potential, as its author gave it, during the warm-up"),
+    "reward/potential_scale": Metric("", "that it is divided by: its standard deviation then"),
+    "reward/potential_calls": Metric("", "distinct windows that a potential was asked for, such as a code"),
+    "reward/potential_calls_failed": Metric("", "that broke a limit, or gave no number; they count as 0"),
+    "reward/potential_goal_fraction": Metric("fraction", "of bk-goal's windows: their last step came near to a goal"),
+    "reward/potential_memo_fraction": Metric("fraction", "of windows that had been seen before"),
     "reward/pairs_waiting": Metric("", "pairs that were drawn and have no label yet"),
     "reward/<type>/<name>": Metric("", "the same, of one of several rewards"),
     "annotation/problem": Metric("text", "newest problem of the server or the label store; only in the JSONL file"),

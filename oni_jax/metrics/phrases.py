@@ -12,9 +12,11 @@ from oni_jax.metrics.rows import Row, numbers, printable
 GIB = 1 << 30
 WAITS = {
     "learner_waits_fraction": "learner for games",
+    "learner_looks_up_fraction": "learner for rewards",
     "inference_waits_fraction": "inference for games",
     "actors_wait_fraction": "games for actions",
     "games_paused_fraction": "games for learner",
+    "captions_read_fraction": "device for captions",
 }
 Known = Mapping[str, float]  # finite
 Phrase = tuple[str, str]  # text and style
@@ -34,6 +36,7 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "{episodes:,.0f} ended": "",
         "mean length {mean_length:,.0f}": "",
         "depth {episode/dlvl:.3g}": "",
+        "success {episode/success:.1%}": "",
         "{rewarded_steps:,.0f} steps rewarded": "",
     },
     "faults": {
@@ -79,10 +82,10 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "peak {device_memory_peak_bytes:GiB}": "",
     },
 }
-# Left out when they are 0.
+# Left out when they are 0, or would be shown as 0.
 HIDDEN_AT_0 = ("actor_restarts", "game_restarts", "bad_updates", "answers_unreadable", "requests_failed")
 HIDDEN_AT_0 += ("inference_calls_per_sec", "reward_gradient_steps_per_sec", "annotation/latency_secs_mean")
-HIDDEN_AT_0 += ("llm_tokens_per_sec", "llm_prompt_tokens_per_sec")
+HIDDEN_AT_0 += ("llm_tokens_per_sec", "llm_prompt_tokens_per_sec", "learner_looks_up_fraction")
 
 
 class _Number(float):
@@ -110,7 +113,7 @@ def _filled(templates: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator
 
 def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
     known = finite(row)
-    fields: dict[str, Any] = {name: _Number(x) for name, x in known.items() if x or name not in HIDDEN_AT_0}
+    fields: dict[str, Any] = {name: _Number(x) for name, x in known.items() if round(x, 2) or name not in HIDDEN_AT_0}
     fields["experiment"] = printable(run.experiment)
     limit = run.train_for_env_steps
     fields["of_limit"] = "" if limit >= 1e10 else f" of {limit / 1e6:,.4g} M" if limit >= 1e6 else f" of {limit:,.0f}"

@@ -9,7 +9,13 @@ from oni_jax.config import NetworkConfig
 from oni_jax.networks.activations import ACTIVATIONS
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
 from oni_jax.networks.precision import PRECISIONS, Dense
-from oni_jax.types import Array
+from oni_jax.types import Array, ArraySpec
+
+
+def is_numeric(encoder: nn.Module, array: ArraySpec) -> bool:
+    """Returns whether an encoder reads an observation as numbers, and so may be given it normalised, as float32."""
+    own = getattr(encoder, "is_numeric", None)
+    return own(array) if own else array.dtype.startswith("float") and not array.num_ids
 
 
 class Encoder(nn.Module):

@@ -32,6 +32,9 @@ class MlpEncoder(Encoder):
 
     observations: Mapping[str, ArraySpec]
 
+    def is_numeric(self, array: ArraySpec) -> bool:
+        return True
+
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations {name: [N, ...]} -> [N, hidden_size]."""
@@ -47,6 +50,9 @@ class GenericEncoder(Encoder):
 
     observations: Mapping[str, ArraySpec]
 
+    def is_numeric(self, array: ArraySpec) -> bool:
+        return kind_of(array) in ("image", "vector")
+
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations {name: [N, ...]} -> [N, hidden_size]."""
@@ -61,7 +67,8 @@ class GenericEncoder(Encoder):
         return x.astype(self.dtype)
 
     def _image(self, name: str, x: Array) -> Array:
-        x = (x.astype(jnp.float32) / PIXEL_SCALE).astype(self.dtype)
+        scale = PIXEL_SCALE if x.dtype == jnp.uint8 else 1.0  # floats are normalised pixels
+        x = (x.astype(jnp.float32) / scale).astype(self.dtype)
         layers, channels, side = [], x.shape[3], min(x.shape[1:3])
         for i, (features, size, stride) in enumerate(IMAGE_LAYERS):
             if side < size:

@@ -37,7 +37,7 @@ CONV_2D_TRANSPOSED = (3, 2, 1, 0)  # their kernels over glyphs run over (x, y), 
 
 
 def import_params(weights: Weights) -> PyTree:
-    """Converts a published policy, ranking model or message classifier to our parameters {"params": ...}.
+    """Converts a published policy, ranking model, classifier or Preference Transformer to ours: {"params": ...}.
 
     Raises UserError where an array is missing or unknown.
     """
@@ -74,10 +74,11 @@ def _num_core_layers(weights: Weights) -> int:
 
 
 def _links(weights: Weights) -> list[Link]:
-    """Returns a link for every array of `weights` but the recurrent core's biases."""
+    """Returns a link for every array of `weights` but the recurrent core's biases, and those that nothing reads."""
     links = list(_all_links(weights))
     unknown = weights.keys() - {link.name for link in links}
-    unknown = {name for name in unknown if not name.startswith("core.core.bias_")}
+    # BK: the layer that a decoder is made of is saved beside the decoder.
+    unknown = {name for name in unknown if not name.startswith(("core.core.bias_", "causal_transformer_layer."))}
     if unknown:
         raise UserError(f"unknown weights, of no published network: {', '.join(sorted(unknown))}.")
     return links
@@ -86,6 +87,8 @@ def _links(weights: Weights) -> list[Link]:
 def _all_links(weights: Weights) -> Iterator[Link]:
     if "net.0.weight" in weights:
         yield from _classifier_links(weights)
+    elif "preference_attention.value_embed.weight" in weights:
+        yield from _preference_links(weights)
     elif any(name.startswith("encoder.basic_encoder.") for name in weights):
         yield from _rgbcrop_links(weights)
     else:
@@ -184,6 +187,28 @@ def _message_links(weights: Weights, prefix: str, path: Path) -> Iterator[Link]:
     rows = _channels_last(channels, weights[f"{denses[0]}.weight"].shape[1] // channels)
     for i, name in enumerate(denses):
         yield from _layer(name, (*path, f"dense_{i}"), DENSE, rows if i == 0 else None)
+
+
+def _preference_links(weights: Weights) -> Iterator[Link]:
+    image, decoder = "state_processor.conv_net", "causal_transformer.layers.0"
+    convs = _numbered(weights, image, 4)
+    yield from _layers(convs, ("encoder",), "conv", CONV_2D)
+    channels = len(weights[f"{convs[-1]}.weight"])
+    side = math.isqrt(weights[f"{image}.7.weight"].shape[1] // channels)
+    yield from _layer(f"{image}.7", ("encoder", "dense"), DENSE, _channels_last(channels, side, side))
+    yield from _layer(f"{image}.9", ("state",), DENSE)
+    yield Link("action_processor.action_embedding.weight", ("action", "embedding"), (0, 1))
+    yield Link("timestep_embedding.weight", ("time", "embedding"), (0, 1))
+    for published, ours in {"self_attn": "self_attention", "multihead_attn": "cross_attention"}.items():
+        yield Link(f"{decoder}.{published}.in_proj_weight", (ours, "kernel"), DENSE)
+        yield Link(f"{decoder}.{published}.in_proj_bias", (ours, "bias"), (0,))
+        yield from _layer(f"{decoder}.{published}.out_proj", (ours, "out"), DENSE)
+    yield from _layers([f"{decoder}.linear{i}" for i in (1, 2)], (), "hidden", DENSE)
+    for i in range(3):
+        yield Link(f"{decoder}.norm{i + 1}.weight", (f"norm_{i}", "scale"), (0,))
+        yield Link(f"{decoder}.norm{i + 1}.bias", (f"norm_{i}", "bias"), (0,))
+    for name in ("query", "key", "value"):
+        yield from _layer(f"preference_attention.{name}_embed", (name,), DENSE)
 
 
 def _classifier_links(weights: Weights) -> Iterator[Link]:

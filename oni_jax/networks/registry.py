@@ -44,6 +44,7 @@ ENCODERS = {
     ),
     "nle_torchbeast_encoder": EncoderType(torchbeast_observations, _made_by("glyphs", "make_glyph_encoder")),
     "generic_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_generic_encoder")),
+    "bk_encoder": EncoderType(lambda network: ("image",), _made_by("bk", "make_bk_encoder")),
     "mlp_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_mlp_encoder")),
 }
 

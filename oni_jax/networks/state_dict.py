@@ -11,7 +11,12 @@ import numpy as np
 from oni_jax.config import UserError
 
 # A parameter that only this kind of network has.
-MARKS = {"policy": "critic_linear.weight", "ranking model": "reward_fn.1.weight", "message classifier": "net.0.weight"}
+MARKS = {
+    "policy": "critic_linear.weight",
+    "ranking model": "reward_fn.1.weight",
+    "message classifier": "net.0.weight",
+    "Preference Transformer": "preference_attention.value_embed.weight",
+}
 _SAFE_TORCH = (2, 6)  # older ones could be made to run code nevertheless (CVE-2025-32434)
 _NEEDS_TORCH = "reading it needs PyTorch 2.6 or newer (pip install torch), or its state dict as an .npz"
 

@@ -72,6 +72,18 @@ def ranking_loss(rewards: Array, labels: Array) -> Array:
     return masked_mean(-jnp.sum(targets * log_probs, axis=-1), labels <= TIE)
 
 
+def preference_loss(logits: Array, labels: Array, smoothing: float = 0.3) -> Array:
+    """Loss of BK's preferences (arXiv 2407.03964): logits [P, 2], labels [P] as of `ranking_loss`.
+
+    Cross-entropy of the untied pairs, plus `smoothing` times the mean of -log softmax over both classes, ties included.
+    """
+    # BK: without an untied pair in the batch the loss is NaN.
+    chex.assert_shape(logits, (*labels.shape, 2))
+    log_probs = jax.nn.log_softmax(logits)
+    chosen = jnp.sum(jax.nn.one_hot(labels, 2) * log_probs, axis=-1)
+    return masked_mean(-chosen, labels < TIE) + smoothing * masked_mean(-jnp.mean(log_probs, axis=-1), labels <= TIE)
+
+
 def ranking_accuracy(rewards: Array, labels: Array) -> Array:
     """Fraction of the untied pairs whose better one has the higher reward; arguments as of `ranking_loss`."""
     chex.assert_shape(rewards, (*labels.shape, 2))

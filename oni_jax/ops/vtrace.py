@@ -35,18 +35,20 @@ def vtrace(
     ratios: Array,
     clip_rho_threshold: float = 1.0,
     clip_c_threshold: float = 1.0,
+    lambda_: float = 1.0,
 ) -> VTraceOutput:
     """Computes V-trace of T steps, all arguments [T].
 
     next_values: v_{t+1} as `transition_values` gives it. discounts: gamma, 0 after a termination.
     continues: 1 where step t+1 belongs to the same episode, else 0, so that no trace crosses into another one:
     after a truncation the target is the value of the final observation itself. ratios: pi(a|x) / mu(a|x).
-    No gradient flows through the results.
+    lambda_: of the traces (remark 2 of the paper); with ratios of 1, `pg_advantages` are those of GAE (Schulman et al.
+    2015, arXiv:1506.02438), and `vs` these plus the values. No gradient flows through the results.
     """
     chex.assert_rank(values, 1)
     chex.assert_equal_shape([values, next_values, rewards, discounts, continues, ratios])
     rhos = jnp.minimum(clip_rho_threshold, ratios)
-    traces = discounts * continues * jnp.minimum(clip_c_threshold, ratios)
+    traces = lambda_ * discounts * continues * jnp.minimum(clip_c_threshold, ratios)
     errors = rhos * (rewards + discounts * next_values - values)
 
     # vs_t - v_t = error_t + gamma_t c_t (vs_{t+1} - v_{t+1})
@@ -57,7 +59,7 @@ def vtrace(
     _, (corrections, next_corrections) = jax.lax.scan(
         backwards, jnp.zeros_like(values[0]), (errors, traces), reverse=True
     )
-    next_vs = next_values + continues * next_corrections
+    next_vs = next_values + lambda_ * continues * next_corrections
     output = VTraceOutput(vs=values + corrections, pg_advantages=rhos * (rewards + discounts * next_vs - values))
     return jax.lax.stop_gradient(output)
 

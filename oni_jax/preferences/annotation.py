@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.preferences.annotators import RULES, file_name, wanted_keys
-from oni_jax.preferences.config import AnnotatePairs, PreferenceConfig
+from oni_jax.preferences.config import AnnotatePairs
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.descriptions import describe_pairs
 from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
@@ -48,9 +48,13 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         if preference.ignore_existing:
             file.clear()
-        progress = _AnnotationLog(file, len(rows))
+        progress = AnnotationLog(file, len(rows))
         if preference.annotator == "llm":
-            asyncio.run(_ask_llm(preference, annotation, prompt, dataset, file, progress, stop))
+
+            def describe(rows: np.ndarray) -> Iterable[Item]:
+                return describe_pairs(preference, dataset, rows)
+
+            asyncio.run(label_pairs(annotation, prompt, describe, file, preference.flushing_freq, progress, stop))
         else:
             unfinished = file.unfinished()
             file.write(unfinished, RULES[preference.annotator](preference, dataset)[unfinished])
@@ -58,7 +62,7 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     return 0
 
 
-class _AnnotationLog:
+class AnnotationLog:
     """Periodic log lines: pairs done, rate, problems."""
 
     def __init__(self, file: PreferenceFile, num_rows: int):
@@ -101,7 +105,7 @@ class _PairLabels:
 
     commit_delay_secs = 0.0  # a killed process loses no answer
 
-    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: _AnnotationLog):
+    def __init__(self, file: PreferenceFile, flushing_freq: int, progress: AnnotationLog):
         self._file, self._flushing_freq, self._progress = file, flushing_freq, progress
         self._labels: dict[int, int] = {}  # by hash of the item: at 1e6 items, two collide once in 4e7 runs
         self._num_written = 0
@@ -149,16 +153,17 @@ class _PairLabels:
             del self.rows_of[annotation.item]
 
 
-async def _ask_llm(
-    preference: PreferenceConfig,
+async def label_pairs(
     annotation: AnnotationConfig,
     prompt: Prompt,
-    dataset: PairDataset,
+    describe: Callable[[np.ndarray], Iterable[Item]],
     file: PreferenceFile,
-    progress: _AnnotationLog,
+    flushing_freq: int,
+    progress: AnnotationLog,
     stop: StopRequest,
 ) -> None:
-    labels = _PairLabels(file, preference.flushing_freq, progress)
+    """Asks an LLM about the pairs of a file that have no label yet; `describe`: the items of some rows."""
+    labels = _PairLabels(file, flushing_freq, progress)
     annotation = dataclasses.replace(annotation, llm_max_backlog=ROWS_AT_ONCE)  # so that no item is dropped
     async with Client(annotation, prompt) as client:
         labeller = Labeller(annotation, client, labels, prompt, labels.done, lambda items: None, labels.unreadable)
@@ -167,7 +172,7 @@ async def _ask_llm(
         unfinished = file.unfinished()
         for start in range(0, len(unfinished), ROWS_AT_ONCE):
             rows = unfinished[start : start + ROWS_AT_ONCE]
-            labels.add(rows.tolist(), describe_pairs(preference, dataset, rows))
+            labels.add(rows.tolist(), describe(rows))
             labeller.submit([*labels.rows_of][::-1])  # the last is asked about first
             while labels.rows_of and not stop:
                 await asyncio.wait([running], timeout=POLL_SECS)

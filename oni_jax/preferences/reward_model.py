@@ -1,16 +1,14 @@
-"""A trained reward model on disk: orbax writes arrays and JSON, nothing that could execute."""
+"""A reward model that was trained on ranked pairs, on disk."""
 
-import logging
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.preferences.config import ENCODER_SETTINGS
+from oni_jax.trained import holds_trained, load_trained, reason, save_trained
 from oni_jax.types import PyTree
 
 KIND = "reward model of ranked sub-episodes"
@@ -50,19 +48,7 @@ def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mappin
         "mean": np.float32(model.mean),
         "variance": np.float32(model.variance),
     }
-    try:
-        with _manager(folder) as manager:
-            items = ocp.args.Composite(model=ocp.args.StandardSave(arrays), settings=ocp.args.JsonSave(settings))
-            manager.save(epoch, args=items)
-            manager.wait_until_finished()
-    except Exception as error:  # orbax and tensorstore raise many types for a full disk
-        raise UserError(f"{folder} can't be written ({_reason(error)}); choose another --train_dir") from None
-
-
-def holds_reward_model(folder: str) -> bool:
-    """Returns whether a complete model is saved there."""
-    path = os.path.join(folder, "reward_model")
-    return os.path.isdir(path) and any(name.isdecimal() for name in os.listdir(path))
+    save_trained(folder, epoch, arrays, settings)
 
 
 def load_reward_model(folder: str) -> RewardModel:
@@ -72,16 +58,12 @@ def load_reward_model(folder: str) -> RewardModel:
         UserError: it is missing, damaged, or something else.
     """
     hint = "name the <train_dir>/<experiment> of a finished launch.train_reward"
-    if not holds_reward_model(folder):
+    if not holds_trained(folder):
         raise UserError(f"--reward_dir {folder}: holds no reward model; {hint}")
     try:
-        with _manager(folder, read_only=True) as manager:
-            epoch = manager.latest_step()
-            items = ocp.args.Composite(model=ocp.args.StandardRestore(), settings=ocp.args.JsonRestore())
-            restored = manager.restore(epoch, args=items)
-        return _read(restored["model"], restored["settings"])
+        return _read(*load_trained(folder))
     except Exception as error:  # orbax and tensorstore raise many types for damaged files
-        raise UserError(f"--reward_dir {folder}: its reward model can't be read ({_reason(error)}); {hint}") from None
+        raise UserError(f"--reward_dir {folder}: its reward model can't be read ({reason(error)}); {hint}") from None
 
 
 def _read(arrays: Any, settings: Any) -> RewardModel:
@@ -101,17 +83,3 @@ def _read(arrays: Any, settings: Any) -> RewardModel:
     if not all(np.all(np.isfinite(number)) for number in numbers):
         raise ValueError("it holds NaN or inf")
     return model
-
-
-def _reason(error: Exception) -> str:
-    """Shortens an error's text; tensorstore appends pages to its own."""
-    return " ".join(str(error).split("See full TensorStore details")[0].split())[:200] or type(error).__name__
-
-
-def _manager(folder: str, read_only: bool = False) -> ocp.CheckpointManager:
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
-    return ocp.CheckpointManager(
-        os.path.abspath(os.path.join(folder, "reward_model")),
-        options=ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True, read_only=read_only),
-        item_handlers={"model": ocp.StandardCheckpointHandler(), "settings": ocp.JsonCheckpointHandler()},
-    )

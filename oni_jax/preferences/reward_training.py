@@ -19,8 +19,9 @@ from oni_jax.preferences.annotators import better
 from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, holds_reward_model, save_reward_model
+from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.runtime import Every, StopRequest
+from oni_jax.trained import holds_trained
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
 TRAINING_FRACTION = 0.8
@@ -43,7 +44,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
     """
     training = config.training
     folder = os.path.join(training.train_dir, training.experiment)
-    if holds_reward_model(folder):
+    if holds_trained(folder):
         raise UserError(f"{folder}: holds a reward model already; choose another --experiment, or remove it")
     network = make_ranking_network(config.encoder())
     names = network.reads
@@ -77,11 +78,11 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         try:
             save_reward_model(folder, epoch, model, notes)
         except UserError as error:
-            if epoch == training.num_epochs or not holds_reward_model(folder):
+            if epoch == training.num_epochs or not holds_trained(folder):
                 raise
             print(f"warning: {error}; the last complete model stays", flush=True)
     if stop:
-        saved = "the last complete epoch's model is" if holds_reward_model(folder) else "no epoch ended: no model is"
+        saved = "the last complete epoch's model is" if holds_trained(folder) else "no epoch ended: no model is"
         print(f"{stop.reason}: {saved} in {folder}", flush=True)
     else:
         print(f"the reward model is in {folder}", flush=True)

@@ -18,6 +18,7 @@ NUM_POINTS = 200  # of a curve over several runs
 NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours
 MIN_SEEDS = 3  # for an interval: that of two is as wide as the figure
 SUCCESS = "success"
+EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. ="
 # Settings of annotation that runs of one curve may differ in: addresses, files and limits of requests.
 LOCAL = ("llm_server_addr", "label_store", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries", "llm_required")
@@ -57,7 +58,7 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     """
     config = read_settings(folder)
     path = os.path.join(folder, "metrics.jsonl")
-    names = ("env_steps", "secs", *sorted({"mean_return", *metrics}))
+    names = ("env_steps", "secs", *sorted({"mean_return", EPISODE_SUCCESS, *metrics}))
     try:
         with open(path, "rb") as file:
             lines = (line for line in file if line.endswith(b"\n"))  # an unfinished last one is being written
@@ -68,6 +69,8 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
         raise UserError(f"{path}: holds no rows yet; wait for the run's first --log_every_sec")
     env_steps, hours, *columns = np.stack(rows, axis=1)
     found = {name: column for name, column in zip(names[2:], columns) if np.isfinite(column).any()}
+    if EPISODE_SUCCESS in found:
+        found[SUCCESS] = found.pop(EPISODE_SUCCESS)
     task = TASKS.get(config.env.root_env)
     if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
         found[SUCCESS] = found["mean_return"] / GOAL_REWARD

@@ -109,7 +109,11 @@ def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], 
 
 def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
     """Draws a figure of FIGURES; None when no run has any of its metrics."""
-    panels = FIGURES[name]
+    return draw_panels(FIGURES[name], settings)
+
+
+def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure | None:
+    """Draws a figure of these panels, in rows of two; None when no run has any of their metrics."""
     styles = {
         setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
         for i, setting in enumerate(settings)
@@ -117,12 +121,14 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
     }
     if not styles:
         return None
-    num_rows = (len(panels) + 1) // 2
+    num_columns = min(2, len(panels))
+    num_rows = -(-len(panels) // num_columns)
     with matplotlib.rc_context(STYLE):
         width, height = PANEL_INCHES
-        figure = Figure(figsize=(2 * width, num_rows * height + 0.9), dpi=DOTS_PER_INCH, layout="constrained")
+        size = (num_columns * width, num_rows * height + 0.9)
+        figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
         figure.suptitle(", ".join(dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)), fontsize=9)
-        axes = figure.subplots(num_rows, 2, squeeze=False)
+        axes = figure.subplots(num_rows, num_columns, squeeze=False)
         for axis, panel in zip(axes.flat, panels):
             _draw_panel(axis, panel, styles)
         _draw_legend(figure, styles)

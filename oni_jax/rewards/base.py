@@ -1,11 +1,18 @@
 """Interfaces of intrinsic rewards: learning, driven by the host, and scoring, which is pure and jitted."""
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree, RewardOutput, StepCaptions, Trajectory
+
+
+def newest(newest_first: Iterable[Item], limit: int) -> list[Item]:
+    """Returns the first `limit` items, in reverse order; the others are not even looked at."""
+    return list(itertools.islice(newest_first, limit))[::-1]
 
 
 class Learning:
@@ -18,8 +25,9 @@ class Learning:
         del key
         return ()
 
-    def queries(self) -> Sequence[Item]:
-        """Returns the items to ask the LLM about, newest last. Those that were returned before may come again."""
+    def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
+        """Returns the newest `limit` items to ask the LLM about, newest last. Those returned before may come again."""
+        del limit
         return ()
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
@@ -41,6 +49,11 @@ class Learning:
 
     def metrics(self) -> Mapping[str, Array]:
         """Returns scalars of the newest gradient step, and counts."""
+        return {}
+
+    def state_metrics(self, state: PyTree) -> Mapping[str, Array]:
+        """Returns scalars that the device state holds, of a gradient step inside `score`."""
+        del state
         return {}
 
     def save(self) -> Mapping[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """ONI-Classification: a classifier learns the LLM's labels, and scores every caption, labelled or not."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -13,7 +14,7 @@ from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
 from oni_jax.networks.ragged import map_messages, map_unique_messages
 from oni_jax.ops import losses
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.base import Scorer, Seen
+from oni_jax.rewards.base import Scorer, Seen, newest
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.messages import MESSAGE_SIZE, captions_of, message_array, unique_messages
 from oni_jax.rewards.registry import RewardContext
@@ -61,8 +62,8 @@ class ClassificationScorer(Scorer):
         self._trainer.on_update()
         self._newest = captions.captions
 
-    def queries(self) -> Sequence[Item]:
-        return [(caption,) for caption in self._newest if caption and caption[:MESSAGE_SIZE] not in self._labelled]
+    def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
+        return newest(((x,) for x in reversed(self._newest) if x and x[:MESSAGE_SIZE] not in self._labelled), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         answered = ((a.item[0][:MESSAGE_SIZE], a.answer) for a in annotations if a.answer is not None)

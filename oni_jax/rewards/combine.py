@@ -20,6 +20,13 @@ def pay(context: RewardContext, scorer: Scorer) -> "Paid":
     return Paid(scorer, ENDS[reward.intrinsic_reward_at], reward.beta_count_exponent, context.frozen)
 
 
+def observations_after(trajectory: Trajectory, name: str) -> Array:
+    """Returns an observation after each step [T, B, ...]: at an episode's end its final one, not the next episode's."""
+    seen, final = trajectory.observations[name], trajectory.final_observations[name]
+    ends = jnp.logical_or(trajectory.terminations, trajectory.truncations)
+    return jnp.where(ends.reshape(*ends.shape, *[1] * (final.ndim - ends.ndim)), final, seen[1:])
+
+
 class _Scored(Reward):
     """A reward from a scorer's values at one or both ends of the steps.
 
@@ -94,12 +101,8 @@ class Potential(_Scored):
         return both_ends(captions)
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
-        ends = jnp.logical_or(trajectory.terminations, trajectory.truncations)
-
         def at_both_ends(name: str) -> Array:
-            seen, final = trajectory.observations[name], trajectory.final_observations[name]
-            ended = ends.reshape(*ends.shape, *[1] * (final.ndim - ends.ndim))
-            return jnp.concatenate([seen[:-1], jnp.where(ended, final, seen[1:])])
+            return jnp.concatenate([trajectory.observations[name][:-1], observations_after(trajectory, name)])
 
         values, state = self._values(state, {name: at_both_ends(name) for name in self.other_observations}, features)
         own, caused = jnp.split(values, 2)

@@ -1,21 +1,19 @@
 """ELLM-BoW: the cosine similarity of a caption's words to the goal's (after Du et al. 2023, arXiv:2302.06692)."""
 
 import functools
-import re
 from collections.abc import Callable
 
 import jax.numpy as jnp
-import numpy as np
 
 from oni_jax.config import UserError, is_within
+from oni_jax.ops.words import direction
 from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext, threshold
-from oni_jax.rewards.word_vectors import WordVectors, check_word_vectors, open_word_vectors
+from oni_jax.rewards.word_vectors import check_word_vectors, open_word_vectors
 from oni_jax.types import Array, PyTree
 
 CACHE_SIZE = 1 << 16  # captions
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
 class CosineScorer(LookUp):
@@ -37,15 +35,15 @@ class CosineScorer(LookUp):
 
     @functools.cached_property
     def _similarity(self) -> Callable[[bytes], float]:
-        vectors = open_word_vectors(self._path)
-        goal = _direction(vectors, self._goal)
+        vector = open_word_vectors(self._path).vector
+        goal = direction(vector, self._goal)
         if goal is None:
             raise UserError(f"--word_vectors {self._path} has no word of the goal {self._goal!r}; name another file")
 
         @functools.lru_cache(CACHE_SIZE)
         def similarity(caption: bytes) -> float:
-            direction = _direction(vectors, caption.decode("latin-1"))
-            return 0.0 if direction is None else float(direction @ goal)
+            own = direction(vector, caption.decode("latin-1"))
+            return 0.0 if own is None else float(own @ goal)
 
         return similarity
 
@@ -60,21 +58,6 @@ class CosineScorer(LookUp):
 
     def normalise(self, state: PyTree, raw: Array) -> Array:
         return jnp.where(raw > self._threshold, raw, 0.0)
-
-
-def words_of(text: str) -> list[str]:
-    """Returns runs of letters and digits in lower case, apostrophes inside them included: "Don't go!" is don't, go."""
-    return _WORD.findall(text.lower())
-
-
-def _direction(vectors: WordVectors, text: str) -> np.ndarray | None:
-    """Returns the words' summed vectors, scaled to length 1; None without a known word, or where they cancel out."""
-    known = [vector for word in words_of(text) if (vector := vectors.vector(word)) is not None]
-    if not known:
-        return None
-    total = np.stack(known).sum(axis=0, dtype=np.float64)
-    length = np.linalg.norm(total)
-    return total / length if length > 0 else None
 
 
 def make(context: RewardContext) -> Paid:

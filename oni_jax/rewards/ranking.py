@@ -1,5 +1,6 @@
 """ONI-Ranking: a reward model learns which of two captions the LLM prefers."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -12,6 +13,7 @@ from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
 from oni_jax.networks.ragged import map_unique_messages
 from oni_jax.ops import losses
 from oni_jax.ops.moments import Moments, initial_moments, update_moments
+from oni_jax.rewards.base import newest
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.pairs import NUM_PAIRS_PER_BATCH, PairDraws, stack
 from oni_jax.rewards.registry import RewardContext, threshold
@@ -76,8 +78,8 @@ class RankingScorer(ObservationScorer):
         self._trainer.on_update()
         self._append(self._pairs.draw(captions))
 
-    def queries(self) -> Sequence[Item]:
-        return self._pairs.waiting()
+    def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
+        return newest(reversed(self._pairs.waiting()), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         self._append(self._pairs.ingest(annotations))

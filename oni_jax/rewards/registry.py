@@ -2,15 +2,17 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oni_jax.annotation.prompts import goal_text
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError
+from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, own_settings
 from oni_jax.envs.registry import find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
+from oni_jax.potentials.code import read_code
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
@@ -41,6 +43,8 @@ class RewardType(NamedTuple):
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # supports llm_reward_value=probability
     needs: str = ""  # the setting that names its file or folder
+    may_need: str = ""  # another
+    own_settings: str = ""  # how the names begin of settings that only types with this prefix read
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
     check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
@@ -68,9 +72,20 @@ def _check_word_vectors(config: Config) -> None:
     _in("word_vectors", "check_word_vectors")(config.reward.word_vectors)
 
 
-def _check_reward_dir(config: Config) -> None:
+def _check_code(config: Config) -> None:
     if not config.reward.reward_dir:
-        raise UserError("--llm_reward_type motif: needs --reward_dir, the folder that launch.train_reward wrote")
+        raise UserError("--llm_reward_type bk-code: needs --reward_dir, the code that launch.write_potential wrote")
+    read_code(config.reward.reward_dir)
+
+
+def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
+    """Returns a check that the folder is given which a program wrote."""
+
+    def check(config: Config) -> None:
+        if not config.reward.reward_dir:
+            raise UserError(f"--llm_reward_type {name}: needs --reward_dir, the folder that {program} wrote")
+
+    return check
 
 
 REWARD_TYPES: dict[str, RewardType] = {
@@ -88,9 +103,32 @@ REWARD_TYPES: dict[str, RewardType] = {
         threshold=0.5,
         needs="reward_dir",
         observations=lambda config: _other_observations(trained_model(config.reward.reward_dir).network),
-        check=_check_reward_dir,
+        check=_needs_folder("motif", "launch.train_reward"),
     ),
     "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
+    "rnd": RewardType(_in("rnd", "make"), own_settings="rnd_"),
+    "bk-code": RewardType(
+        _in("bk_code", "make"),
+        needs="reward_dir",
+        own_settings="potential_",
+        observations=_in("bk_code", "observations"),
+        check=_check_code,
+    ),
+    "bk-pref": RewardType(
+        _in("bk_pref", "make"),
+        needs="reward_dir",
+        own_settings="potential_",
+        observations=_in("bk_pref", "observations"),
+        check=_needs_folder("bk-pref", "launch.train_potential"),
+    ),
+    "bk-goal": RewardType(
+        _in("bk_goal", "make"),
+        needs="reward_dir",
+        may_need="word_vectors",
+        own_settings="potential_",
+        observations=_in("bk_goal", "observations"),
+        check=_in("goal_settings", "check_goals"),
+    ),
 }
 NONE = REWARD_TYPES["none"]
 
@@ -172,6 +210,17 @@ def check_rewards(config: Config) -> None:
         _check_reward(own)
         if len(terms) > 1 and reward_type(own) is NONE:
             raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
+    _check_own_settings(terms)
+
+
+def _check_own_settings(terms: Sequence[Config]) -> None:
+    """Raises UserError: a setting was changed that only a type reads that the run does not have."""
+    read = {reward_type(own).own_settings for own in terms}
+    absent = {name: kind.own_settings for name, kind in REWARD_TYPES.items() if kind.own_settings not in {"", *read}}
+    changed = [given for own in terms for given in own_settings(own.reward) if given[1] != given[0].default]
+    for (field, value), (name, prefix) in itertools.product(changed, absent.items()):
+        if field.name.startswith(prefix):
+            raise UserError(f"--{field.name} {value}: has no meaning without --llm_reward_type {name}")
 
 
 def _check_reward(config: Config) -> None:
@@ -189,6 +238,6 @@ def _check_reward(config: Config) -> None:
     threshold(config)
     for name in ("reward_dir", "word_vectors"):
         value = getattr(reward, name)
-        if value and kind.needs != name:
+        if value and name not in (kind.needs, kind.may_need):
             raise UserError(f"--{name} {value}: has no meaning with {flag}")
     kind.check(config)

@@ -1,10 +1,11 @@
 """ONI-Retrieval: a caption's reward is the LLM's label of it (or its probability), 0 while it has none."""
 
+import sys
 from collections.abc import Sequence
 
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig
-from oni_jax.rewards.base import LookUp
+from oni_jax.rewards.base import LookUp, newest
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Annotation, CaptionBatch, Item
@@ -24,8 +25,8 @@ class RetrievalScorer(LookUp):
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._newest = captions.captions
 
-    def queries(self) -> Sequence[Item]:
-        return [(caption,) for caption in self._newest if caption and caption not in self._labels]
+    def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
+        return newest(((x,) for x in reversed(self._newest) if x and x not in self._labels), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         known = [(a.item[0], decode_label(a.answer)) for a in annotations if a.answer is not None]

@@ -1,6 +1,7 @@
 """The sum of a run's intrinsic rewards."""
 
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -76,9 +77,9 @@ class RewardSum:
         for reward in self.rewards:
             reward.observe(captions)
 
-    def queries(self) -> Sequence[Query]:
-        """Returns the queries to ask the LLM, each reward's newest last."""
-        return [Query(item, term.question) for term in self.terms for item in term.reward.learning.queries()]
+    def queries(self, limit: int = sys.maxsize) -> Sequence[Query]:
+        """Returns the queries to ask the LLM, each reward's newest last, and at most its newest `limit`."""
+        return [Query(item, term.question) for term in self.terms for item in term.reward.learning.queries(limit)]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         """Takes in answers, and passes each to the rewards that ask its question."""
@@ -98,8 +99,10 @@ class RewardSum:
         states = zip(self._learning, self.states(scored), self.states(trained), strict=True)
         return self._joined([part.merge(*both) for part, *both in states])
 
-    def metrics(self) -> Mapping[str, Array]:
-        return self._named([part.metrics() for part in self._learning])
+    def metrics(self, state: PyTree) -> Mapping[str, Array]:
+        """Returns scalars and counts, on the host or of the device state."""
+        states = zip(self._learning, self.states(state), strict=True)
+        return self._named([{**part.metrics(), **part.state_metrics(own)} for part, own in states])
 
     def save(self) -> Mapping[str, np.ndarray]:
         """Returns arrays for the checkpoint. Raises UserError: a reward gives Python objects."""

@@ -18,13 +18,14 @@ class EpisodeRewards:
       num_at_once: steps scored together.
 
     Attributes:
-      observations: names of those read beside the captions.
+      observations: names of those that the rewards read.
     """
 
     def __init__(self, run: RunReward, num_at_once: int = 128):
         self._run, self._num_at_once = run, num_at_once
         self._at_obs = run.config.reward.intrinsic_reward_at == "obs"
-        self.observations = run.rewards.other_observations
+        read = (*run.rewards.other_observations, *run.rewards.final_observations)
+        self.observations = list(dict.fromkeys(read))
         self._score = jax.jit(run.rewards.score)
 
     def of_steps(
@@ -59,8 +60,10 @@ class EpisodeRewards:
                 "truncations": zeros > 0,
                 "final_observations": {name: x[1:] for name, x in both.items()},
             }
-            ends = (_caption_batch([captions[row] for row in end]) for end in (rows[:-1], rows[1:]))
-            features = self._run.rewards.prepare(StepCaptions(*ends))
+            own, caused = (_caption_batch([captions[row] for row in end]) for end in (rows[:-1], rows[1:]))
+            own = own._replace(observations={name: x[:-1] for name, x in both.items()})
+            caused = caused._replace(observations={name: x[1:] for name, x in both.items()})
+            features = self._run.rewards.prepare(StepCaptions(own, caused))
             trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields, zeros), **known})
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
             parts.append(np.asarray(scored.rewards)[:, :, 0].sum(axis=0))

@@ -1,8 +1,8 @@
-"""Keys: the bytes that a terminal sends for them, their names, and the actions that they stand for."""
+"""Keys: the bytes that a terminal sends for them, their names, and texts about them."""
 
 from collections.abc import Sequence
 
-from oni_jax.envs.nethack.tasks import nethack
+from oni_jax.envs.display import ActionKey
 
 ESCAPE, ENTER, LINE_FEED, DELETE = 27, 13, 10, 127
 META = 0x80
@@ -12,7 +12,6 @@ ARROWS = {
     for opening in b"[O"
     for final, key in zip(b"ABCD", (ord("k"), ord("j"), ord("l"), ord("h")))
 }
-DIRECTIONS = {"N": "north", "E": "east", "S": "south", "W": "west"}
 
 
 def pressed_keys(data: bytes) -> list[int]:
@@ -42,28 +41,11 @@ def key_text(key: int) -> str:
     return names.get(key) or (f"^{chr(key | 0x40)}" if key < ord(" ") else chr(key))
 
 
-def _key_words() -> dict[int, str]:
-    words = {}
-    for command in nethack.Command:
-        words[int(command)] = command.name.lower()
-    for directions, far in ((nethack.CompassDirection, ""), (nethack.CompassDirectionLonger, "far ")):
-        for direction in directions:
-            words[int(direction)] = far + "".join(DIRECTIONS[letter] for letter in direction.name)
-    for action in (*nethack.MiscDirection, nethack.MiscAction.MORE):
-        words[int(action)] = action.name.lower()
-    return words
+def action_text(action: ActionKey) -> str:
+    """Returns the name of an action and its key, such as "far north (K)"."""
+    return f"{action.words} ({key_text(action.key)})"
 
 
-KEY_WORDS = _key_words()
-
-
-def action_text(key: int) -> str:
-    """Returns the name of a key's action, such as "far north (K)"."""
-    return f"{KEY_WORDS.get(key, 'key')} ({key_text(key)})"
-
-
-def key_help(keys: Sequence[int]) -> str:
+def key_help(keys: Sequence[ActionKey], moves: str) -> str:
     """Returns the keys of a task and their actions, as text of a few lines."""
-    others = [key for key in keys if chr(key).lower() not in "hjklyubn"]
-    words = [f"{key_text(key)} {KEY_WORDS.get(key, '')}".rstrip() for key in others]
-    return ", ".join(["hjklyubn move (also arrows)", "HJKLYUBN far", *words])
+    return ", ".join([moves, *(f"{key_text(key)} {words}" for key, words, in_help in keys if in_help)])

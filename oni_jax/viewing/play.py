@@ -10,11 +10,12 @@ import numpy as np
 
 from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.base import record_dtype
-from oni_jax.envs.nethack.single_game import SingleGame
-from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.display import COLUMNS, ROWS, Display
+from oni_jax.envs.history import past_of, sources
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
-from oni_jax.evaluation.episodes import chosen_task, nethack_seeds
+from oni_jax.evaluation.episodes import chosen_task
+from oni_jax.evaluation.recording import watched_episode
 from oni_jax.experiment import read_settings
 from oni_jax.rewards.registry import observations_read
 from oni_jax.runtime import StopRequest
@@ -23,11 +24,9 @@ from oni_jax.viewing.config import HUMAN, PlayConfig
 from oni_jax.viewing.keys import key_help, key_text
 from oni_jax.viewing.labels import Labels, run_labels
 from oni_jax.viewing.screen import (
-    COLUMNS,
     DARK_GRAY,
     GRAY,
     GREEN,
-    ROWS,
     SPACE,
     WHITE,
     YELLOW,
@@ -35,8 +34,8 @@ from oni_jax.viewing.screen import (
     Text,
     ansi_rows,
     cropped,
-    engine_screen,
     joined,
+    terminal_screen,
     text_screen,
 )
 from oni_jax.viewing.session import MessageReward, Session, label_reward
@@ -88,6 +87,7 @@ class Table(NamedTuple):
     who: str
     episode: str
     env: EnvConfig
+    display: Display
     choose: Choose | None  # None: a person chooses
     labels: Labels
     reward: MessageReward
@@ -102,10 +102,10 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     """
     table = set_up(config)
     env = table.env
-    seeds = nethack_seeds(config.seed, config.episode)
-    game = SingleGame(env.root_env, seeds, env.max_episode_steps, table.observations, env.nethack)
+    game = watched_episode(table.display, env, config.seed, config.episode, table.observations)
+    keys = table.display.keys(env.root_env)
     try:
-        session = Session(game, env.root_env, env.max_episode_steps, table.labels, table.reward)
+        session = Session(game, keys, env.max_episode_steps, table.labels, table.reward)
         with shell() as own:
             if table.choose is None:
                 play_by_hand(session, table, own, stop)
@@ -121,18 +121,20 @@ def set_up(config: PlayConfig) -> Table:
     folder = os.path.join(config.train_dir, config.experiment)
     run = read_settings(folder) if config.experiment else None
     env = chosen_task((run or Config()).env, config.root_env, config.max_episode_steps)
-    if env.root_env not in TASKS:
-        raise UserError(f"--root_env {env.root_env}: has no terminal; launch.play plays NetHack's tasks")
+    environment = find_environment(env)
+    if environment.display is None:
+        raise UserError(f"--root_env {env.root_env}: can't be played; launch.play plays NetHack and BabyAI-Text")
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
-    labels = run_labels(folder, run) if run else Labels(Config().annotation, find_environment(env).language, {})
+    labels = run_labels(folder, run) if run else Labels(Config().annotation, environment.language, {})
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",
         env=env,
+        display=environment.display,
         choose=choose,
         labels=labels,
         reward=_reward(config, folder, run, labels),
-        observations=tuple(env_spec(env, observations_read(run)).observations) if run else (),
+        observations=tuple(env_spec(env, sources(observations_read(run))).observations) if run else (),
     )
 
 
@@ -177,6 +179,8 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
     except NoRewardError:
         return label_reward(labels, run.reward)
     rewards = EpisodeRewards(known, num_at_once=1)
+    if past_of(rewards.observations):
+        return MessageReward(lambda message, record: 0.0, run.reward, "not shown: it depends on the steps before")
 
     def give(message: bytes, record: np.ndarray) -> float:
         seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
@@ -186,14 +190,14 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:
-    keys = TASKS[table.env.root_env].keys
-    actions: Mapping[int, int] = {key: action for action, key in enumerate(keys)}
+    keys, moves = session.keys, table.display.moves
+    actions: Mapping[int, int] = {key.key: action for action, key in enumerate(keys)}
     shown: object = None
     panel_shown = False
     while not stop:
         state = (session.step_count, session.hint, panel_shown, shell.size())
         if state != shown:
-            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys)}", *shell.size(), panel_shown))
+            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys, moves)}", *shell.size(), panel_shown))
             shown = state
         for key in shell.keys(LONGEST_WAIT_SECS):
             if key == QUIT_KEY:
@@ -244,7 +248,7 @@ def view(
     progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.status_lines(status)]
     message = message_lines(session)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
-    screen = engine_screen(*session.game.terminal())
+    screen = terminal_screen(session.game.terminal())
     if columns >= WIDE:
         return ansi_rows(cropped(panel.beside(screen, [*progress, Text(""), *message, Text(""), *last]), rows, columns))
     below = _panel_below(progress, message, last)

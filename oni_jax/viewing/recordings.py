@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from oni_jax.config import UserError
-from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.display import COLUMNS, ROWS
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.episodes import has_terminal
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
@@ -21,7 +21,7 @@ from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
 from oni_jax.viewing.picture import picture
-from oni_jax.viewing.screen import COLUMNS, DARK_GRAY, ROWS, WHITE, Screen, Text, engine_screen, text_screen
+from oni_jax.viewing.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.viewing.video import check_format, write_video
 
 SUFFIX = ".ttyrec3.bz2"
@@ -55,12 +55,13 @@ class Recorder:
 
     def __call__(self, player: Player) -> Callable[[Evaluation], list[str]]:
         """Loads the player's rewards, before it plays. Returns `record`, as a function of its evaluation."""
-        return functools.partial(self.record, *_intrinsic_rewards(self._config.train_dir, player))
+        return functools.partial(self.record, player.env, *_intrinsic_rewards(self._config.train_dir, player))
 
-    def record(self, rewards: EpisodeRewards | None, note: str, evaluation: Evaluation) -> list[str]:
+    def record(self, env: EnvConfig, rewards: EpisodeRewards | None, note: str, evaluation: Evaluation) -> list[str]:
         """Records, prints what it wrote and returns the files.
 
         Args:
+            env: the player's settings.
             rewards: those that the player was trained with; None: the environment's alone.
             note: on the rewards, for the videos.
             evaluation: of the player.
@@ -73,7 +74,7 @@ class Recorder:
             for choice in chosen_episodes(evaluation.episodes, self._config.record):
                 if self._stop:
                     break
-                written += self._record(evaluation, choice, rewards, note)
+                written += self._record(env, evaluation, choice, rewards, note)
         except OSError as error:
             raise self._unwritable(error) from None
         return written
@@ -81,12 +82,14 @@ class Recorder:
     def _unwritable(self, error: OSError) -> UserError:
         return UserError(f"{self._folder}: can't be written ({error.strerror}); name another --recordings_dir")
 
-    def _record(self, evaluation: Evaluation, choice: Choice, rewards: EpisodeRewards | None, note: str) -> list[str]:
+    def _record(
+        self, env: EnvConfig, evaluation: Evaluation, choice: Choice, rewards: EpisodeRewards | None, note: str
+    ) -> list[str]:
         path = os.path.join(self._folder, file_stem(evaluation, choice))
         num_steps = len(choice.episode.actions)
         seen = shown_steps(num_steps)
         names = rewards.observations if rewards else ()
-        found = replay(evaluation, choice.episode, path + SUFFIX, set(seen), names)
+        found = replay(env, evaluation, choice.episode, path + SUFFIX, set(seen), names)
         if found.mismatch:
             print(found.mismatch, flush=True)
         given = rewards.of_captions(found.captions, found.observations) if rewards and len(found.rewards) else None
@@ -96,9 +99,9 @@ class Recorder:
         if found.mismatch:
             notes.append(found.mismatch)
         video = f"{path}.{self._config.record_format}"
-        screens = _screens(evaluation, choice, found, given, seen, notes)
+        screens = _screens(evaluation, choice, found, action_names(env), given, seen, notes)
         write_video(video, map(picture, screens), PICTURES_PER_SEC)
-        files = [path + SUFFIX, video] if found.terminals else [video]
+        files = [*filter(os.path.exists, [path + SUFFIX]), video]
         for name in files:
             print(f"--record: {name}", flush=True)
         return files
@@ -135,13 +138,13 @@ def _screens(
     evaluation: Evaluation,
     choice: Choice,
     found: Replay,
+    names: Sequence[str],
     given: np.ndarray | None,
     seen: Sequence[int],
     notes: Sequence[str],
 ) -> Iterator[Screen]:
     """Yields the video's screens."""
     episode = choice.episode
-    keys = TASKS[evaluation.root_env].keys if has_terminal(evaluation.root_env) else ()
     title = heading(
         evaluation.player,
         [evaluation.root_env, f"{choice.rank} {choice.position}: episode {episode.index} of seed {evaluation.seed}"],
@@ -156,7 +159,7 @@ def _screens(
             step=step,
             num_steps=len(episode.actions),
             turn=found.turns[step] if found.turns else None,
-            action="" if acted is None else action_text(keys[acted]) if keys else f"number {acted}",
+            action="" if acted is None else names[acted],
             reward=float(found.rewards[max(0, before) : step].sum()),
             returned=float(found.rewards[:step].sum()),
             end=episode.end if step == len(episode.actions) else "",
@@ -166,9 +169,16 @@ def _screens(
             intrinsic = intrinsic_lines(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
         note_lines = [Text(note, DARK_GRAY) for note in notes]
         texts = [*title, *status_lines(progress), *intrinsic, Text(""), *note_lines]
-        shown = engine_screen(*found.terminals[step]) if found.terminals else _caption_screen(found.captions[step])
+        shown = terminal_screen(found.terminals[step]) if found.terminals else _caption_screen(found.captions[step])
         yield beside(shown, texts)
         before = step
+
+
+def action_names(env: EnvConfig) -> list[str]:
+    """Returns the names of a task's actions."""
+    if display := find_environment(env).display:
+        return [action_text(key) for key in display.keys(env.root_env)]
+    return [f"number {i}" for i in range(env_spec(env).num_actions)]
 
 
 def _caption_screen(caption: bytes) -> Screen:

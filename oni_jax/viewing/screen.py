@@ -6,12 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.nethack.tasks import nethack
+from oni_jax.envs.display import INVERSE, Terminal
 
-ROWS, COLUMNS = nethack.OBSERVATION_DESC["tty_chars"]["shape"]
 # Colours, as terminals number them: 8 more is the bright one.
 RED, GREEN, BROWN, BLUE, GRAY, DARK_GRAY, YELLOW, CYAN, WHITE = 1, 2, 3, 4, 7, 8, 11, 14, 15
-INVERSE = 16  # added to a colour
 
 SPACE, UNKNOWN = ord(" "), ord("?")
 RESET = "\x1b[0m"
@@ -36,10 +34,11 @@ def blank(rows: int, columns: int) -> Screen:
     return Screen(np.full((rows, columns), SPACE, np.uint8), np.full((rows, columns), GRAY, np.uint8))
 
 
-def engine_screen(chars: np.ndarray, colors: np.ndarray, cursor: np.ndarray) -> Screen:
-    """Copies an engine's screen: chars [R, C] uint8, colors [R, C] int8 numbered as here, cursor [2] row, column."""
-    row, column = cursor.tolist()
-    return Screen(printable(chars), colors.astype(np.uint8) % (2 * INVERSE), (row, column))
+def terminal_screen(terminal: Terminal) -> Screen:
+    """Copies an environment's terminal."""
+    chars, colors, cursor = terminal
+    row_column = None if cursor is None else (int(cursor[0]), int(cursor[1]))
+    return Screen(printable(chars), colors.astype(np.uint8) % (2 * INVERSE), row_column)
 
 
 def printable(chars: np.ndarray) -> np.ndarray:

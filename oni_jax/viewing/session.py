@@ -8,8 +8,7 @@ import numpy as np
 
 from oni_jax.config import RewardConfig
 from oni_jax.envs.base import SingleEpisode
-from oni_jax.envs.nethack.single_game import SingleGame
-from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.display import ActionKey, WatchedEnv
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Label, Labels
@@ -27,7 +26,8 @@ class Session:
     """One episode of a task.
 
     Attributes:
-      game: the game.
+      game: its environment.
+      keys: of its actions.
       record: the newest observation.
       step_count, returned: steps and return of the episode so far.
       action, reward: the last step's.
@@ -39,8 +39,15 @@ class Session:
       hint: a remark on the last key.
     """
 
-    def __init__(self, game: SingleGame, root_env: str, max_episode_steps: int, labels: Labels, reward: MessageReward):
-        self.game, self._keys, self.max_episode_steps = game, TASKS[root_env].keys, max_episode_steps
+    def __init__(
+        self,
+        game: WatchedEnv,
+        keys: Sequence[ActionKey],
+        max_episode_steps: int,
+        labels: Labels,
+        reward: MessageReward,
+    ):
+        self.game, self.keys, self.max_episode_steps = game, keys, max_episode_steps
         self._labels, self.rewarding = labels, reward
         self._counts: collections.Counter[bytes] = collections.Counter()
         self.step_count, self.returned, self.total = 0, 0.0, 0.0
@@ -52,7 +59,7 @@ class Session:
         """Takes an action of a running episode."""
         record = self._episode.act(action)
         self.step_count += 1
-        self.action, self.reward, self.hint = action_text(self._keys[action]), float(record["reward"]), ""
+        self.action, self.reward, self.hint = action_text(self.keys[action]), float(record["reward"]), ""
         self.returned += self.reward
         if self._episode.ended:
             self.end = end_of(self._episode.stats, bool(record["truncated"]), self.max_episode_steps)

@@ -14,7 +14,7 @@ ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, no cursor
 LEAVE_SCREEN = "\x1b[0m\x1b[?25h\x1b[?1049l"
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[0m\x1b[K", "\x1b[0m\x1b[J"
 MAX_KEYS_BYTES = 1024
-_LOCAL_FLAGS, _CONTROL_CHARS = 3, 6  # indices into tcgetattr's list
+_CONTROL_CHARS = 6  # index into tcgetattr's list
 
 
 def check_terminal(program: str, columns: int, rows: int) -> None:

@@ -73,3 +73,8 @@ class World(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def with_finals(after: np.ndarray, finals: np.ndarray, ended: np.ndarray) -> np.ndarray:
+    """Returns observations after steps [T, B, ...]: final ones where an episode ended with the step, [T, B] bool."""
+    return np.where(ended.reshape(*ended.shape, *[1] * (after.ndim - 2)), finals, after)

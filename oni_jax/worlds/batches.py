@@ -12,7 +12,7 @@ from oni_jax.ops.captions import unique_in_order
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
-from oni_jax.worlds.base import Collected
+from oni_jax.worlds.base import Collected, with_finals
 
 
 class ActorPayload(NamedTuple):
@@ -118,13 +118,15 @@ class BatchAssembler:
             self._copied_slots.append(self._slot)
 
     def _captions(self) -> StepCaptions:
-        def at(records: np.ndarray, ids: np.ndarray) -> CaptionBatch:
-            observations = {name: records[name] for name in self._ring.spec.observations}
+        def at(ids: np.ndarray, observations: Mapping[str, np.ndarray]) -> CaptionBatch:
             return self._caption_batch(ids)._replace(observations=observations)
 
-        # Where an episode ended, the caption is the final observation's, and the observation the new episode's.
-        caused = at(self._records[1:], self._texts["outcome_caption"][1:])
-        return StepCaptions(at(self._records[:-1], self._texts["caption"][:-1]), caused)
+        names = self._ring.spec.observations
+        before, after = ({name: records[name] for name in names} for records in (self._records[:-1], self._records[1:]))
+        ended = self._records["terminated"][1:] | self._records["truncated"][1:]
+        after |= {name: with_finals(after[name], finals, ended) for name, finals in self._finals.items()}
+        own, caused = self._texts["caption"][:-1], self._texts["outcome_caption"][1:]
+        return StepCaptions(at(own, before), at(caused, after))
 
     def _events(self) -> CaptionBatch | None:
         return self._caption_batch(self._texts["event"][1:]) if self._ring.spec.has_events else None

@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.judge_faults import Faults
 from launch import annotate_pairs, train
-from oni_jax.annotation.address import api_key_header, check_server, server_url
+from oni_jax.annotation.address import api_key_header, check_server, endpoint_url, server_url
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.runtime import ChildError
-from tests.annotation.fake_server import fake_server, labels, refusal
+from tests.annotation.fake_server import choices, fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.asking import load_prompt, queries, start_judge, start_service
 from tests.processes import RETRIEVAL, SMALL, Launched, rows
@@ -257,3 +257,46 @@ def _read(path: pathlib.Path) -> str:
         return path.read_bytes().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+# ---- Azure OpenAI
+
+
+@pytest.mark.parametrize(
+    "address, root",
+    [
+        ("https://name.openai.azure.com", "https://name.openai.azure.com/openai"),
+        ("https://name.openai.azure.com/openai/", "https://name.openai.azure.com/openai"),
+        ("gateway:8000", "http://gateway:8000/openai"),
+    ],
+)
+def test_azure_s_addresses(address, root):
+    config = AnnotationConfig(llm_server_addr=address, llm_model="my gpt/4", llm_api_version="2024-10-21")
+    deployment = f"{root}/deployments/my%20gpt%2F4"
+    assert endpoint_url(config, "chat/completions") == f"{deployment}/chat/completions?api-version=2024-10-21"
+    assert endpoint_url(config, "models") == f"{root}/models?api-version=2024-10-21"
+
+
+def test_azure_s_requests():
+    azure = dataclasses.replace(KEYED, llm_api="chat", llm_api_version="2024-10-21", llm_model="gpt-4")
+
+    def answer(request):
+        return choices([{"index": 0, "message": {"role": "assistant", "content": "<label>FOO</label>"}}])
+
+    async def body():
+        async with fake_server(answer) as server:
+            config = dataclasses.replace(azure, llm_server_addr=server.address)
+            async with Client(config, load_prompt(config)) as client:
+                (reply,) = await client.ask([(b"You kill the newt!",)])
+                assert client.without_key(f"a {KEY}") == "a ***"
+        (request,) = server.requests
+        assert reply.text == "<label>FOO</label>"
+        assert request.raw.headers["api-key"] == KEY and "Authorization" not in request.raw.headers
+        assert request.raw.path_qs == "/openai/deployments/gpt-4/chat/completions?api-version=2024-10-21"
+
+    asyncio.run(body())
+
+
+def test_a_bad_version_is_refused():
+    with pytest.raises(UserError, match="--llm_api_version '2024&x': must be a version"):
+        check_server(AnnotationConfig(llm_server_addr="host", llm_api_version="2024&x"))

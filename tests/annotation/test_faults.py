@@ -200,6 +200,21 @@ def test_it_asks_again_within_30_secs_of_a_servers_return():
         assert wait_secs is not None and wait_secs + 2 < 30
 
 
+def test_no_more_prompts_are_sent_in_a_second_than_asked_for():
+    pacer = Pacer(100, True, 16, max_per_sec=50.0)
+    start, num_sent = time.monotonic(), 0
+    while num_sent < 120:
+        wait_secs = pacer.wait_secs(0)
+        assert wait_secs is not None
+        time.sleep(wait_secs)
+        num_sent += pacer.num_items()
+        pacer.sent(pacer.num_items())
+        pacer.succeeded([(b"a",), (b"b",)])
+    assert num_sent - 100 <= 50 * (time.monotonic() - start) < 150  # the last list goes at once
+    wait_secs = pacer.wait_secs(0)
+    assert wait_secs is not None and wait_secs > 1
+
+
 @pytest.mark.parametrize("text, secs", [("7", 7.0), (" 7.5 ", 7.5), ("0", 0.0), ("1000000000", 1e9), ("9" * 400, None)])
 def test_retry_after_as_a_number(text, secs):
     assert retry_after_secs(text) == (float("inf") if secs is None else secs)

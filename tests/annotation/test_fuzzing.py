@@ -30,7 +30,7 @@ from tests.annotation.fake_server import choices
 from tests.annotation.test_answers import NESTED
 from tests.annotation.test_faults import FAULTS, good_choices
 from tests.annotation.test_labeller import CONFIG, all_messages, run
-from tests.asking import judge_prompt, label_of, load_prompt
+from tests.asking import KINDS, judge_prompt, label_of, load_prompt
 
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"
@@ -55,7 +55,7 @@ def build_client(address="host", kind="classification", **options) -> Client:
         return Client(config, load_prompt(config, kind))
 
 
-CLIENTS = {kind: build_client(kind=kind) for kind in QUERIES}
+CLIENTS = {kind: build_client(kind=kind) for kind in KINDS}
 TEXT = st.text() | st.sampled_from(["FOO", "<label>BAR</label>", "1", '("best_description": 2)', KEY, "\x1b[2J"])
 CHOICE = st.fixed_dictionaries(
     {"index": st.integers(-1, 4)}, optional={"text": TEXT, "logprobs": NESTED, "message": NESTED}
@@ -67,7 +67,7 @@ CUT_BODY = st.tuples(BODY, st.integers(0, 400), st.binary(max_size=4)).map(
 )
 
 
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 @given(raw=BODY | CUT_BODY, num_choices=st.integers(1, 4))
 def test_any_body(kind, raw, num_choices):
     try:
@@ -229,7 +229,8 @@ def path(tmp_path_factory):
 @given(raw=(PROMPT_FILE | NESTED).map(lambda data: json.dumps(data).encode()) | BODY | CUT_BODY)
 def test_any_prompt_file(path, raw):
     path.write_bytes(raw)
-    for kind, query in QUERIES.items():
+    for kind in KINDS:
+        query = QUERIES[kind]
         try:
             prompt = load_prompt(AnnotationConfig(prompt_file=str(path)), kind)
         except UserError as error:

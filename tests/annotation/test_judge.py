@@ -17,7 +17,7 @@ from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack.judge_rules import description_value
 from oni_jax.types import TIE
-from tests.asking import judge_prompt, label_of, load_prompt, probability_of, start_judge
+from tests.asking import KINDS, judge_prompt, label_of, load_prompt, probability_of, start_judge
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 
@@ -120,7 +120,7 @@ def test_descriptions_are_worth_the_sum_of_their_lines():
     ],
 )
 @pytest.mark.parametrize("version", ["default", "reworded"])
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_goal_of_ones_own(words, goal, kind, version):
     prompt = load_prompt(AnnotationConfig(goal=words, prompt_version=version), kind)
     item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].placeholders)]
@@ -146,7 +146,7 @@ def test_steering():
 
 
 @pytest.mark.parametrize("answer", ["reasoned", "label"])
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_messages_instruct_nobody(kind, answer):
     """What a message says, in any of its bytes, changes neither goal nor form nor label."""
     config = AnnotationConfig(goal_key="gold", llm_answer=answer)
@@ -162,7 +162,7 @@ def test_messages_instruct_nobody(kind, answer):
 
 
 def test_conversation_that_asks_again(judge):
-    for kind in QUERIES:
+    for kind in KINDS:
         prompt = load_prompt(AnnotationConfig(goal_key="stairs", prompt_version="reworded"), kind)
         item = (b"Never mind.", b"You descend the stairs.")[-len(QUERIES[kind].placeholders) :]
         turns = [{"role": role, "content": content} for role, content in prompt.turns(item, "Who knows?")]

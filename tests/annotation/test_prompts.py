@@ -17,7 +17,7 @@ from oni_jax.annotation.prompts import (
 )
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
-from tests.asking import goal_text, load_prompt
+from tests.asking import KINDS, goal_text, load_prompt
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 ALL = [
@@ -53,12 +53,12 @@ def test_every_ranking_prompt_ends_with_both_in_order(config):
         prompt.user((b"one alone",))
 
 
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_digests_differ(kind):
     everything = {load_prompt(config, kind).digest for config in ALL}
     assert len(everything) == len(ALL)
     assert everything.isdisjoint(
-        load_prompt(config, other).digest for config in ALL for other in QUERIES if other != kind
+        load_prompt(config, other).digest for config in ALL for other in KINDS if other != kind
     )
 
 
@@ -67,7 +67,7 @@ def test_digests_stay():
     assert load_prompt(AnnotationConfig()).digest == "57ef2f80790a61e6f5cd603452de0bbe"
 
 
-@pytest.mark.parametrize("kind, version", [(kind, version) for kind in QUERIES for version in ("default", "reworded")])
+@pytest.mark.parametrize("kind, version", [(kind, version) for kind in KINDS for version in ("default", "reworded")])
 def test_goal_in_ones_own_words(kind, version):
     config = AnnotationConfig(prompt_version=version, goal="Pet every cat, {message} {first} {answer} \\1 é.")
     prompt = load_prompt(config, kind)
@@ -83,7 +83,7 @@ def test_goal_in_ones_own_words(kind, version):
     assert prompt == load_prompt(dataclasses.replace(config, goal_key="gold"), kind)
 
 
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "goal, words",
     [
@@ -161,7 +161,7 @@ HOSTILE = st.lists(
 
 
 @pytest.mark.parametrize("template", [LLAMA3_TEMPLATE, "[INST] {system}\n\n{user} [/INST]"])
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 @given(texts=st.tuples(HOSTILE, HOSTILE), answer=HOSTILE)
 def test_neither_messages_nor_answers_add_a_token_to_a_conversation(kind, template, texts, answer):
     """A rendered conversation has the tags and tokens that it has for a tame message, and no others."""

@@ -12,15 +12,15 @@ import time
 import pytest
 
 from benchmarks.judge_faults import Faults
-from oni_jax.annotation.judge import JudgeOptions
+from oni_jax.annotation.judge import MAX_SHARED_PER_SEC, JudgeOptions, server_or_judge
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.service import AnnotationService, merge_stats
+from oni_jax.annotation.service import NEWEST_OF_FULL, AnnotationService, merge_stats
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.runtime import ChildError
 from oni_jax.types import TIE, Annotation, Query
 from tests.annotation.test_client import free_port
 from tests.annotation.test_judge import call
-from tests.asking import label_of, load_prompt, probability_of, queries, question, start_judge, start_service
+from tests.asking import LANGUAGE, label_of, load_prompt, probability_of, queries, question, start_judge, start_service
 
 WAIT_SECS = 30.0
 ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(150)] + [(b"It's a wall. (%d)" % i,) for i in range(150)]
@@ -206,6 +206,34 @@ def test_dropped_items_may_be_submitted_again(start):
     service.submit(queries(ITEMS[25:30]))  # still waiting
     service.submit(queries(ITEMS[:5]))
     wait_for(service, lambda stats: stats["dropped"] == 25)
+
+
+def test_a_judge_beside_environments_on_the_cpu_is_asked_in_few_lists(store):
+    with server_or_judge(AnnotationConfig(llm_chat_template="none"), LANGUAGE, shares_cpu=True) as config:
+        assert (config.llm_api, config.llm_max_per_sec) == ("completions", MAX_SHARED_PER_SEC)
+        service = start_service(config, store)
+        service.submit(queries(ITEMS))
+        wait_for(service, lambda stats: stats["labels_asked"] == len(ITEMS))
+        stats = service.stats()
+        service.close(0.0)
+    assert int(stats["requests"]) < len(ITEMS) / 2 and stats["answers_unreadable"] == 0
+    given = AnnotationConfig(llm_max_per_sec=7.0)
+    with server_or_judge(given, LANGUAGE, shares_cpu=True) as config:
+        assert config.llm_max_per_sec == 7.0
+    with server_or_judge(given, LANGUAGE) as config:
+        assert config.llm_api == given.llm_api
+
+
+def test_a_full_backlog_has_room_for_few(start):
+    service = start(f"127.0.0.1:{free_port()}", llm_max_backlog=100)
+    wait_for(service, lambda stats: stats["state"] != "starting")
+    assert service.room() == 100
+    service.submit(queries([(b"%d" % i,) for i in range(60)]))
+    wait_for(service, lambda stats: stats["backlog"] == 60)
+    assert service.room() == 40
+    service.submit(queries([(b"%d" % i,) for i in range(60, 100)]))
+    wait_for(service, lambda stats: stats["backlog"] == 100)
+    assert service.room() == NEWEST_OF_FULL
 
 
 def test_death_of_the_process_is_raised(judge, start):

@@ -10,9 +10,15 @@ from oni_jax.types import EVERYTHING
 from tests.envs.outputs import step_output
 
 NAMES = environment_names()
+# Device environments are compiled: one of each shape and family
+COMPILED_ALIKE = {name for name in NAMES if name.startswith("BabyAI")} - {
+    "BabyAI-Text-GoToLocal-RedBall-S20", "BabyAI-Text-GoTo-RedBallBlueBox-S20", "BabyAI-Text-PickUp-RedBall-S20"
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in COMPILED_ALIKE else ()) for name in NAMES]
+)
 def test_the_spec_is_that_of_the_environment(name):
     config = EnvConfig(root_env=name)
     env = make_vector_env(config, num_envs=2, seed=1, first_index=0)

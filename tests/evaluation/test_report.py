@@ -73,6 +73,29 @@ def test_success_is_only_told_of_tasks_with_a_goal():
     assert json.loads(as_json([score], None))["evaluations"][0]["success"] is None
 
 
+def rooms(*successes: bool) -> Evaluation:
+    """Episodes of an environment that says of each whether it succeeded."""
+    stats = [{"return": 0.5 * x, "length": 10.0 * (i + 1), "success": float(x)} for i, x in enumerate(successes)]
+    episodes = [Episode(i, values, b"", "finished") for i, values in enumerate(stats)]
+    return evaluation(episodes, root_env="BabyAI-Text-GoToLocal-RedBall-S20")
+
+
+def test_success_is_a_rate_and_its_steps_are_those_of_successful_episodes():
+    of, none = rooms(True, False, True, True), rooms(*[False] * 4)
+    assert of.summaries()["steps to success"].mean == pytest.approx((10 + 30 + 40) / 3)
+    text = lines(of, 120)
+    assert "success: 75.0 % [30.1, 95.4], 3 of 4" in text and any(
+        x.split()[:4] == ["steps", "to", "success", "26.7"] for x in text
+    )
+    assert not any(line.startswith("success ") for line in text)  # no measure, whose interval would be [0, 0] here:
+    assert "success: 0.0 % [0.0, 49.0], 0 of 4" in lines(none, 120) and "steps to success" not in none.summaries()
+    found = differences(of, none)[1]
+    assert found["success"].mean == 0.75 and "steps to success" not in found
+    tree = json.loads(as_json([of], None))["evaluations"][0]
+    assert tree["success"]["count"] == 3 and tree["measures"]["steps to success"]["median"] == 30
+    assert [row["success"] for row in csv.DictReader(io.StringIO(as_csv([of])))] == ["1", "0", "1", "1"]
+
+
 def test_json_holds_everything():
     tree = json.loads(as_json([GOOD, BAD], BAD))
     found = tree["evaluations"][0]

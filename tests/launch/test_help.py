@@ -99,9 +99,12 @@ def completed(script: str, *words: str) -> list[str]:
     return result.stdout.split()
 
 
+TRAINERS = ["launch.train", "launch.train_potential", "launch.train_reward"]
+
+
 def test_bash_completes_programs_flags_and_values(bash_script):
     python = (".venv/bin/python", "-m")
-    assert completed(bash_script, *python, "launch.tr") == ["launch.train", "launch.train_reward"]
+    assert completed(bash_script, *python, "launch.tr") == TRAINERS
     assert completed(bash_script, *python, "launch.train", "--batch") == ["--batch_size"]
     assert completed(bash_script, *python, "launch.inspect_reward", "--batch") == []
     assert completed(bash_script, *python, "launch.train", "--bootstrap", "") == ["value", "published"]
@@ -120,7 +123,7 @@ def test_bash_leaves_python_what_it_had(tmp_path, bash_script):
     script.write_text(f"{own}; . {bash_script}; . {bash_script}; cd {tmp_path}")
     for words in (("python", "-m", "pyt"), ("python", "file.py", "--x")):
         assert completed(str(script), *words) == [f"own:{words[-1]}"]
-    assert completed(str(script), "python", "-m", "launch.tr") == ["launch.train", "launch.train_reward"]
+    assert completed(str(script), "python", "-m", "launch.tr") == TRAINERS
 
 
 def test_every_program_can_be_completed():

@@ -26,7 +26,17 @@ GRID = [(task, method) for task in TASKS for method in METHODS if (task, method)
 
 
 def test_the_grid_is_whole():
-    assert named_configs.names() == sorted(f"{task}_{method}" for task, method in GRID)
+    assert named_configs.names() == sorted(
+        ["bk_code", "bk_goal", "bk_pref", *(f"{task}_{method}" for task, method in GRID)]
+    )
+
+
+def test_bk_s_settings(tmp_path):
+    (tmp_path / "potential.py").write_text("def compute_reward(obs, past_obs, past_actions): return 1, {}")
+    config = flags.parse(["--config", "bk_code", "--pretrain_path", str(tmp_path)])
+    flags.check(config)
+    assert (config.reward.llm_reward_type, config.network.encoder_custom) == ("bk-code", "bk_encoder")
+    assert (config.reward.extrinsic_reward_coeff, config.reward.llm_reward_coeff) == (10.0, 1.0)
 
 
 @pytest.mark.parametrize("task, method", GRID)

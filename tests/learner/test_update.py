@@ -184,7 +184,7 @@ def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source
 
 
 def test_gradients_alone_can_make_it_bad():
-    def loss_fn(params, trajectory, intrinsic_rewards):
+    def loss_fn(params, trajectory, intrinsic_rewards, targets):
         return jnp.sum(jnp.sqrt(params["w"])), {}
 
     optimizer, params = make_optimizer(LEARNER), {"w": jnp.zeros(3)}
@@ -264,7 +264,7 @@ def test_update_applies_the_clipped_gradient():
     """With a huge epsilon Adam's first step is minus the gradient, so that its norm can be read off."""
     optimizer = make_optimizer(LearnerConfig(learning_rate=1e6, adam_eps=1e6, max_grad_norm=0.01))
 
-    def loss_fn(params, trajectory, intrinsic_rewards):
+    def loss_fn(params, trajectory, intrinsic_rewards, targets):
         return jnp.sum(params["w"] * GRADIENTS[0]["w"]), {}
 
     update = make_update_fn(loss_fn, REWARDS.score, optimizer, unpack)

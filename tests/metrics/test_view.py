@@ -36,6 +36,11 @@ def test_a_missing_server_is_told():
     assert shown["LLM"][0][0] == "waiting for server"
 
 
+def test_success_is_shown_where_there_is_one():
+    assert ("success 25.0%", "") in phrases({**ROW, "episode/success": 0.25}, RunConfig())["episodes"]
+    assert not any("success" in text for text, _ in phrases(ROW, RunConfig())["episodes"])
+
+
 def test_a_row_may_lack_anything():
     assert [label for label, told in phrases({}, RunConfig()).items() if told] == ["run"]
     for name in ROW:

@@ -45,13 +45,14 @@ def reference(sequence: dict, gamma: float, clip_rho: float, clip_c: float) -> t
     return vs, rhos * (rewards + discounts * next_vs - values)
 
 
-def run(sequence: dict, gamma: float, clip_rho: float, clip_c: float, jit: bool):
+def run(sequence: dict, gamma: float, clip_rho: float, clip_c: float, jit: bool, lambda_: float = 1.0):
     x = {name: jnp.asarray(v, jnp.float32 if np.asarray(v).dtype == float else None) for name, v in sequence.items()}
     next_values = transition_values(x["values"], x["bootstrap_value"], x["truncations"], x["truncation_values"])
     ends = x["terminations"] | x["truncations"]
     function = jax.jit(vtrace) if jit else vtrace
     discounts = gamma * (1.0 - x["terminations"])
-    return function(x["values"], next_values, x["rewards"], discounts, 1.0 - ends, x["ratios"], clip_rho, clip_c)
+    clips = clip_rho, clip_c, lambda_
+    return function(x["values"], next_values, x["rewards"], discounts, 1.0 - ends, x["ratios"], *clips)
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -71,6 +72,24 @@ def test_on_policy_targets_are_discounted_returns():
     discounts = 0.9 ** np.arange(T)
     returns = discounts @ sequence["rewards"] + 0.9**T * sequence["bootstrap_value"]
     np.testing.assert_allclose(run(sequence, 0.9, 1.0, 1.0, True).vs[0], returns, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.6, 0.95, 1.0])
+def test_on_policy_with_lambda_it_is_gae(lambda_):
+    gamma = 0.9
+    for seed in range(5):
+        sequence = off_policy_sequence(seed) | {"ratios": np.ones(T)}
+        values, truncations = sequence["values"], sequence["truncations"]
+        next_values = np.append(values[1:], sequence["bootstrap_value"])
+        next_values = np.where(truncations, sequence["truncation_values"], next_values)
+        errors = sequence["rewards"] + gamma * (1 - sequence["terminations"]) * next_values - values
+        advantages, advantage = np.zeros(T), 0.0
+        for t in reversed(range(T)):
+            goes_on = not (truncations[t] or sequence["terminations"][t])
+            advantages[t] = advantage = errors[t] + gamma * lambda_ * goes_on * advantage
+        output = run(sequence, gamma, 1.0, 1.0, True, lambda_)
+        np.testing.assert_allclose(output.pg_advantages, advantages, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(output.vs, advantages + values, rtol=1e-5, atol=1e-5)
 
 
 def test_nothing_crosses_an_episodes_end():

@@ -10,10 +10,10 @@ from oni_jax.config import NetworkConfig, UserError
 from oni_jax.preferences.reward_model import (
     QUANTILES,
     RewardModel,
-    holds_reward_model,
     load_reward_model,
     save_reward_model,
 )
+from oni_jax.trained import holds_trained
 from tests.full_disk import full_disk
 
 
@@ -43,7 +43,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
     assert "holds no reward model" in refusal(tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
     (tmp_path / "reward_model" / "1.orbax-checkpoint-tmp").mkdir(parents=True)  # a killed process's
-    assert "holds no reward model" in refusal(tmp_path) and not holds_reward_model(str(tmp_path))
+    assert "holds no reward model" in refusal(tmp_path) and not holds_trained(str(tmp_path))
 
 
 @pytest.mark.parametrize("max_bytes", [0, 300])

@@ -17,9 +17,10 @@ from oni_jax.ops.losses import ranking_loss
 from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import MessagePairs, observe
-from oni_jax.preferences.reward_model import holds_reward_model, load_reward_model, save_reward_model
+from oni_jax.preferences.reward_model import load_reward_model, save_reward_model
 from oni_jax.preferences.reward_training import Fit, accuracy, make_step, split_rows
 from oni_jax.runtime import StopRequest
+from oni_jax.trained import holds_trained
 from oni_jax.types import ModelState
 from tests.preferences.pairs import padded, random_dataset, write_dataset
 
@@ -212,7 +213,7 @@ def test_a_full_disk_ends_nothing_while_an_earlier_model_stays(tmp_path, capsys,
     assert train(gold_dataset(tmp_path / "data"), folder, "--num_epochs", "3", *SMALL) == code
     told = capsys.readouterr()
     assert (told.out + told.err).count("can't be written") == 1
-    assert holds_reward_model(str(folder)) == (full_at > 1)
+    assert holds_trained(str(folder)) == (full_at > 1)
 
 
 def test_a_model_that_is_not_finite_does_not_take_a_good_one_s_place(tmp_path, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -22,20 +23,40 @@ from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward
-from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards
+from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read
 from oni_jax.rewards.terms import RewardSum, Term
-from oni_jax.types import Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
+from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests import potential_plugin  # which registers its own
 from tests.documented import undocumented
 from tests.labelled import labelled
+from tests.potentials.preference_models import HORIZON, write_untrained
 from tests.rewards.word_vector_files import write_text
 
 T, B = 4, 6
 NETHACK, CATCH = "NetHackScore-v1", "Catch-v0"
 KEY = np.zeros(2, np.uint32)
 assert potential_plugin.make in [kind.make for kind in REWARD_TYPES.values()]
-NETWORK = NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=16)
+NETWORK = NetworkConfig(
+    encoder_custom="mlp_encoder",
+    hidden_size=16,
+    policy_initialization="xavier_uniform",  # compiles sooner
+    encoder_msg_model="lt_cnn_small",
+    encoder_hidden_dim=16,
+)
+GOALS = {"goals": ["action 1", "newt"], "keys": ["Agent history", "action 2"], "indices": [[0], [0, 1]]}
+POTENTIAL = """
+def compute_reward(obs, past_obs, past_actions):
+    value = 0.1 * sum(past_actions)
+    for i, seen in enumerate([obs] + past_obs):
+        for name in seen:
+            x = seen[name]
+            while isinstance(x, list):
+                x = x[-1]
+            value += x * (i + 1)
+    return value, {"last": value}
+"""
+OBSERVED: dict[RewardSum, dict] = {}  # observations of the environment that a reward was made for
 MESSAGES = [
     b"",
     b"You kill the newt!",
@@ -56,17 +77,32 @@ def little_to_compile():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A reward directory and a file of word vectors."""
+    """A reward directory, with a reward model and a potential, and a file of word vectors."""
     folder = tmp_path_factory.mktemp("reward")
     network = make_ranking_network(NETWORK)
     params = jax.jit(network.init)(jax.random.key(3), {"message": jnp.zeros((1, 256), jnp.uint8)})
     save_reward_model(str(folder), 1, RewardModel(NETWORK, params, 0.01, 0.2, {q: q - 0.5 for q in QUANTILES}), {})
+    (folder / "potential.py").write_text(POTENTIAL)
+    (folder / "goals.json").write_text(json.dumps(GOALS))
     table = {"you": [1.0, 0.0, 0.1], "kill": [0.0, 1.0, 0.2], "dark": [-1.0, 0.3, 0.0], "monsters": [0.1, 0.9, 0.0]}
     return {"reward_dir": str(folder), "word_vectors": write_text(folder / "words.vec", table)}
 
 
 def config_of(name, files, root_env=NETHACK, **settings) -> Config:
-    given = {"motif": {"reward_dir": files["reward_dir"]}, "cosine-bow": {"word_vectors": files["word_vectors"]}}
+    given = {
+        "motif": {"reward_dir": files["reward_dir"]},
+        "bk-code": {"reward_dir": files["reward_dir"], "potential_horizon": 2, "potential_warmup_steps": 0},
+        "bk-goal": {
+            "reward_dir": files["reward_dir"],
+            "potential_embeddings": "grams",
+            "potential_goal_threshold": 0.1,
+            "potential_warmup_steps": 0,
+        },
+        "cosine-bow": {"word_vectors": files["word_vectors"]},
+    }
+    if name == "bk-pref":
+        folder = write_untrained(files["reward_dir"], root_env)
+        given[name] = {"reward_dir": folder, "potential_horizon": HORIZON, "potential_warmup_steps": 0}
     sizes = dict(
         reward_model_batch_size=8,
         reward_model_gradient_steps_per_update=1,
@@ -82,7 +118,15 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
 def make(name, files, root_env=NETHACK, **settings) -> RewardSum:
     config = config_of(name, files, root_env, **settings)
     check_rewards(config)
-    return make_rewards(config, env_spec(config.env))
+    spec = env_spec(config.env, (EVERYTHING, *observations_read(config)))
+    rewards = make_rewards(config, spec)
+    rng = np.random.default_rng(2)
+    OBSERVED[rewards] = {
+        name: rng.integers(0, x.num_ids or 9, (T + 1, B, *x.shape)).astype(x.dtype)
+        for name, x in spec.observations.items()
+        if name in rewards.final_observations
+    }
+    return rewards
 
 
 def batch_of(messages=MESSAGES, seed=0) -> CaptionBatch:
@@ -104,13 +148,28 @@ def trajectory_of(**known) -> Trajectory:
     return Trajectory(**fields)
 
 
+def observed(rewards: RewardSum, captions: StepCaptions) -> StepCaptions:
+    """The captions with the observations that the rewards read."""
+    seen = OBSERVED.get(rewards, {})
+    own = {**captions.own.observations} | {name: x[:-1] for name, x in seen.items()}
+    caused = {**captions.caused.observations} | {name: x[1:] for name, x in seen.items()}
+    return StepCaptions(captions.own._replace(observations=own), captions.caused._replace(observations=caused))
+
+
+def steps_read_by(rewards: RewardSum) -> Trajectory:
+    """The same, with the observations that the rewards read."""
+    observed = OBSERVED.get(rewards, {})
+    finals = {name: np.zeros_like(x[1:]) for name, x in observed.items()}
+    return trajectory_of(observations=observed, final_observations=finals)
+
+
 @functools.cache
 def jitted(rewards):
     return jax.jit(rewards.score)
 
 
 def score(rewards, state, captions):
-    return jitted(rewards)(state, trajectory_of(), rewards.prepare(captions), KEY)
+    return jitted(rewards)(state, steps_read_by(rewards), rewards.prepare(observed(rewards, captions)), KEY)
 
 
 def answer_to(item) -> Annotation:
@@ -150,8 +209,8 @@ def test_scores_are_finite_float32_of_the_batch_s_shape(taught):
 
 
 def test_its_metrics_are_documented(taught):
-    _, rewards, _ = taught
-    assert undocumented(f"reward/{name}" for name in rewards.metrics()) == []
+    _, rewards, state = taught
+    assert undocumented(f"reward/{name}" for name in rewards.metrics(state)) == []
 
 
 def test_a_message_is_scored_alike_wherever_it_stands(taught):
@@ -166,10 +225,10 @@ def test_a_message_is_scored_alike_wherever_it_stands(taught):
 def test_scoring_is_pure(taught):
     _, rewards, state = taught
     before = jax.tree.map(np.array, state)
-    features = rewards.prepare(captions_of())
-    first = jitted(rewards)(state, trajectory_of(), features, KEY)
-    second = jitted(rewards)(state, trajectory_of(), features, KEY)
-    plain = rewards.score(state, trajectory_of(), features, KEY)
+    features = rewards.prepare(observed(rewards, captions_of()))
+    first = jitted(rewards)(state, steps_read_by(rewards), features, KEY)
+    second = jitted(rewards)(state, steps_read_by(rewards), features, KEY)
+    plain = rewards.score(state, steps_read_by(rewards), features, KEY)
     chex.assert_trees_all_equal(first, second)
     chex.assert_trees_all_close(plain, first, rtol=1e-4, atol=1e-5)
     chex.assert_trees_all_equal(state, before)
@@ -185,7 +244,7 @@ def test_asking_changes_nothing(taught):
 def test_features_always_have_the_same_shapes(taught):
     _, rewards, _ = taught
     shapes = [
-        jax.tree.map(lambda x: (x.shape, x.dtype), rewards.prepare(captions_of(messages)))
+        jax.tree.map(lambda x: (x.shape, x.dtype), rewards.prepare(observed(rewards, captions_of(messages))))
         for messages in (MESSAGES, MESSAGES[:1], MESSAGES * 3)
     ]
     assert shapes[0] == shapes[1] == shapes[2]
@@ -237,6 +296,8 @@ def test_several_rewards_add_up_and_keep_apart(files):
     assert rewards.labels == ("online_cls", "online_cls_2", "online_cls_3", "cosine-bow")
     rewards.observe(captions_of())
     assert {query.question for query in rewards.queries()} == {0, 1}
+    assert {query.item for query in rewards.queries(1)} == {rewards.queries()[-1].item}
+    assert rewards.queries(0) == []
     rewards.ingest([labelled((MESSAGES[1],), 1), labelled((MESSAGES[2],), 1)._replace(question=1)])
     captions = captions_of()
     output = rewards.score(rewards.init(KEY), trajectory_of(), rewards.prepare(captions), KEY)
@@ -262,7 +323,7 @@ def test_several_rewards_save_and_train_each_their_own(files):
     assert moved == [True, True]
     other.restore(rewards.save())
     chex.assert_trees_all_equal(dict(other.save()), dict(rewards.save()))
-    assert undocumented(f"reward/{name}" for name in rewards.metrics()) == []
+    assert undocumented(f"reward/{name}" for name in rewards.metrics(trained)) == []
 
 
 class OwnReward(Reward):
@@ -294,17 +355,19 @@ def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
     captions = StepCaptions(*(batch._replace(observations={"x": x}) for batch in captions_of()))
     rewards.observe(captions)
     rewards.ingest([labelled(query.item, i % 2, 0.5) for i, query in enumerate(rewards.queries())])
+
+    def noise(leaf):  # not negative, as variances are
+        return np.abs(rng.normal(scale=0.03, size=leaf.shape)).astype(np.float32)
+
     state = jax.tree.map(
-        lambda leaf: (
-            leaf + rng.normal(scale=0.03, size=leaf.shape).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
-        ),
+        lambda leaf: leaf + noise(leaf) if leaf.dtype == np.float32 else leaf,
         jax.device_get(rewards.init(jax.random.key(0))),
     )
-    batch = pack_shards(Collected((), captions), (), rewards, replicas)
+    batch = pack_shards(Collected((), observed(rewards, captions)), (), rewards, replicas)
     passed = []
 
     def score(state, features):
-        output = shard_score(rewards, replicas)(state, trajectory_of(), features, KEY)
+        output = shard_score(rewards, replicas)(state, steps_read_by(rewards), features, KEY)
         passed.append([a is b for a, b in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))])
         return output
 

@@ -7,7 +7,8 @@ import struct
 import numpy as np
 from nle.dataset import Converter
 
-from oni_jax.viewing.screen import COLUMNS, ROWS, Screen, engine_screen
+from oni_jax.envs.display import COLUMNS, ROWS, Terminal
+from oni_jax.viewing.screen import Screen, terminal_screen
 
 NUM_SCREENS = 2048
 KEY = struct.pack("<iiiB", 0, 0, 1, 1) + b"\0"
@@ -20,7 +21,7 @@ def screens(path: pathlib.Path) -> list[Screen]:
     converter = Converter(ROWS, COLUMNS, 3)
     converter.load_ttyrec(str(path), 1)
     count = NUM_SCREENS - converter.convert(*arrays)
-    return [engine_screen(*(array[i] for array in arrays[:3])) for i in range(count)]
+    return [terminal_screen(Terminal(*(array[i] for array in arrays[:3]))) for i in range(count)]
 
 
 def terminal(path: pathlib.Path, sent: bytes) -> Screen:

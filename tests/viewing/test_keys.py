@@ -2,7 +2,9 @@
 
 import pytest
 
-from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.config import EnvConfig
+from oni_jax.envs.display import ActionKey
+from oni_jax.envs.registry import ENVIRONMENTS, find_environment
 from oni_jax.viewing.keys import action_text, key_help, key_text, pressed_keys
 
 
@@ -25,15 +27,19 @@ def test_what_terminals_send(data, keys):
 
 
 def test_every_action_has_words():
-    for task in TASKS.values():
-        texts = [action_text(key) for key in task.keys]
-        assert len(set(texts)) == len(texts) and not any(text.startswith("key ") for text in texts)
-    assert action_text(ord("K")) == "far north (K)"
-    assert action_text(4) == "kick (^D)"
-    assert action_text(0xF0) == "pray (M-p)"
+    for environment in ENVIRONMENTS:
+        for name in environment.names if environment.display is not None else ():
+            keys = environment.display.keys(name)  # type: ignore[union-attr]
+            texts, pressed = {action_text(key) for key in keys}, {key.key for key in keys}
+            assert len(keys) == len(texts) == len(pressed) == environment.make_spec(name).num_actions
+    assert action_text(ActionKey(0xF0, "pray")) == "pray (M-p)"
     assert key_text(13) == "Enter"
 
 
 def test_the_help_tells_every_key():
-    text = key_help(TASKS["NetHackScoreExtendedActions-v1"].keys)
-    assert "^D kick" in text and "M-p pray" in text and "Enter more" in text and "s search" in text
+    display = find_environment(EnvConfig(root_env="NetHackScoreExtendedActions-v1")).display
+    assert display is not None
+    text = key_help(display.keys("NetHackScoreExtendedActions-v1"), display.moves)
+    for words in ("^D kick", "M-p pray", "Enter more", "s search", "HJKLYUBN far"):
+        assert words in text
+    assert "K far north" not in text

@@ -7,8 +7,9 @@ import pytest
 
 from oni_jax.config import AnnotationConfig, RewardConfig, UserError
 from oni_jax.envs.base import SingleEpisode
+from oni_jax.envs.display import ROWS
+from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
-from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.evaluation.agents import RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
 from oni_jax.learner.compilations import CompilationCounter
@@ -18,12 +19,12 @@ from oni_jax.viewing.config import PlayConfig
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
-from oni_jax.viewing.screen import ROWS
 from oni_jax.viewing.session import MessageReward, Session, label_reward, running_counts
 from tests.asking import LANGUAGE
 from tests.viewing.runs import write_labelled_run
 
 KILL = b"You kill the newt!"
+KEYS = DISPLAY.keys("NetHackScore-v1")
 
 
 class Hands:
@@ -67,22 +68,35 @@ def test_a_person_at_the_keys():
     assert "step limit; of messages" in session.summary()
 
 
+@pytest.mark.slow
+def test_a_person_walks_through_a_room_on_a_terminal_of_24_rows():
+    shell = Hands("k", "h", "l", "p", "x", "\x18", size=(24, 80))
+    config = PlayConfig(root_env="BabyAI-Text-GoToLocal-RedBall-S20", seed=3, max_episode_steps=100)
+    session = playing.play(config, lambda: shell, StopRequest())  # type: ignore[arg-type]
+    assert session.step_count == 4 and session.action == "pick up the front object (p)"
+    assert all(frame.count("\n") < 24 for frame in shell.drawn)
+    assert "go to a red ball" in shell.drawn[0] or "go to the red ball" in shell.drawn[0]
+    assert "You see" in shell.drawn[0] and "x is no action" in shell.drawn[-1]
+    turned = [next(agent for agent in ">v<^" if agent in frame) for frame in shell.drawn]
+    assert turned[1] != turned[2] and turned[1] == turned[3]
+
+
 def test_chance_plays_the_evaluations_episode():
     config = PlayConfig(policy="random", seed=4, episode=70, max_episode_steps=12, steps_per_sec=128.0)
     shell = Hands(*["."] * 12, "q")
     session = playing.play(config, lambda: shell, StopRequest())  # type: ignore[arg-type]
     assert session.step_count == 12
-    agent = RandomAgent(len(TASKS["NetHackScore-v1"].keys), 4)
+    agent = RandomAgent(len(KEYS), 4)
     steps, episodes = np.zeros(1, np.int32), np.full(1, 70, np.int32)
     actions = [int(agent.act(0, np.zeros(1), episodes, steps + i)[0]) for i in range(12)]
-    assert session.action == action_text(TASKS["NetHackScore-v1"].keys[actions[-1]])
+    assert session.action == action_text(KEYS[actions[-1]])
 
 
 @pytest.fixture
 def session():
     labels = Labels(AnnotationConfig(), LANGUAGE, {})
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
-    yield Session(game, "NetHackScore-v1", 50, labels, label_reward(labels, RewardConfig(beta_count_exponent=3.0)))
+    yield Session(game, KEYS, 50, labels, label_reward(labels, RewardConfig(beta_count_exponent=3.0)))
     game.close()
 
 
@@ -102,7 +116,7 @@ def test_the_total_is_what_training_pays(paid_at, paid):
     settings = RewardConfig(beta_count_exponent=1.0, intrinsic_reward_at=paid_at)
     reward = MessageReward(lambda message, record: 1.0, settings, "1 for each")
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 3)
-    own = Session(game, "NetHackScore-v1", 3, Labels(AnnotationConfig(), LANGUAGE, {}), reward)
+    own = Session(game, KEYS, 3, Labels(AnnotationConfig(), LANGUAGE, {}), reward)
     messages, discounted = [own.message], [own.discounted]
     for action in (10, 3, 10):
         own.step(action)
@@ -169,7 +183,7 @@ def test_a_wrong_checkpoint_is_told(tmp_path):
 @pytest.mark.parametrize(
     "config, message",
     [
-        (PlayConfig(root_env="Catch-v0"), "Catch-v0: has no terminal"),
+        (PlayConfig(root_env="Catch-v0"), "Catch-v0: can.t be played"),
         (PlayConfig(root_env="NetHack"), "unknown root_env 'NetHack'"),
         (PlayConfig(experiment="nobody"), "nobody/config.json can't be read"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageSequence
 
 from launch import evaluate
-from oni_jax.config import Config, with_values
+from oni_jax.config import Config, EnvConfig, with_values
 from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
@@ -140,6 +140,26 @@ def test_chance_is_recorded_where_it_is_told_to(tmp_path, monkeypatch, capfd):
     assert not [text for text in texts if text.startswith(("intrinsic ", "total "))]
 
 
+@pytest.mark.slow
+def test_a_room_is_recorded(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(recordings, "MAX_PICTURES", 6)
+    seen: list[tuple] = []
+
+    def beside(screen, lines):
+        seen.append((screen, [line.text for line in lines]))
+        return panel.beside(screen, lines)
+
+    monkeypatch.setattr(recordings, "beside", beside)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    words = ["--policy", "random", "--root_env", "BabyAI-Text-PickUp-RedBall-S20", "--episodes", "1", "--record", "1"]
+    words += ["--max_episode_steps", "20", "--num_workers", "1", "--recordings_dir", str(tmp_path)]
+    assert evaluate.main(words) == 0
+    assert [path.suffix for path in tmp_path.iterdir()] == [".gif"] and "success: 0.0 %" in capfd.readouterr().out
+    first, last = ("\n".join(bytes(row).decode() for row in screen.chars) for screen, _ in (seen[0], seen[-1]))
+    assert "pick up" in first and first.count("#") >= 60 and first != last
+    assert any(text.startswith("action") and text.endswith(")") for text in seen[-1][1])
+
+
 def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
     write_run(tmp_path / "plain", {**NETHACK, "llm_reward_type": "none"})
     player: Any = SimpleNamespace(experiment="plain", env_steps=640)
@@ -154,4 +174,4 @@ def test_a_stop_request_ends_it(train_dir):
     recorder = recordings.Recorder(EvaluationConfig(str(train_dir), "labelled", record=1), stop)
     episode = Episode(0, {"return": 0.0}, b"", "death")
     evaluation = Evaluation("x", "labelled", 640, "sample", "NetHackScore-v1", 40, 1, 1, [episode])
-    assert recorder.record(None, "", evaluation) == []
+    assert recorder.record(EnvConfig(root_env="NetHackScore-v1"), None, "", evaluation) == []

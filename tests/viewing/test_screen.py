@@ -2,19 +2,19 @@
 
 import numpy as np
 
+from oni_jax.envs.display import INVERSE, Terminal
 from oni_jax.viewing.panel import beside, number
 from oni_jax.viewing.screen import (
     CYAN,
     GRAY,
-    INVERSE,
     WHITE,
     Screen,
     Text,
     ansi_rows,
     blank,
     cropped,
-    engine_screen,
     joined,
+    terminal_screen,
     text_screen,
 )
 from tests.viewing.games import terminal
@@ -27,7 +27,7 @@ def rows_of(screen: Screen) -> list[str]:
 def test_what_an_engine_shows():
     chars = np.array([[ord("@"), 0, 27, 200]], np.uint8)
     colors = np.array([[15, 0, 23, 3]], np.int8)
-    screen = engine_screen(chars, colors, np.array([0, 2], np.uint8))
+    screen = terminal_screen(Terminal(chars, colors, np.array([0, 2], np.uint8)))
     assert rows_of(screen) == ["@ ??"] and screen.cursor == (0, 2)
     assert screen.colors.tolist() == [[WHITE, 0, GRAY + INVERSE, 3]]
 

@@ -7,7 +7,10 @@ from oni_jax.types import Annotation, Item
 
 
 class Rules(Protocol):
-    """An environment's rules, a module (`Language.judge_rules`): values of its captions for a goal, by its key."""
+    """An environment's rules, a module (`Language.judge_rules`): values of its captions for a goal, by its key.
+
+    `judge_segments` and `write_potential` are there where the environment has prompts of their kinds.
+    """
 
     def judge_caption(self, goal: str, message: bytes) -> tuple[bool, str]:
         """Returns whether a caption is helpful, and a phrase for what it reports."""
@@ -15,6 +18,18 @@ class Rules(Protocol):
 
     def judge_pair(self, goal: str, first: bytes, second: bytes) -> int:
         """Returns 0 if the first is better, 1 if the second is, 2 for a tie. Descriptions have several lines."""
+        ...
+
+    def judge_segments(self, first: bytes, second: bytes) -> int:
+        """Returns 0 if the first segment is better, 1 if the second is, 2 for a tie; see `segments.captions`."""
+        ...
+
+    def write_potential(self) -> str:
+        """Returns the code of a potential, see `potentials.sandbox`."""
+        ...
+
+    def write_goals(self, segment: bytes) -> Sequence[str]:
+        """Returns goals for the end of a segment, see `potentials.goals`. Not every environment's rules have it."""
         ...
 
     def goal_of_words(self, words: str) -> str:
@@ -38,6 +53,7 @@ class QueryKind(Protocol):
     choices: Sequence[str]  # words that an answer may be restricted to (--llm_answer label); empty: free text
     openings: Sequence[str]  # text right before each caption in this project's prompts; the judge parses by it
     columns: Sequence[str]  # names of the numbers in `tally`
+    texts: Sequence[str] = ()  # names of further texts that its prompt files hold
 
     def render(self, escaped: str) -> str:
         """Renders an escaped caption in a prompt."""

@@ -2,10 +2,14 @@
 
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.classification import Classification
+from oni_jax.annotation.queries.code import Code
+from oni_jax.annotation.queries.goals import Goals
 from oni_jax.annotation.queries.ranking import Ranking
+from oni_jax.annotation.queries.segments import Segments
 from oni_jax.config import UserError
 
-QUERIES: dict[str, QueryKind] = {kind.name: kind for kind in (Classification(), Ranking())}
+_KINDS = (Classification(), Ranking(), Code(), Segments(), Goals())
+QUERIES: dict[str, QueryKind] = {kind.name: kind for kind in _KINDS}
 
 
 def register_query(kind: QueryKind) -> None:

@@ -3,13 +3,15 @@
 `envs.device` is the only part of `envs` that imports JAX.
 """
 
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.config import UserError
 from oni_jax.envs.device.hashing import hash64
+from oni_jax.envs.history import CAPTION
 from oni_jax.types import EnvSpec
 
 State = TypeVar("State")  # a pytree of arrays of fixed shapes
@@ -35,7 +37,9 @@ class DeviceEnv(Protocol[State]):
     as they are here.
     """
 
-    spec: EnvSpec  # with all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`
+    # With all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`; `caption_size`: M of
+    # `caption_key`
+    spec: EnvSpec
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -81,6 +85,24 @@ class DeviceEnv(Protocol[State]):
     def event(self, key: np.ndarray) -> bytes:
         """Returns the text of an event's key, on the host."""
         return b""
+
+
+def observe_all(env: DeviceEnv, state: Any) -> dict[str, jax.Array]:
+    """Returns a state's observations by name, and the caption's key under CAPTION.
+
+    Raises:
+        UserError: the key has not the size of the spec's.
+    """
+    observations = env.observe(state)
+    if not env.spec.has_captions:
+        return observations
+    key = env.caption_key(state)
+    if len(key) != env.spec.caption_size:
+        raise UserError(
+            f"{type(env).__name__}: its captions' keys have {len(key)} bytes, and its spec has "
+            f"caption_size={env.spec.caption_size}: make them equal"
+        )
+    return {**observations, CAPTION: key}
 
 
 def _no_key() -> jax.Array:

@@ -4,6 +4,7 @@ import pathlib
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, VectorEnv
+from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
 from oni_jax.types import EnvSpec
@@ -22,4 +23,5 @@ ENVIRONMENT = Environment(
     make=_make,
     on_request=ON_REQUEST,
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules"),
+    display=DISPLAY,
 )

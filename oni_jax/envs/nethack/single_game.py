@@ -5,9 +5,8 @@ import dataclasses
 import tempfile
 from collections.abc import Collection
 
-import numpy as np
-
 from oni_jax.config import NetHackConfig, UserError
+from oni_jax.envs.display import Terminal, WatchedEnv
 from oni_jax.envs.nethack.game import NetHackGame
 from oni_jax.envs.nethack.tasks import TASKS, nethack
 from oni_jax.envs.nethack.vector_env import DEFAULT_OBSERVATIONS, DEFAULT_SETTINGS, NetHackVectorEnv, engine_array
@@ -15,7 +14,7 @@ from oni_jax.envs.nethack.vector_env import DEFAULT_OBSERVATIONS, DEFAULT_SETTIN
 TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 
 
-class SingleGame(NetHackVectorEnv):
+class SingleGame(NetHackVectorEnv, WatchedEnv):
     """The episode of `seeds`, as in `NetHackVectorEnv`, but without a reset after it: don't step it past its end.
     The terminal then still shows the end.
 
@@ -50,10 +49,8 @@ class SingleGame(NetHackVectorEnv):
             folder = tempfile.gettempdir()
             raise UserError(f"{folder}: a game can't be started there ({error.strerror}); set $TMPDIR") from None
 
-    def terminal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns copies of the characters [24, 80] uint8, the colours [24, 80] int8, and the cursor (row, column)."""
-        chars, colors, cursor = (self._terminal[name][0].copy() for name in TERMINAL)
-        return chars, colors, cursor
+    def terminal(self) -> Terminal:
+        return Terminal(*(self._terminal[name][0].copy() for name in TERMINAL))
 
     def turn(self) -> int:
         """Returns the game time; after the episode's end, that before its last step."""

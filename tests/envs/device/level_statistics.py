@@ -3,17 +3,16 @@
 python -m tests.envs.device.level_statistics writes those of `minigrid`, which need not be installed for the tests.
 """
 
-import contextlib
-import io
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.peers.minigrid_levels import make_env
 from oni_jax.envs.device.babyai.cells import COLOURS, DOOR, TYPES, WALL, pack
-from oni_jax.envs.device.babyai.levels import LEVELS, PREFIX, Family, Level
+from oni_jax.envs.device.babyai.levels import LEVELS, PREFIX, Level
 
 FILE = pathlib.Path(__file__).with_name("minigrid_levels.json")
 NUM_LEVELS = 10_000
@@ -92,57 +91,12 @@ def z_scores(
     return scores
 
 
-def minigrid_env(level: Level) -> Any:
-    """Returns an environment of `minigrid` that draws this level."""
-    from minigrid.envs.babyai.core.levelgen import LevelGen  # pyright: ignore[reportMissingImports]
-    from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel  # pyright: ignore[reportMissingImports]
-    from minigrid.envs.babyai.core.verifier import (  # pyright: ignore[reportMissingImports]
-        AfterInstr,
-        BeforeInstr,
-        GoToInstr,
-        ObjDesc,
-        PickupInstr,
-    )
-
-    def draw_target(env: Any, cells: tuple[int, ...]) -> tuple[str, str]:
-        cell = cells[env._rand_int(0, len(cells))]
-        return TYPES[cell & 7], COLOURS[cell >> 3]
-
-    class GoToLocal(RoomGridLevel):
-        def gen_mission(self) -> None:
-            self.place_agent()
-            target = draw_target(self, level.targets[0])
-            self.add_object(0, 0, *target)
-            self.add_distractors(num_distractors=level.num_distractors, all_unique=False)
-            self.check_objs_reachable()
-            self.instrs = GoToInstr(ObjDesc(*target))
-
-    class GoToOrPickUp(LevelGen):
-        def gen_mission(self) -> None:
-            targets = [draw_target(self, cells) for cells in level.targets]
-            for target in targets:
-                self.add_object(0, 0, *target)
-            self.add_distractors(num_distractors=level.num_distractors, all_unique=False)
-            self.place_agent()
-            self.check_objs_reachable()
-            if level.family is Family.PICK_UP:
-                self.instrs = PickupInstr(ObjDesc(*targets[0]))
-            else:
-                first, second = (GoToInstr(ObjDesc(*target)) for target in targets)
-                is_before = self._rand_bool()
-                self.instrs = BeforeInstr(first, second) if is_before else AfterInstr(second, first)
-
-    env_class = GoToLocal if level.family is Family.GO_TO_LOCAL else GoToOrPickUp
-    return env_class(room_size=level.size, num_rows=1, num_cols=1)
-
-
 def minigrid_starts(level: Level, num_levels: int, seed: int) -> Starts:
     """Draws levels with `minigrid`."""
-    env, starts = minigrid_env(level), []
+    env, starts = make_env(level), []
     env.gen_obs = lambda: {}  # it is slow, and not looked at
     for i in range(num_levels):
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints each rejected level
-            env.reset(seed=seed if i == 0 else None)
+        env.reset(seed=seed if i == 0 else None)
         later, _, earlier = env.mission.partition(" after you ")
         parts = [part for text in ([earlier, later] if earlier else [later]) for part in text.split(", then ")]
         targets = [TYPES.index(part.split()[-1]) | COLOURS.index(part.split()[-2]) << 3 for part in parts]

@@ -29,6 +29,7 @@ class SignalsEnv(DeviceEnv[Signals]):
         has_captions=True,
         has_events=True,
         episode_stats=("return", "length", "right"),
+        caption_size=1,
     )
 
     def reset(self, key: jax.Array) -> Signals:

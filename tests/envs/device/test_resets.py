@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oni_jax.envs.device.episodes import Episode, advance, begin_episode, environment_key, episode_stats, step_limit
-from oni_jax.envs.device.resets import default_chunk, reset_ended, update_rows
+from oni_jax.envs.device.resets import default_chunk, map_rows, reset_ended, update_rows
+from oni_jax.envs.device.shown import show
 from tests.envs.device.signals_env import SignalsEnv
 
 N = 9
@@ -30,6 +31,22 @@ def test_chosen_rows_are_updated_and_no_others(chosen, chunk):
         lambda new, old: jnp.where(mask.reshape(N, *[1] * (old.ndim - 1)), new, old), jax.vmap(change)(rows), rows
     )
     jax.tree.map(np.testing.assert_array_equal, update(change, rows, mask, chunk), expected)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def map_totals(rows: dict, mask: jax.Array, chunk: int) -> jax.Array:
+    def total(rows: dict) -> jax.Array:
+        assert len(rows["x"]) == chunk
+        return rows["x"] + rows["y"].sum(axis=1)
+
+    return map_rows(total, rows, mask, chunk, jnp.full(N, -1))
+
+
+@given(st.lists(st.booleans(), min_size=N, max_size=N), st.sampled_from([1, 2, 4, N]))
+def test_chosen_rows_are_mapped_and_others_get_the_default(chosen, chunk):
+    rows, mask = {"x": jnp.arange(N), "y": jnp.arange(3 * N).reshape(N, 3)}, np.array(chosen)
+    mapped = map_totals(rows, mask, chunk)
+    np.testing.assert_array_equal(mapped, np.where(mask, np.arange(N) * 10 + 3, -1))
 
 
 @pytest.mark.parametrize(("num_chosen", "num_chunks"), [(0, 0), (1, 1), (4, 1), (5, 2), (9, 3)])
@@ -65,13 +82,16 @@ def leaves(episodes: Episode) -> list[np.ndarray]:
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_each_ended_episode_gets_its_own_next_one(chunk):
     episodes, ended = begun(N), jnp.arange(N) % 3 > 0
-    after = leaves(reset_ended(ENV, episodes, ended, chunk))
+    shown = jax.vmap(functools.partial(show, ENV, ("signal",)))(episodes.state)
+    reset, new_shown = reset_ended(ENV, episodes, shown, ended, chunk)
+    after = leaves(reset)
     expected = leaves(jax.vmap(functools.partial(begin_episode, ENV))(episodes.key, episodes.number + 1))
     for x, new, old in zip(after, expected, leaves(episodes), strict=True):
         np.testing.assert_array_equal(x[ended], new[ended])
         np.testing.assert_array_equal(x[~ended], old[~ended])
-    states = np.asarray(jax.random.key_data(reset_ended(ENV, episodes, ended, chunk).state.key))
+    states = np.asarray(jax.random.key_data(reset.state.key))
     assert len({row.tobytes() for row in states}) == N
+    np.testing.assert_array_equal(new_shown.observations["signal"], jax.vmap(ENV.observe)(reset.state)["signal"])
 
 
 def test_an_episode_follows_from_seed_index_and_number():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.base import SavableEnv, SingleEpisode, make_step_output
-from oni_jax.envs.device.vector_env import DeviceVectorEnv, TextTable
+from oni_jax.envs.device.shown import TextTable
+from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from tests.envs.device.signals_env import SignalsEnv
 from tests.envs.outputs import are_equal
 
@@ -98,8 +99,9 @@ def test_a_text_is_made_once():
 
     table = TextTable(make_text, max_known=2)
     keys = np.array([[1], [2], [1], [3]], np.uint8)
-    assert table.look_up(keys) == [b"\1\1", b"\2\2", b"\1\1", b"\3\3"] and made == [b"\1", b"\2", b"\3"]
-    table.look_up(keys[:1])  # the table was too large, and is cleared
+    codes = keys[:, 0].astype(np.uint64)
+    assert table.look_up(codes, keys) == [b"\1\1", b"\2\2", b"\1\1", b"\3\3"] and made == [b"\1", b"\2", b"\3"]
+    table.look_up(codes[:1], keys[:1])  # the table was too large, and is cleared
     assert made == [b"\1", b"\2", b"\3", b"\1"]
 
 

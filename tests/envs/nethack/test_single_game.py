@@ -53,7 +53,9 @@ def test_it_is_the_game_that_agents_play(tmp_path, view):
 def test_its_terminal_shows_the_hero():
     game = SingleGame(TASK, SEEDS, MAX_STEPS, settings=NetHackConfig("map"))
     game.reset(output(game))
-    chars, colors, (row, column) = game.terminal()
+    chars, colors, cursor = game.terminal()
+    assert cursor is not None
+    row, column = cursor
     assert chars.shape == colors.shape == (24, 80) and chr(chars[row, column]) == "@"
     assert b"Agent" in chars.tobytes() and game.turn() == 1
     game.close()

@@ -1,5 +1,6 @@
 """Texts of BabyAI-Text, made on the host. Source: the captions of GLAM (arXiv 2302.02662), as BK uses them."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,23 +10,26 @@ from oni_jax.envs.device.babyai.levels import VIEW_SIZE, Family
 
 _NOTHING_SEEN = "You see nothing in front."
 _COLUMN, _ROW = VIEW_SIZE // 2, VIEW_SIZE - 1  # of the agent
+_AGENT = _COLUMN * VIEW_SIZE + _ROW  # index of its cell
 
 
 def caption(key: np.ndarray) -> bytes:
     """Returns the text of a `view.caption_key` [V * V + 3] uint8."""
-    cells = key[: VIEW_SIZE**2].reshape(VIEW_SIZE, VIEW_SIZE)
-    sentences = [f"You carry a {_object(cells[_COLUMN, _ROW])}"] if cells[_COLUMN, _ROW] else []
+    values = key.tolist()
+    cells, walls = values[: VIEW_SIZE**2], values[VIEW_SIZE**2 :]
+    sentences = [f"You carry a {_object(cells[_AGENT])}"] if cells[_AGENT] else []
     sentences += [
-        f"You see a wall {_steps(int(num_steps), where)}"
-        for num_steps, where in zip(key[VIEW_SIZE**2 :], ("forward", "left", "right"))
+        f"You see a wall {_steps(num_steps, where)}"
+        for num_steps, where in zip(walls, ("forward", "left", "right"))
         if num_steps
     ]
-    sentences += [
-        f"You see a {_object(cells[x, y])} {_position(x, y)}"
-        for x, y in np.argwhere(cells).tolist()
-        if (x, y) != (_COLUMN, _ROW)
-    ]
+    sentences += [_seen(i, cell) for i, cell in enumerate(cells) if cell and i != _AGENT]
     return (". ".join(sentences) or _NOTHING_SEEN).encode()
+
+
+@functools.cache  # a run makes hundreds of thousands of captions
+def _seen(index: int, cell: int) -> str:
+    return f"You see a {_object(cell)} {_position(*divmod(index, VIEW_SIZE))}"
 
 
 def mission(family: Family, targets: Sequence[int], num_alike: Sequence[int], is_named_later: bool) -> str:
@@ -38,7 +42,6 @@ def mission(family: Family, targets: Sequence[int], num_alike: Sequence[int], is
 
 
 def _object(cell: int) -> str:
-    cell = int(cell)
     words = [COLOURS[colour_of(cell)], TYPES[type_of(cell)]]
     return " ".join([DOOR_STATES[state_of(cell)], *words] if type_of(cell) == DOOR else words)
 

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.config import EnvConfig
 from oni_jax.envs.device.babyai import captions, rules, view
 from oni_jax.envs.device.babyai.generator import generate
-from oni_jax.envs.device.babyai.levels import SPEC, Level
+from oni_jax.envs.device.babyai.levels import LEVELS, SPEC, Level, sized
 from oni_jax.envs.device.babyai.rules import State
 from oni_jax.envs.device.base import DeviceEnv, Step
 
@@ -56,3 +57,9 @@ class BabyAI(DeviceEnv[State]):
 
     def _succeeded(self, state: State) -> jax.Array:
         return state.num_reached == len(self.level.targets)
+
+
+def make_env(config: EnvConfig) -> BabyAI:
+    """Makes one environment of a task, in the size asked for."""
+    settings = config.babyai
+    return BabyAI(sized(LEVELS[config.root_env], settings.babyai_size, settings.babyai_num_distractors))

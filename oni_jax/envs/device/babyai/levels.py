@@ -3,6 +3,7 @@
 import enum
 from typing import NamedTuple
 
+from oni_jax.config import UserError
 from oni_jax.envs.device.babyai.cells import cell_of
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -37,6 +38,7 @@ SPEC = EnvSpec(
     num_actions=len(Action),
     has_captions=True,
     episode_stats=("return", "length", "success"),
+    caption_size=VIEW_SIZE**2 + 3,  # of its key: the cells, and the walls around
 )
 
 
@@ -67,6 +69,22 @@ class Level(NamedTuple):
     def max_steps(self) -> int:
         """Step limit, by which the reward falls too."""
         return self.size**2 * len(self.targets)
+
+
+def sized(level: Level, size: int = 0, num_distractors: int = -1) -> Level:
+    """Returns a level with another size of the room (0: its own) and number of distractors (-1: its own).
+
+    Raises:
+      UserError: half of the room, or more, would be full of objects.
+    """
+    size, num_distractors = size or level.size, level.num_distractors if num_distractors < 0 else num_distractors
+    num_objects = len(level.targets) + num_distractors
+    if 2 * num_objects > (num_cells := max(0, size - 2) ** 2):
+        raise UserError(
+            f"--babyai_size {size}: has {num_cells} cells within its walls, too few for {num_objects} objects; give a "
+            "larger one, or fewer --babyai_num_distractors"
+        )
+    return level._replace(size=size, num_distractors=num_distractors)
 
 
 def _go_to(target: int, size: int = 20, num_distractors: int = 7) -> Level:

@@ -27,13 +27,18 @@ def _offsets() -> np.ndarray:
 _OFFSETS = _offsets()
 
 
+def seen_positions(state: State) -> jax.Array:
+    """Returns the positions [V, V, 2] of the view's cells, some of them outside the room."""
+    return state.position + jnp.asarray(_OFFSETS)[state.direction]
+
+
 def view_of(state: State) -> jax.Array:
     """Returns the cells that the agent sees, [V, V] uint8 by column and row; what it carries stands in its own cell.
 
     A room without inner walls hides nothing: unseen are the cells outside of it.
     """
     size = state.grid.shape[0]
-    x, y = jnp.moveaxis(state.position + jnp.asarray(_OFFSETS)[state.direction], -1, 0)
+    x, y = jnp.moveaxis(seen_positions(state), -1, 0)
     inside = (x >= 0) & (x < size) & (y >= 0) & (y < size)
     cells = state.grid.reshape(-1).at[x * size + y].get(mode="clip")
     cells = jnp.where(cells >= VACATED, jnp.uint8(EMPTY), cells)

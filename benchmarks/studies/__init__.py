@@ -1,0 +1,1 @@
+"""Studies: questions answered by sweeps, whose results are in the repository."""

@@ -1,0 +1,62 @@
+"""Makes docs/studies.md and its figures from the results; runs a study.
+
+python -m benchmarks.studies
+python -m benchmarks.studies list
+python -m benchmarks.studies run NAME --jobs 2
+"""
+
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from benchmarks.studies import babyai_rnd, bk_code, catch_judge, page, results
+from benchmarks.studies.base import Study
+from launch import sweep
+from oni_jax.config import UserError
+
+STUDIES = {study.name: study for study in (catch_judge.STUDY, babyai_rnd.STUDY, bk_code.STUDY)}
+
+_JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)
+_TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
+
+
+def run(study: Study, train_dir: str, num_jobs: int) -> int:
+    """Trains a study's runs that have not finished, and adds the new ones to its results. Returns the sweep's code."""
+    results.load(study)  # fails now, rather than after hours
+    code = sweep.main([f"--train_dir={train_dir}", f"--jobs={num_jobs}", *study.sweep_words()])
+    print(f"{results.collect(study, train_dir) if code != 2 else 0} runs added to {study.path}", flush=True)
+    return code
+
+
+def write_pages() -> None:
+    """Writes the page and the figures."""
+    page.PAGE.write_text(page.page(list(STUDIES.values())))
+    page.IMAGES.mkdir(parents=True, exist_ok=True)
+    for study in STUDIES.values():
+        for name, data in page.figures(study).items():
+            (page.IMAGES / name).write_bytes(data)
+
+
+def main(argv: Sequence[str]) -> int:
+    try:
+        match argv[1:]:
+            case []:
+                write_pages()
+            case ["list"]:
+                for study in STUDIES.values():
+                    print(f"{study.name} ({len(results.load(study)['runs'])} runs done): {study.question}")
+            case ["run", name] if name in STUDIES:
+                code = run(STUDIES[name], _TRAIN_DIR.value, _JOBS.value)
+                write_pages()
+                return code
+            case _:
+                raise UserError(f"write `list` or `run NAME`; the studies are {', '.join(STUDIES)}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

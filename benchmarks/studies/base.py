@@ -1,0 +1,43 @@
+"""A study: a question, and the sweep that answers it."""
+
+import dataclasses
+import pathlib
+import shlex
+
+from launch.sweeps.grid import GridRun, plan
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A question, and the grid of runs that answers it."""
+
+    name: str
+    question: str
+    cases: tuple[str, ...]  # of launch.sweep: `LABEL: FLAGS`
+    axes: tuple[str, ...]  # of launch.sweep: `name=values`
+    flags: str  # of launch.train, for all runs
+    metric: str = "mean_return"  # drawn, and in the table: mean_return or success
+    note: str = ""  # on how to read the results
+
+    @property
+    def path(self) -> pathlib.Path:
+        """File of the results."""
+        return FOLDER / f"{self.name}.json"
+
+    def sweep_words(self) -> list[str]:
+        """Returns the arguments of launch.sweep; more of its own may be put before them."""
+        cases = [word for case in self.cases for word in ("--case", case)]
+        return [f"--experiment={self.name}", *cases, "--grid", *self.axes, "--", *shlex.split(self.flags)]
+
+    def runs(self, train_dir: str) -> list[GridRun]:
+        """Returns the runs, in folders below `train_dir`. Raises UserError: launch.train would refuse one."""
+        folder = str(pathlib.Path(train_dir).absolute() / self.name)
+        return plan(self.axes, self.cases, shlex.split(self.flags), folder)
+
+    def command(self) -> str:
+        """Returns the sweep's command, on several lines."""
+        own = [["--case", case] for case in self.cases] + [["--grid", *self.axes]]
+        parts = [f"python -m launch.sweep --experiment={self.name}", *map(shlex.join, own), f"-- {self.flags}"]
+        return " \\\n    ".join(parts)

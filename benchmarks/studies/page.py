@@ -1,0 +1,132 @@
+"""The page of all studies, docs/studies.md, and its figures, from the results in the repository."""
+
+import dataclasses
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies.base import FOLDER, Study
+from benchmarks.studies.results import load
+from launch import flags
+from launch.sweeps.results import cell_label, estimate, shown, table
+from oni_jax.config import Config
+from oni_jax.reporting.curves import SUCCESS, Run, Setting
+from oni_jax.reporting.plots import Panel, Scale, draw_panels, image
+
+DOCS = FOLDER.parents[1] / "docs"
+PAGE, IMAGES = DOCS / "studies.md", DOCS / "images" / "studies"
+INTRODUCTION = """# Studies
+
+Questions, each answered by a [sweep](sweeps.md) of runs that differ in one thing and in their seeds. The results are in
+`benchmarks/studies/`, a JSON file each; `python -m benchmarks.studies` makes this page and its figures from them.
+
+```sh
+python -m benchmarks.studies list
+python -m benchmarks.studies run catch_judge --jobs 2   # resumes, and adds to the results
+```
+
+An estimate is a mean over seeds with the bootstrap's 95 % interval, which is too narrow with five seeds or fewer. The
+bands of the figures are Student's. "At the end" is the mean of the last episodes of training (`--stats_avg`); "over the
+run" is the mean of that over the steps, which is higher for what learns sooner. "Steps to 80 %" are those to the first
+two of a curve's fifty points in a row that are above.
+"""
+LEVELS = (0.5, 0.8)  # of success, whose steps are in the table
+PANELS = {
+    "mean_return": Panel("mean_return", "Return, mean of the last {episodes}", "env_steps"),
+    SUCCESS: Panel(SUCCESS, "Success rate of the last {episodes}", "env_steps", Scale.FRACTION),
+}
+
+
+def page(studies: Sequence[Study]) -> str:
+    """Returns the Markdown of docs/studies.md."""
+    return "\n".join([INTRODUCTION, *("\n".join(_section(study)) for study in studies)])
+
+
+def figures(study: Study) -> dict[str, bytes]:
+    """Draws a study's figures, one a task: name of the file -> PNG."""
+    found = load(study)
+    return {_image_name(study, task): _figure(study, found, task) for task in _tasks(found)}
+
+
+def _section(study: Study) -> Iterator[str]:
+    found = load(study)
+    yield from (f"## {study.name}", "", study.question, *([study.note] if study.note else []), "")
+    yield from ("```sh", f"{study.command()}  # needs minutes", "```", "")
+    if not found["runs"]:
+        yield from ("No results yet.", "")
+    for task in _tasks(found):
+        runs = [run for run in found["runs"] if run["task"] == task]
+        yield from (f"`{task}`, {found['steps'][-1]:,} steps:", "", *_table(study, runs, found["steps"]), "")
+        yield from (f"![{study.metric.replace('_', ' ')} against steps](images/studies/{_image_name(study, task)})", "")
+    for index, machine in enumerate(found["machines"]):
+        dates = sorted({run["date"] for run in found["runs"] if run["machine"] == index})
+        yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+        yield ""
+
+
+def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
+    name = study.metric.removeprefix("mean_")
+    rows = []
+    for label, own in _by_cell(runs).items():
+        curves = [_values(run, study.metric) for run in own]
+        about = [estimate([float(curve[-1]) for curve in curves]), estimate([float(np.nanmean(x)) for x in curves])]
+        minutes = sum(run["train_secs"] for run in own) / len(own) / 60
+        reached = [_steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
+        rows.append([label, str(len(own)), *map(shown, about), *reached, f"{minutes:.2g}"])
+    levels = [f"million steps to {level:.0%}" for level in LEVELS] if study.metric == SUCCESS else []
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, "minutes a run"], rows)
+
+
+def _steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -> str:
+    """Returns the steps to two points in a row above a level, of the runs that have them, and how many have."""
+    above = [(curve[:-1] >= level) & (curve[1:] >= level) for curve in curves]
+    found = [steps[int(np.argmax(own))] / 1e6 for own in above if own.any()]
+    how_many = f" ({len(found)} of {len(curves)})" * (len(found) < len(curves))
+    return shown(estimate(found)) + how_many if found else "never"
+
+
+def _figure(study: Study, found: Mapping[str, Any], task: str) -> bytes:
+    config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
+    runs = [run for run in found["runs"] if run["task"] == task]
+    settings = [
+        Setting(label, tuple(_run(run, found["steps"], config, study.metric) for run in own))
+        for label, own in _by_cell(runs).items()
+    ]
+    drawn = draw_panels([PANELS[study.metric]], settings)
+    assert drawn is not None, f"{study.path}: no run has {study.metric}"
+    return image(drawn, "png")
+
+
+def _run(run: Mapping[str, Any], steps: Sequence[int], config: Config, metric: str) -> Run:
+    own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
+    secs = np.linspace(0, run["train_secs"], len(steps))  # not drawn
+    return Run(run["name"], own, np.asarray(steps, float), secs / 3600, {metric: _values(run, metric)})
+
+
+def _values(run: Mapping[str, Any], metric: str) -> np.ndarray:
+    return np.array(run[metric], float)  # null -> NaN
+
+
+def _by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        found.setdefault(cell_label(run["cell"]), []).append(run)
+    return found
+
+
+def _tasks(found: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(run["task"] for run in found["runs"]))
+
+
+def _image_name(study: Study, task: str) -> str:
+    return f"{study.name}_{task}.png"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    versions = ", ".join(
+        f"{name} {machine['versions'][name]}" for name in ("jax", "flax") if name in machine["versions"]
+    )
+    processor = f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
+    return f"{processor}, Python {machine['python']}, {versions}, commit {machine['commit']}"

@@ -1,0 +1,103 @@
+"""Results of a study: curves of its finished runs in a compact JSON file, to which later runs are added."""
+
+import datetime
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import environment
+from benchmarks.studies.base import Study
+from launch.sweeps.grid import GridRun
+from launch.sweeps.results import METRICS
+from launch.sweeps.state import is_finished, summary
+from oni_jax.config import UserError
+from oni_jax.files import write_atomically
+from oni_jax.reporting.curves import read_run
+
+NUM_POINTS = 50  # of a curve
+NUM_DIGITS = 4  # significant ones
+MACHINE = ("cpu", "num_cores", "gpu", "python", "versions", "commit")
+
+
+def load(study: Study) -> dict[str, Any]:
+    """Reads a study's results.
+
+    Returns:
+        `flags` and `cases` of the study; `steps` [NUM_POINTS], environment steps of the curves' points; `machines`; and
+        `runs`: name, `cell`, `seed`, `task`, `train_secs`, `date`, index of the machine, and a curve [NUM_POINTS] for
+        each metric, null before the first episode has ended. No runs when there is no file yet.
+
+    Raises:
+        UserError: the results are of other settings.
+    """
+    new = {"flags": study.flags, "cases": dict(_case(case) for case in study.cases)}
+    if not study.path.exists():
+        return {**new, "steps": [], "machines": [], "runs": []}
+    found = json.loads(study.path.read_text())
+    other_case = any(found["cases"].get(label, text) != text for label, text in new["cases"].items())
+    if found["flags"] != new["flags"] or other_case:
+        raise UserError(f"{study.path}: was measured with other flags; remove it to measure again")
+    return {**found, "cases": {**found["cases"], **new["cases"]}}
+
+
+def collect(study: Study, train_dir: str) -> int:
+    """Adds finished runs below `train_dir` to the study's results. Returns how many are new. Raises UserError."""
+    found = load(study)
+    known = {run["name"] for run in found["runs"]}
+    new = [run for run in study.runs(train_dir) if run.name not in known and is_finished(run)]
+    if not new:
+        return 0
+    machine = {name: value for name, value in environment().items() if name in MACHINE}
+    if machine not in found["machines"]:
+        found["machines"].append(machine)
+    limit = new[0].config.run.train_for_env_steps
+    found["steps"] = found["steps"] or [round(limit * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)]
+    found["runs"] += [_entry(run, found["steps"], found["machines"].index(machine)) for run in new]
+    order = [run.name for run in study.runs(train_dir)]
+    found["runs"].sort(key=lambda run: order.index(run["name"]) if run["name"] in order else len(order))
+    write_atomically(study.path, _text(found).encode())
+    return len(new)
+
+
+def _case(text: str) -> tuple[str, str]:
+    label, _, words = text.partition(":")
+    return label, words.strip()
+
+
+def _entry(run: GridRun, steps: Sequence[int], machine: int) -> dict[str, Any]:
+    read = read_run(run.folder, run.name, METRICS)
+    ended = pathlib.Path(run.folder, "summary.json")
+    entry = {
+        "name": run.name,
+        "cell": {axis: label for axis, label in run.cell.items() if axis != "root_env"},
+        "seed": run.config.run.seed,
+        "task": run.config.env.root_env,
+        "train_secs": round(summary(run)["train_secs"], 1),
+        "date": datetime.date.fromtimestamp(os.path.getmtime(ended)).isoformat(),
+        "machine": machine,
+    }
+    curves = {
+        metric: _curve(read.env_steps, read.metrics[metric], steps) for metric in METRICS if metric in read.metrics
+    }
+    return {**entry, **curves}
+
+
+def _curve(env_steps: np.ndarray, values: np.ndarray, steps: Sequence[int]) -> list[float | None]:
+    """Interpolates values [R] at env_steps [R] to `steps`; null before the first value."""
+    there = np.isfinite(values)
+    at = np.interp(steps, env_steps[there], values[there], left=np.nan)
+    return [None if np.isnan(value) else float(f"{value:.{NUM_DIGITS}g}") for value in at]
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    """Formats results with a line for each run, so that a change of the file can be read."""
+    lists = [
+        f'  "{name}": [\n' + ",\n".join(f"    {json.dumps(entry)}" for entry in found[name]) + "\n  ]"
+        for name in ("machines", "runs")
+    ]
+    others = [f'  "{name}": {json.dumps(found[name])}' for name in ("flags", "cases", "steps")]
+    return "{\n" + ",\n".join([*others, *lists]) + "\n}\n"

@@ -1,0 +1,23 @@
+"""Has an LLM compare pairs of recorded segments, for a potential to be trained on. Resumes."""
+
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.potentials.config import AnnotateSegments, check_annotate
+from oni_jax.runtime import StopRequest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("annotate_segments", argv, AnnotateSegments(), check_annotate, _run)
+
+
+def _run(config: AnnotateSegments, stop: StopRequest) -> int:
+    from oni_jax.potentials.comparison import annotate_segments
+
+    return annotate_segments(config, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Calls the code of a potential on windows of an environment: says what it gives, or why it is refused."""
+
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.potentials.config import CheckPotential, check_check
+from oni_jax.runtime import StopRequest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("check_potential", argv, CheckPotential(), check_check, _run)
+
+
+def _run(config: CheckPotential, stop: StopRequest) -> int:
+    from oni_jax.potentials.checking import check_potential
+
+    return check_potential(config, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Trains all combinations of a grid of settings and seeds; the flags after `--` are those of launch.train."""
+
+import dataclasses
+import functools
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+
+from launch import flags, submit
+from launch.program import run_program, split_words
+from launch.sweeps import children
+from launch.sweeps.grid import GridRun, plan
+from launch.sweeps.state import is_finished
+from oni_jax.config import Config, UserError, check_values, setting
+from oni_jax.files import keep_printing
+from oni_jax.runtime import StopRequest
+
+MEMORY_OF_RUN_BYTES = 3 << 30  # docs/measurements.md: 1.8 GiB while compiling, of NetHack
+SEPARATOR = "\n"  # of words that may hold commas
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepConfig:
+    """The grid, the folder, and how the runs are started."""
+
+    grid: str = setting(
+        "", "Axes NAME=VALUE,VALUE of flags of launch.train; 1-5 is 1,2,3,4,5. All combinations are run.",
+        positional=True, repeated=SEPARATOR,
+    )  # fmt: skip
+    case: str = setting(
+        "", "A value of one more axis, 'LABEL: FLAGS' of launch.train; may be given several times.", repeated=SEPARATOR
+    )
+    train_dir: str = setting("./train_dir", "Folder of experiments.")
+    experiment: str = setting(
+        "sweep", "Name of the sweep's folder, in which each run has its own; a sweep that is there is resumed."
+    )
+    jobs: int = setting(0, "Runs at a time; 0: as many as cores and memory allow, one with a GPU.")
+    submit: str = setting("", "Options of launch.submit, such as '--time 12:00:00': each run becomes a job of Slurm.")
+    dry_run: bool = setting(False, "Show the commands of the runs that are not finished, without starting them.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None).
+
+    Returns:
+        The exit code: 0 done or stopped by a signal, 1 a run failed, 2 bad input, 130 interrupted twice.
+    """
+    if argv is None:
+        keep_printing()
+    own, training = split_words(argv)
+    return run_program("sweep", own, SweepConfig(), check_values, functools.partial(_run, training))
+
+
+def _run(training: Sequence[str], program: SweepConfig, stop: StopRequest) -> int:
+    from launch.sweeps import results  # imports SciPy, which takes a while
+
+    variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's own
+    runs = planned(training, program)
+    options = _options(program.submit)
+    if program.submit:
+        for run in runs:
+            submit.check_job(options, run.words, flags.parse(options, submit.Submission()))
+    left = [run for run in runs if not is_finished(run)]
+    if program.dry_run:
+        before = ["launch.submit", *options, "--"] if program.submit else ["launch.train"]
+        print("\n".join(shlex.join(["python", "-m", *before, *run.words]) for run in left))
+        return 0
+    if program.submit:
+        failed = any(submit.main([*options, "--", *run.words]) for run in left)
+    else:
+        jobs = program.jobs or default_jobs([run.config for run in runs])
+        failed = children.train_all(runs, jobs, stop, variables)
+    lines = results.write(runs, _folder(program))
+    print("\n".join(lines), flush=True)
+    return 1 if failed else 0
+
+
+def planned(training: Sequence[str], program: SweepConfig) -> list[GridRun]:
+    """Returns the sweep's runs, checked; `training`: flags of launch.train. Raises UserError."""
+    return plan(_words(program.grid), _words(program.case), training, _folder(program))
+
+
+def _folder(program: SweepConfig) -> str:
+    return os.path.abspath(os.path.join(program.train_dir, program.experiment))
+
+
+def _words(text: str) -> list[str]:
+    return text.split(SEPARATOR) if text else []
+
+
+def _options(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"--submit {text}: {error}") from None
+
+
+def default_jobs(configs: Sequence[Config]) -> int:
+    """Returns how many runs this machine has cores and memory for at a time: one with a GPU, whose memory JAX fills."""
+    if shutil.which("nvidia-smi") and os.environ.get("JAX_PLATFORMS") != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0))
+    of_actors = [own.actors for own in configs]
+    needed = max(1 + (1 if own.actor_pool == "serial" else own.num_workers or cores) for own in of_actors)
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(cores // needed, memory_bytes // MEMORY_OF_RUN_BYTES))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

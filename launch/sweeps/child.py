@@ -1,0 +1,11 @@
+"""A launch.train that the kernel kills when the sweep that started it is gone."""
+
+import sys
+
+from oni_jax.runtime import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent()
+    from launch import train  # takes longer than a sweep may live
+
+    sys.exit(train.main())

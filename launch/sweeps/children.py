@@ -1,0 +1,162 @@
+"""Runs of a sweep as child processes, some at a time, with a line for each change."""
+
+import contextlib
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from launch.sweeps.grid import GridRun
+from launch.sweeps.state import LOG, fraction_done, is_finished, last_line, last_row, summary
+from oni_jax.config import UserError
+from oni_jax.runtime import LEAVE_SECS, Every, StopRequest
+
+CHILD = ("-m", "launch.sweeps.child")
+POLL_SECS = 0.2
+STATUS_SECS = 300.0
+_LINE_CHARACTERS = 200
+
+
+class Child(NamedTuple):
+    """A run that is going on."""
+
+    run: GridRun
+    process: subprocess.Popen
+    secs_before: float  # of training, before this start
+
+
+def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variables: Mapping[str, str]) -> int:
+    """Trains the runs that are not finished, `num_jobs` at a time. Returns how many failed.
+
+    After a stop request no run is started, and those that go on save and end.
+
+    Args:
+        runs: of the sweep.
+        num_jobs: of runs at a time.
+        stop: asks for the end; a second SIGINT kills the runs after at most LEAVE_SECS.
+        variables: environment of the runs.
+    """
+    waiting = deque(run for run in runs if not is_finished(run))
+    progress = _Progress(runs, len(runs) - len(waiting))
+    running: list[Child] = []
+    status_due, asked, num_failed = Every(STATUS_SECS), False, 0
+    try:
+        while running or (waiting and not stop):
+            if stop and not asked:
+                asked = True
+                progress.say(running, f"{stop.reason}: {len(running)} runs save and end")
+                _interrupt(running)
+            while waiting and len(running) < num_jobs and not stop:
+                running.append(_start(waiting.popleft(), variables))
+                progress.say(running, f"{running[-1].run.name} starts; output: {_log(running[-1].run)}")
+            for child in [child for child in running if child.process.poll() is not None]:
+                running.remove(child)
+                num_failed += progress.ended(child, running, asked)
+            if status_due():
+                progress.say(running, ", ".join(f"{child.run.name} {_fraction(child):.0%}" for child in running))
+            time.sleep(POLL_SECS)
+    finally:
+        _leave(running)
+    return num_failed
+
+
+def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
+    secs_before = summary(run).get("train_secs", 0.0)
+    left = max(1.0, run.config.run.train_for_seconds - secs_before)
+    words = [*run.words, *([f"--train_for_seconds={left}"] if secs_before else [])]
+    try:
+        os.makedirs(run.folder, exist_ok=True)
+        log = open(_log(run), "ab")
+    except OSError as error:
+        raise UserError(f"--train_dir: {run.folder} can't be written ({error.strerror}); choose another") from None
+    with log:
+        process = subprocess.Popen(
+            [sys.executable, *CHILD, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=variables,
+            process_group=0,  # a terminal's Ctrl-C comes to the sweep alone, which hands it on once
+        )
+    return Child(run, process, secs_before)
+
+
+def _log(run: GridRun) -> str:
+    return os.path.join(run.folder, LOG)
+
+
+def _fraction(child: Child) -> float:
+    row = last_row(child.run)
+    return fraction_done(child.run, row.get("env_steps", 0), child.secs_before + row.get("secs", 0.0))
+
+
+def _interrupt(running: Sequence[Child]) -> None:
+    for child in running:
+        with contextlib.suppress(ProcessLookupError):
+            child.process.send_signal(signal.SIGINT)
+
+
+def _leave(running: Sequence[Child]) -> None:
+    """Interrupts what still runs, a second time after a stop request, and kills it when it does not end."""
+    _interrupt(running)
+    deadline = time.monotonic() + 0.8 * LEAVE_SECS  # this process has LEAVE_SECS
+    for child in running:
+        try:
+            child.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(child.process.pid, signal.SIGKILL)
+            child.process.wait()
+
+
+class _Progress:
+    """Lines about the sweep: time, runs done, what has happened, and the time that is left."""
+
+    def __init__(self, runs: Sequence[GridRun], num_done: int):
+        self._runs, self._num_done = runs, num_done
+        self._started = time.monotonic()
+        self._work_before = self._work(())
+        if num_done:
+            self.say((), f"finished already: {num_done}")
+
+    def say(self, running: Sequence[Child], text: str) -> None:
+        clock = datetime.datetime.now().strftime("%H:%M:%S")
+        left = self._left(running)
+        print(f"{clock} [{self._num_done} of {len(self._runs)} done{left}] {text}", flush=True)
+
+    def ended(self, child: Child, running: Sequence[Child], asked: bool) -> bool:
+        """Prints how a run ended. Returns whether it failed. `asked`: whether it was to end early."""
+        run, code, found = child.run, child.process.returncode, summary(child.run)
+        if finished := code == 0 and is_finished(run):
+            self._num_done += 1
+            text = f"{run.name} is done: {found['env_steps']:,} steps, {found['env_steps_per_sec']:,.0f} steps/s"
+            value = found.get("mean_return")
+            text += "" if value is None else f", return {value:.4g}"
+        elif asked:
+            text = f"{run.name} stopped at {found.get('env_steps', 0):,} steps"
+        else:
+            line = last_line(_log(run))[:_LINE_CHARACTERS]
+            text = f"{run.name} FAILED with exit code {code}: {line}; output: {_log(run)}"
+        self.say(running, text)
+        return not (finished or asked)
+
+    def _work(self, running: Sequence[Child]) -> float:
+        """Returns the work done, in runs."""
+        own = {child.run.name: _fraction(child) for child in running}
+        return sum(own[run.name] if run.name in own else _fraction_saved(run) for run in self._runs)
+
+    def _left(self, running: Sequence[Child]) -> str:
+        done, elapsed = self._work(running), time.monotonic() - self._started
+        if done <= self._work_before or not running:
+            return ""
+        secs = (len(self._runs) - done) * elapsed / (done - self._work_before)
+        return f", ETA {datetime.timedelta(seconds=round(secs))}"
+
+
+def _fraction_saved(run: GridRun) -> float:
+    found = summary(run)
+    return fraction_done(run, found.get("env_steps", 0), found.get("train_secs", 0.0))

@@ -1,0 +1,173 @@
+"""The runs of a sweep: all combinations of a grid's values, each a checked command line of launch.train."""
+
+import dataclasses
+import itertools
+import math
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from launch import flags
+from oni_jax.config import Config, RunConfig, UserError, changed, sections
+from oni_jax.experiment import experiment_folder, read_settings
+from oni_jax.rewards.registry import NONE, reward_type
+
+MAX_RUNS = 1000
+SEED, CASE = "seed", "case"
+_OF_SWEEP = ("train_dir", "experiment")
+_LIMITS = ("train_for_env_steps", "train_for_seconds")
+
+
+class GridRun(NamedTuple):
+    """A run of a sweep."""
+
+    name: str  # of its folder in the sweep's
+    cell: Mapping[str, str]  # axis -> value, without the seed's; runs of one cell differ in their seeds
+    words: tuple[str, ...]  # flags of launch.train
+    config: Config
+
+    @property
+    def folder(self) -> str:
+        """Folder of the run."""
+        return experiment_folder(self.config)
+
+
+class Value(NamedTuple):
+    """A value of an axis: its name in the results, and the flags that it sets."""
+
+    label: str
+    words: tuple[str, ...]
+
+
+def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], folder: str) -> list[GridRun]:
+    """Makes the runs of a sweep: cases first, then the axes in order, the last one fastest.
+
+    Args:
+        axes: `name=value,value`; `a-b` is the integers from a to b.
+        cases: `LABEL: FLAGS`, values of one more axis, which may override `training`.
+        training: flags of launch.train for all runs.
+        folder: of the sweep, in which each run has its own.
+
+    Raises:
+        UserError: a bad axis or case, too many runs, the same run twice, a run that launch.train would refuse, or the
+            folder holds a run of the same name with other settings.
+    """
+    grid = {CASE: _case_values(cases)} if cases else {}
+    for axis in axes:
+        name, values = _axis_values(axis)
+        if name in grid:
+            raise UserError(f"--grid {name}: is there twice; give all its values in one, as in {name}=1,2")
+        grid[name] = values
+    if not grid:
+        raise UserError("give a grid: python -m launch.sweep --grid seed=1-5 -- --config NAME ...")
+    _check_flags(grid, training)
+    sizes = [len(values) for values in grid.values()]
+    if (num_runs := math.prod(sizes)) > MAX_RUNS:
+        raise UserError(f"--grid: {' x '.join(map(str, sizes))} are {num_runs:,} runs; {MAX_RUNS:,} is the most")
+    runs = [_run(dict(zip(grid, own)), training, folder) for own in itertools.product(*grid.values())]
+    _check_unique(runs)
+    for run in runs:
+        _check_folder(run)
+    return runs
+
+
+def _axis_values(text: str) -> tuple[str, list[Value]]:
+    name, equals, values = text.partition("=")
+    name = name.lstrip("-").replace("-", "_")
+    name = flags.aliases(Config()).get(name, name)
+    labels = [label for part in values.split(",") for label in _expanded(part)]
+    if not name or not equals or "" in labels:
+        raise UserError(f"--grid {text!r}: write name=value,value with no value empty, such as seed=1-5")
+    return name, [Value(label, (f"--{name}={label}",)) for label in labels]
+
+
+def _expanded(part: str) -> Sequence[str]:
+    """Returns the integers of a range, else the value."""
+    if not (found := re.fullmatch(r"(\d+)-(\d+)", part)):
+        return [part]
+    low, high = int(found[1]), int(found[2])
+    if not 0 <= high - low < MAX_RUNS:
+        raise UserError(f"--grid {part}: a range goes up, and has at most {MAX_RUNS:,} values")
+    return [str(value) for value in range(low, high + 1)]
+
+
+def _case_values(cases: Sequence[str]) -> list[Value]:
+    found = []
+    for case in cases:
+        label, colon, text = case.partition(":")
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise UserError(f"--case {case!r}: {error}") from None
+        if not colon or not re.fullmatch(r"[\w.+-]+", label):
+            raise UserError(f"--case {case!r}: write LABEL: FLAGS, such as 'rnd: --llm_reward_type rnd'")
+        found.append(Value(label, tuple(words)))
+    return found
+
+
+def _check_flags(grid: Mapping[str, Sequence[Value]], training: Sequence[str]) -> None:
+    """Raises UserError: a flag is unknown, or is set by two parts of the sweep of which one would not hold."""
+    of_all = _flags_set(training)
+    of_cases = {name for value in grid.get(CASE, ()) for name in _flags_set(value.words)}
+    if of_sweep := [name for name in _OF_SWEEP if name in of_all | of_cases]:
+        raise UserError(f"--{of_sweep[0]}: is a flag of the sweep: give it before --")
+    for name in grid:
+        if name in _OF_SWEEP:
+            raise UserError(f"--grid {name}: each run has a folder in the sweep's; use --{name} of the sweep")
+        if name in of_all | of_cases:
+            raise UserError(f"--grid {name}: --{name} is also given {'after --' if name in of_all else 'in a --case'}")
+
+
+def _flags_set(words: Sequence[str]) -> set[str]:
+    defaults = Config()
+    known, other_names = flags.define_flags(defaults), flags.aliases(defaults)
+    return {word[2:].partition("=")[0] for word in flags.normalise(words, known, other_names)}
+
+
+def _run(values: Mapping[str, Value], training: Sequence[str], folder: str) -> GridRun:
+    labels = {name: value.label for name, value in values.items()}
+    parts = [label if name == CASE else f"{name}={label}" for name, label in labels.items()]
+    name = re.sub(r"[^\w.,+=-]", "-", "_".join(parts))
+    train_dir, experiment = os.path.split(folder)
+    words = [*training, *(word for value in values.values() for word in value.words)]
+    words += [f"--train_dir={train_dir}", f"--experiment={experiment}/{name}"]
+    try:
+        config = flags.parse(words)
+        if "llm_reward_type" in values and reward_type(config) is NONE:  # the coefficient is the others'
+            words.append("--llm_reward_coeff=0")
+            config = flags.parse(words)
+        flags.check(config)
+    except UserError as error:
+        raise UserError(f"run {name}: {error}") from None
+    if all(getattr(config.run, name) == getattr(RunConfig, name) for name in _LIMITS):
+        raise UserError(f"run {name}: would never end; add --train_for_env_steps or --train_for_seconds after --")
+    return GridRun(name, {axis: label for axis, label in labels.items() if axis != SEED}, tuple(words), config)
+
+
+def _check_unique(runs: Sequence[GridRun]) -> None:
+    names: dict[Config, str] = {}
+    for run in runs:
+        config = dataclasses.replace(run.config, run=dataclasses.replace(run.config.run, experiment=""))
+        if config in names:
+            raise UserError(f"--grid: {names[config]} and {run.name} are the same run; leave one out")
+        if run.name in names.values():
+            raise UserError(f"--grid: two runs would have the folder {run.name}; leave one out")
+        names[config] = run.name
+
+
+def _check_folder(run: GridRun) -> None:
+    """Raises UserError when a run of this name has other settings, but for those of limits, logs and machines."""
+    if not os.path.exists(os.path.join(run.folder, "config.json")):
+        return
+    parts = sections(run.config)
+    local = (parts["run"], parts["actors"], parts["devices"])
+    free = {field.name for part in local for field in dataclasses.fields(part)} - {SEED}
+    free |= {"llm_server_addr", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries"}
+    found = [text for text in changed(read_settings(run.folder), run.config) if text.split(":")[0] not in free]
+    if found:
+        raise UserError(
+            f"{run.folder} holds a run with other settings ({'; '.join(found)}); remove it, or choose another "
+            "--experiment"
+        )

@@ -1,0 +1,23 @@
+"""Has an LLM write a potential as code, shown on segments and mended in rounds. Resumes after its last answer."""
+
+import sys
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.potentials.config import WritePotential, check_write
+from oni_jax.runtime import StopRequest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("write_potential", argv, WritePotential(), check_write, _run)
+
+
+def _run(config: WritePotential, stop: StopRequest) -> int:
+    from oni_jax.potentials.writer import write_potential
+
+    return write_potential(config, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""A potential written as code: an LLM that knows a world writes a function of what is seen."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
+from oni_jax.types import Annotation, Item
+
+_BLOCK = re.compile(r"```python[ \t]*\r?\n(.*?)```", re.DOTALL)
+
+
+class Code(QueryKind):
+    """Answers are the code of `compute_reward`. See `QueryKind`."""
+
+    name = "code"
+    placeholders = ()
+    choices = ()
+    openings = ("compute_reward(obs, past_obs, past_actions)",)
+    columns = ()
+    texts = ("improve", "failed")
+
+    def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        code = code_in(text)
+        return code.encode() if code is not None else None
+
+    def is_answer(self, kept: bytes) -> bool:
+        return bool(kept)
+
+    def describe(self, kept: bytes) -> str:
+        return f"{len(kept.splitlines())} lines"
+
+    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
+        return {}
+
+    def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
+        code = rules.write_potential()
+        return Judgement("Rules that were written beforehand, whatever was seen.", code, f"```python\n{code}```")
+
+
+def code_in(answer: str) -> str | None:
+    """Returns the last block of Python in an LLM's answer; None: there is none."""
+    # BK: from the first fence to the last one, with what is said between two blocks.
+    blocks = _BLOCK.findall(answer)
+    return blocks[-1] if blocks else None

@@ -1,0 +1,44 @@
+"""Goals worth pursuing in a situation: an LLM that knows a world lists them, a line each."""
+
+from collections.abc import Iterable, Mapping
+
+from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
+from oni_jax.types import Annotation, Item
+
+BULLET = "- "
+
+
+class Goals(QueryKind):
+    """Answers are one goal or more, encoded as lines. See `QueryKind`."""
+
+    name = "goals"
+    placeholders = ("{segment}",)
+    choices = ()
+    openings = ("<segment>\n",)
+    columns = ()
+
+    def render(self, escaped: str) -> str:
+        return escaped.replace("\\x0a", "\n")  # a segment has lines
+
+    def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        return "\n".join(goals_in(text)).encode("utf-8", "replace") or None
+
+    def is_answer(self, kept: bytes) -> bool:
+        return bool(kept)
+
+    def describe(self, kept: bytes) -> str:
+        return f"{len(kept.splitlines())} goals"
+
+    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
+        return {}
+
+    def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
+        word = "\n".join(BULLET + own for own in rules.write_goals(*item))
+        return Judgement("Rules that were written beforehand, not an LLM.", word, word)
+
+
+def goals_in(answer: str) -> list[str]:
+    """Returns the goals of an LLM's answer: its lines that begin with "- ", without spaces around; none: unreadable."""
+    # BK: spaces and carriage returns around a goal are part of it, and it may be empty.
+    lines = (line.removeprefix(BULLET).strip() for line in answer.split("\n") if line.startswith(BULLET))
+    return [line for line in lines if line]

@@ -1,0 +1,96 @@
+"""BabyAI-Text's rooms in a terminal, and its keys, for people."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oni_jax.config import EnvConfig
+from oni_jax.envs.device.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, TYPES, VACATED, colour_of, type_of
+from oni_jax.envs.device.babyai.levels import ACTION_WORDS, Action
+from oni_jax.envs.display import COLUMNS, INVERSE, ROWS, ActionKey, Display, Terminal, WatchedEnv
+from oni_jax.types import EnvSpec
+
+if TYPE_CHECKING:
+    from oni_jax.envs.device.babyai.env import BabyAI
+    from oni_jax.envs.device.babyai.rules import State
+
+FIRST_ROW, SIDE = 2, 21  # of the room, and cells of it in a row or column; of a larger room, those around the agent
+CAPTION_COLUMN = 2 * SIDE + 2
+WHITE, GRAY, DARK_GRAY = 15, 7, 8
+COLOUR_NUMBERS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": GRAY}  # of a terminal
+GLYPHS = {TYPES.index("wall"): "#", KEY: "K", BALL: "o", BOX: "B"}
+AGENTS = ">v<^"  # by direction
+KEYS = {
+    Action.LEFT: "h",
+    Action.RIGHT: "l",
+    Action.FORWARD: "k",
+    Action.PICKUP: "p",
+    Action.DROP: "d",
+    Action.TOGGLE: "t",
+    Action.DONE: ".",
+}
+
+
+class _Canvas:
+    def __init__(self) -> None:
+        self.chars, self.colors = np.full((ROWS, COLUMNS), ord(" "), np.uint8), np.full((ROWS, COLUMNS), GRAY, np.uint8)
+
+    def write(self, row: int, column: int, text: str, color: int = GRAY) -> None:
+        """Writes as much of a text as there is room for."""
+        if row < ROWS:
+            text = text[: COLUMNS - column]
+            self.chars[row, column : column + len(text)] = list(text.encode("ascii", "replace"))
+            self.colors[row, column : column + len(text)] = color
+
+
+def draw(env: "BabyAI", state: "State") -> Terminal:
+    """Draws a state: mission, room and caption, which says what the agent carries.
+
+    A dot is an empty cell that the agent sees. Of two columns to a cell the second is empty.
+    """
+    from oni_jax.envs.device.babyai.view import seen_positions
+
+    canvas, size = _Canvas(), env.level.size
+    canvas.write(0, 0, env.mission(state), WHITE)
+    grid, (own_x, own_y) = np.asarray(state.grid), np.asarray(state.position).tolist()
+    first_x, first_y = (max(0, min(at - SIDE // 2, size - SIDE)) for at in (own_x, own_y))
+    seen = {tuple(position) for position in np.asarray(seen_positions(state)).reshape(-1, 2).tolist()}
+    for x in range(first_x, min(size, first_x + SIDE)):
+        for y in range(first_y, min(size, first_y + SIDE)):
+            glyph, color = _cell(int(grid[x, y]), (x, y) in seen)
+            if (x, y) == (own_x, own_y):
+                glyph, color = AGENTS[int(state.direction)], WHITE + INVERSE
+            canvas.write(FIRST_ROW + y - first_y, 2 * (x - first_x), glyph, color)
+    row = FIRST_ROW
+    for sentence in env.caption(np.asarray(env.caption_key(state))).decode().split(". "):
+        for line in textwrap.wrap(sentence, COLUMNS - CAPTION_COLUMN):
+            canvas.write(row, CAPTION_COLUMN, line)
+            row += 1
+    return Terminal(canvas.chars, canvas.colors)
+
+
+def _cell(cell: int, is_seen: bool) -> tuple[str, int]:
+    """Returns a cell's glyph and colour."""
+    if cell >= VACATED or type_of(cell) == EMPTY:
+        return ("." if is_seen else " "), DARK_GRAY
+    return GLYPHS.get(type_of(cell), "?"), COLOUR_NUMBERS[COLOURS[colour_of(cell)]]
+
+
+def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int, ttyrec: str) -> WatchedEnv:
+    # Imported here: JAX is needed where environments run, not where they are named
+    from oni_jax.envs.device.babyai.env import make_env
+    from oni_jax.envs.device.watched import WatchedDeviceEnv
+
+    del ttyrec  # there is no real terminal
+    env = make_env(config)
+    return WatchedDeviceEnv(env, lambda state: draw(env, state), seed, index, config.max_episode_steps, spec, number)
+
+
+def _keys(root_env: str) -> Sequence[ActionKey]:
+    del root_env
+    return [ActionKey(ord(KEYS[action]), ACTION_WORDS[action], KEYS[action] not in "hkl") for action in Action]
+
+
+DISPLAY = Display(_watch, _keys, "h, l turn left, right, k goes forward (also arrows)")

@@ -1,0 +1,143 @@
+"""Any environment with gymnax's interface as a device environment: `reset_env`, `step_env`, `default_params`."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.base import Environment, Language, VectorEnv
+from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.device.vector_env import DeviceVectorEnv
+from oni_jax.types import ArraySpec, EnvSpec
+
+OBSERVATION = "observation"  # name of an observation that is a single array
+_LIMITS = ("max_steps_in_episode", "max_timesteps")  # names of a step limit among the parameters
+
+
+class Captions(NamedTuple):
+    """Texts of an environment's states."""
+
+    key: Callable[[Any], jax.Array]  # of a state, [M] uint8 that say all of the text; traced
+    text: Callable[[np.ndarray], str]  # of a key, on the host
+
+
+class State(NamedTuple):
+    """The environment's own state, and what it showed with it."""
+
+    own: Any
+    observations: dict[str, jax.Array]
+    num_steps: jax.Array  # [] int32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GymnaxEnv(DeviceEnv[State]):
+    """An environment of gymnax's kind. Its own auto-reset is not used.
+
+    Where the environment reports a step limit as an end, as gymnax before 1.0 does, an end at that step is taken as a
+    truncation.
+
+    Args:
+      env: with `reset_env(key, params)`, `step_env(key, state, action, params)`, `num_actions` or `action_space`.
+      params: of the environment.
+      captions: of its states; None: it has none.
+
+    Raises:
+      UserError: the environment lacks one of these, or shows something else than an array or a dict of arrays.
+    """
+
+    env: Any
+    params: Any
+    captions: Captions | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("reset_env", "step_env"):
+            if not hasattr(self.env, name):
+                raise UserError(f"{type(self.env).__name__}: has no {name}, as environments of gymnax's kind have")
+
+    @property
+    def spec(self) -> EnvSpec:  # type: ignore
+        state = jax.eval_shape(self.reset, jax.random.key(0))
+        shown = state.observations
+        return EnvSpec(
+            {name: ArraySpec(x.shape, x.dtype.name) for name, x in shown.items()},
+            self._num_actions(),
+            has_captions=self.captions is not None,
+            episode_stats=("return", "length"),
+            caption_size=len(jax.eval_shape(self.caption_key, state)),
+        )
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        return next((int(getattr(self.params, name)) for name in _LIMITS if hasattr(self.params, name)), None)
+
+    def reset(self, key: jax.Array) -> State:
+        observation, own = self.env.reset_env(key, self.params)
+        return State(own, _named(observation), jnp.int32(0))
+
+    def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
+        observation, own, reward, done, *_ = self.env.step_env(key, state.own, action, self.params)
+        num_steps = state.num_steps + 1
+        limit = self.max_episode_steps
+        # From gymnax 1.0 on, which has `is_truncated`, a step limit is no end.
+        ended = done if limit is None or hasattr(self.env, "is_truncated") else done & (num_steps < limit)
+        return Step(State(own, _named(observation), num_steps), jnp.float32(reward), jnp.bool_(ended))
+
+    def observe(self, state: State) -> dict[str, jax.Array]:
+        return state.observations
+
+    def stats(self, state: State) -> jax.Array:
+        return jnp.zeros(0, jnp.float32)
+
+    def caption_key(self, state: State) -> jax.Array:
+        return self.captions.key(state.own) if self.captions else super().caption_key(state)
+
+    def caption(self, key: np.ndarray) -> bytes:
+        return self.captions.text(key).encode("latin-1", "backslashreplace") if self.captions else b""
+
+    def _num_actions(self) -> int:
+        if hasattr(self.env, "num_actions"):
+            return int(self.env.num_actions)
+        number = getattr(self.env.action_space(self.params), "n", None)
+        if number is None:
+            raise UserError(f"{type(self.env).__name__}: its actions are not discrete")
+        return int(number)
+
+
+def gymnax_environment(
+    name: str,
+    make: Callable[[], tuple[Any, Any]],
+    captions: Captions | None = None,
+    language: Language | None = None,
+) -> Environment:
+    """Returns an environment of gymnax's kind, to be registered.
+
+    Args:
+      name: of its only task.
+      make: returns the environment and its parameters.
+      captions: see `Captions`.
+      language: prompts and judge rules for the captions.
+    """
+
+    def device(config: EnvConfig) -> GymnaxEnv:
+        del config
+        return GymnaxEnv(*make(), captions)
+
+    def make_vector(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
+        return DeviceVectorEnv(device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
+
+    return Environment(
+        (name,), lambda name: GymnaxEnv(*make(), captions).spec, make_vector, device=device, language=language
+    )
+
+
+def _named(observation: Any) -> dict[str, jax.Array]:
+    """Returns an observation's arrays by name."""
+    if isinstance(observation, Mapping):
+        return {name: jnp.asarray(x) for name, x in observation.items()}
+    if hasattr(observation, "shape"):
+        return {OBSERVATION: jnp.asarray(observation)}
+    raise UserError(f"an observation is a {type(observation).__name__}: give an array, or a dict of arrays")

@@ -1,0 +1,98 @@
+"""Device environments that show observations of earlier steps; see `envs.history`."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.envs.device.base import DeviceEnv, Step, observe_all
+from oni_jax.envs.history import ACTIONS, CAPTION, COUNTED, NO_ACTION, TIMES, past_of, past_specs
+from oni_jax.types import EnvSpec
+
+
+class State(NamedTuple):
+    """An environment's own state, and the window of steps that end with it."""
+
+    own: Any
+    seen: dict[str, jax.Array]  # each [H+1, ...]; the present observation is the last
+    actions: jax.Array  # [H] int32; the last one led to the present state
+    times: jax.Array  # [H+1] int32; the last is the present step's
+
+
+@dataclasses.dataclass(frozen=True)
+class WithHistory(DeviceEnv[State]):
+    """A device environment that shows observations of earlier steps too.
+
+    Args:
+      env: the environment.
+      names: of the observations of earlier steps, as `past5/image`; at least one.
+    """
+
+    env: DeviceEnv
+    names: tuple[str, ...]
+
+    @property
+    def spec(self) -> EnvSpec:  # type: ignore
+        own = self.env.spec
+        return own._replace(observations={**own.observations, **past_specs(own, self.names)})
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        return self.env.max_episode_steps
+
+    def reset(self, key: jax.Array) -> State:
+        own = self.env.reset(key)
+        length = max(past.length for past in past_of(self.names).values())
+        seen = {name: jnp.broadcast_to(x, (length + 1, *x.shape)) for name, x in self._read(own).items()}
+        return State(own, seen, jnp.full(length, NO_ACTION, jnp.int32), jnp.zeros(length + 1, jnp.int32))
+
+    def _read(self, own: Any) -> dict[str, jax.Array]:
+        needed = {past.source for past in past_of(self.names).values()} - {*COUNTED}
+        shown = observe_all(self.env, own) if CAPTION in needed else self.env.observe(own)
+        return {name: shown[name] for name in sorted(needed)}
+
+    def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
+        own, reward, terminated = self.env.step(state.own, action, key)
+        seen = {name: _shifted(state.seen[name], x) for name, x in self._read(own).items()}
+        actions, times = _shifted(state.actions, action), _shifted(state.times, state.times[-1] + 1)
+        return Step(State(own, seen, actions, times), reward, terminated)
+
+    def observe(self, state: State) -> dict[str, jax.Array]:
+        shown = dict(self.env.observe(state.own))
+        rows = {**state.seen, TIMES: state.times}
+        for name, (length, source) in past_of(self.names).items():
+            shown[name] = state.actions[-length:] if source == ACTIONS else rows[source][-1 - length : -1]
+        return shown
+
+    def stats(self, state: State) -> jax.Array:
+        return self.env.stats(state.own)
+
+    def caption_key(self, state: State) -> jax.Array:
+        return self.env.caption_key(state.own)
+
+    def caption_code(self, state: State) -> jax.Array:
+        return self.env.caption_code(state.own)
+
+    def caption(self, key: np.ndarray) -> bytes:
+        return self.env.caption(key)
+
+    def event_key(self, state: State) -> jax.Array:
+        return self.env.event_key(state.own)
+
+    def event_code(self, state: State) -> jax.Array:
+        return self.env.event_code(state.own)
+
+    def event(self, key: np.ndarray) -> bytes:
+        return self.env.event(key)
+
+
+def with_history(env: DeviceEnv, spec: EnvSpec) -> DeviceEnv:
+    """Returns the environment, showing what `spec` says: its own observations, and those of earlier steps."""
+    names = tuple(past_of(spec.observations))
+    return WithHistory(env, names) if names else env
+
+
+def _shifted(rows: jax.Array, newest: jax.Array) -> jax.Array:
+    return jnp.concatenate([rows[1:], newest[None].astype(rows.dtype)])

@@ -1,0 +1,59 @@
+"""Device environments that people look at: one episode, drawn on the host."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from oni_jax.envs.base import StepOutput
+from oni_jax.envs.device.base import DeviceEnv
+from oni_jax.envs.device.episodes import Episode, advance
+from oni_jax.envs.device.vector_env import DeviceVectorEnv, on_cpu
+from oni_jax.envs.display import Terminal, WatchedEnv
+from oni_jax.types import EnvSpec
+
+
+class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
+    """The episode with this number of one environment. See `WatchedEnv`.
+
+    Args:
+      env: of one environment.
+      draw: returns what a state looks like.
+      seed, index, max_episode_steps, spec: see `DeviceVectorEnv`.
+      number: of the episode.
+    """
+
+    def __init__(
+        self,
+        env: DeviceEnv,
+        draw: Callable[[Any], Terminal],
+        seed: int,
+        index: int,
+        max_episode_steps: int,
+        spec: EnvSpec,
+        number: int,
+    ):
+        super().__init__(env, 1, seed, index, max_episode_steps, spec, number)
+        self._draw = draw
+        self._shown: Episode | None = None  # not reset at its end
+
+    def reset(self, out: StepOutput) -> None:
+        super().reset(out)
+        self._shown = self._episodes
+
+    def step(self, actions: np.ndarray, out: StepOutput) -> None:
+        with on_cpu():
+            self._shown = _advance(self._env, self._episodes, actions, self._limit)
+        super().step(actions, out)
+
+    def terminal(self) -> Terminal:
+        assert self._shown is not None
+        with on_cpu():
+            return self._draw(jax.tree.map(lambda x: x[0], self._shown.state))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _advance(env: DeviceEnv, episodes: Episode, actions: jax.Array, limit: int) -> Episode:
+    return jax.vmap(functools.partial(advance, env), (0, 0, None))(episodes, actions, limit)[0]

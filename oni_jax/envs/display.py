@@ -1,0 +1,52 @@
+"""The interface of environments that people look at and play: a terminal, and keys. Nothing here needs a terminal."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from oni_jax.config import EnvConfig
+from oni_jax.envs.base import VectorEnv
+from oni_jax.types import EnvSpec
+
+ROWS, COLUMNS = 24, 80  # of all terminals
+INVERSE = 16  # added to a colour
+
+
+class Terminal(NamedTuple):
+    """A terminal's screen."""
+
+    chars: np.ndarray  # [24, 80] uint8
+    colors: np.ndarray  # [24, 80] uint8 or int8, a terminal's 16 colours, + INVERSE
+    cursor: np.ndarray | None = None  # [2] row, column
+
+
+class WatchedEnv(VectorEnv, Protocol):
+    """One episode of one environment. After its end the terminal still shows that; don't step it further."""
+
+    def terminal(self) -> Terminal:
+        """Returns a copy of what the state looks like."""
+        ...
+
+    def turn(self) -> int | None:
+        """Returns the game time; None where steps are all there is."""
+        return None
+
+
+class ActionKey(NamedTuple):
+    """The key of an action."""
+
+    key: int  # a byte as terminals send it, + 0x80 with Meta; arrows stand for h, j, k and l
+    words: str  # name of the action
+    in_help: bool = True  # False: named in `Display.moves`
+
+
+class Display(NamedTuple):
+    """Looks and keys of a family of tasks."""
+
+    # (settings, spec with the observations to show, seed, index of the environment among all with this seed, number of
+    # its episode, file to record the terminal's output in, where there is a real one; "": none). Raises OSError: the
+    # file can't be written
+    watch: Callable[[EnvConfig, EnvSpec, int, int, int, str], WatchedEnv]
+    keys: Callable[[str], Sequence[ActionKey]]  # of a task's actions, in order
+    moves: str = ""  # help on keys that belong together

@@ -1,0 +1,69 @@
+"""Calls a potential's code on windows, and says what it gives."""
+
+import time
+from collections import Counter
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.envs.registry import env_spec
+from oni_jax.potentials.code import arguments_read, read_code
+from oni_jax.potentials.config import CheckPotential
+from oni_jax.potentials.samples import random_episodes, windows_of
+from oni_jax.potentials.sandbox import CodeError, Sandbox, Value
+from oni_jax.runtime import StopRequest
+from oni_jax.segments.episodes import SegmentSampler, read_episodes
+
+NUM_EPISODES = 16
+
+
+def check_potential(config: CheckPotential, stop: StopRequest) -> int:
+    """Prints what a code gives. Returns the exit code 0. Raises UserError: the code is refused, and why."""
+    own = config.check
+    path, code = read_code(own.code)
+    env_spec(config.env)
+    try:
+        sandbox = Sandbox(code, own.potential_workers)
+    except CodeError as error:
+        raise UserError(f"{path}: {error}") from None
+    episodes = (
+        read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+    )
+    if stop:
+        return 130
+    sampler = SegmentSampler(episodes, own.potential_horizon, own.seed)
+    windows = windows_of([sampler.draw() for _ in range(own.num_windows)]).take(range(own.num_windows))
+    try:
+        started = time.perf_counter()
+        values = sandbox.call(windows)
+        secs = time.perf_counter() - started
+        again = sandbox.call(windows[::-1])[::-1]
+    except CodeError as error:
+        raise UserError(f"{path}: {error}") from None
+    finally:
+        sandbox.close()
+    failures = Counter(value.problem.partition(":")[0] for value in values if value.problem)
+    if len(failures) and sum(failures.values()) == len(values):
+        raise UserError(f"{path}: it fails on every window: {values[0].problem}")
+    if [value.value for value in values] != [value.value for value in again]:
+        raise UserError(f"{path}: gives other values when it is called in another order: it keeps state between calls")
+    _print(path, code, values, failures, secs)
+    return 0
+
+
+def _print(path: str, code: str, values: list[Value], failures: Counter[str], secs: float) -> None:
+    reads = arguments_read(code)
+    read = ["obs", *["past_obs"] * reads.past, *["past_actions"] * reads.actions]
+    print(f"{path}: reads {', '.join(read)}; {1000 * secs / len(values):.3g} ms a call")
+    worked = [value for value in values if not value.problem]
+    columns = {"potential": [value.value for value in worked]}
+    for name in dict.fromkeys(name for value in worked for name in value.parts):
+        columns[name] = [value.parts[name] for value in worked if name in value.parts]
+    for name, numbers in columns.items():
+        low, mean, high, spread = min(numbers), np.mean(numbers), max(numbers), np.std(numbers)
+        print(f"  {name}: {low:.4g} to {high:.4g}, mean {mean:.4g}, deviation {spread:.4g}, {len(numbers)} windows")
+    for kind, count in failures.items():
+        problem = next(value.problem for value in values if value.problem.startswith(kind))
+        print(f"  {count} of {len(values)} windows fail, and count as 0: {problem}")
+    if len(set(columns["potential"])) == 1:
+        print("  it is the same for all windows: shaping by it pays next to nothing")

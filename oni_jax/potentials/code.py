@@ -1,0 +1,67 @@
+"""Source files of potentials."""
+
+import ast
+import os
+from typing import NamedTuple
+
+from oni_jax.config import UserError
+
+FUNCTION = "compute_reward"
+FILES = ("potential.py", "code-final.py")  # in a folder: ours, and the published one's
+MAX_CODE_BYTES = 1 << 18
+_NOT_OURS = {"numpy", "np", "gymnasium", "minigrid", "OBJECT_TO_IDX", "COLOR_TO_IDX", "STATE_TO_IDX"}
+
+
+def read_code(path: str) -> tuple[str, str]:
+    """Returns the file's path, and the code. Raises UserError: no such file, or one that can't be called here.
+
+    Args:
+        path: of a file, or of a folder that holds one of FILES.
+    """
+    if os.path.isdir(path):
+        found = [file for name in FILES if os.path.isfile(file := os.path.join(path, name))]
+        if not found:
+            raise UserError(f"--reward_dir {path}: holds none of {', '.join(FILES)}; launch.write_potential writes one")
+        path = found[0]
+    try:
+        with open(path, encoding="utf-8") as file:
+            code = file.read(MAX_CODE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--reward_dir {path}: can't be read ({error})") from None
+    if len(code) > MAX_CODE_BYTES:
+        raise UserError(f"--reward_dir {path}: is larger than {MAX_CODE_BYTES} bytes")
+    check_plain(path, code)
+    return path, code
+
+
+def check_plain(path: str, code: str) -> None:
+    """Raises UserError: the code is NumPy's, as published code is."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # Monty says what is wrong
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & _NOT_OURS
+    if used:
+        raise UserError(
+            f"{path}: uses {min(used)}, which is not there: rewrite it as plain Python, where obs is a dict such as "
+            '{"image": lists by column, row and channel, "direction": 0}, past_obs a list of them, and the numbers are '
+            "MiniGrid's integer codes"
+        )
+
+
+class Reads(NamedTuple):
+    """Arguments after the present observation that a code reads; True where that is unknown."""
+
+    past: bool
+    actions: bool
+
+
+def arguments_read(code: str) -> Reads:
+    """Returns what a code reads. What it does not name, windows need not differ in."""
+    tree = ast.parse(code)
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == FUNCTION]
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    parameters = [argument.arg for argument in found[0].args.args] if len(found) == 1 else []
+    if len(parameters) != 3 or {"locals", "vars", "eval", "exec"} & {*names}:
+        return Reads(True, True)
+    return Reads(*(name in names for name in parameters[1:]))

@@ -1,0 +1,103 @@
+"""Pairs of segments that an LLM compares, for a potential to be trained on. Source: BK-Pref.
+
+The folder holds `segments.npz`, both segments of each pair one after the other, `settings.json`, and the labels in
+`preference/labels.npy`, as `preferences.preference_file` describes them.
+"""
+
+import asyncio
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import UserError
+from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.files import write_atomically
+from oni_jax.potentials.config import AnnotateSegments, CompareConfig
+from oni_jax.potentials.samples import random_episodes
+from oni_jax.preferences.annotation import AnnotationLog, label_pairs
+from oni_jax.preferences.preference_file import PreferenceFile
+from oni_jax.runtime import StopRequest
+from oni_jax.segments.captions import action_name, segment_caption
+from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes, write_episodes
+from oni_jax.types import Item
+
+NUM_EPISODES = 64
+SEGMENTS, SETTINGS, LABELS = "segments.npz", "settings.json", "labels"
+FLUSHING_FREQ = 100  # labels between flushes of their file
+
+
+def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
+    """Draws pairs, and labels those that have no label yet. Returns the exit code: 0, or 130 when interrupted.
+
+    Raises:
+        UserError: unusable settings, episodes or folder, or a server that refuses.
+    """
+    own = config.compare
+    env_spec(config.env)
+    language = find_environment(config.env).language
+    prompt = load_prompt(config.annotation, language, "segments")
+    settings = dataclasses.asdict(own) | {"prompt": prompt.digest, "llm_model": config.annotation.llm_model}
+    segments = _open_folder(config, settings, stop)
+    if segments is None:
+        return 130
+    actions = language.actions if language else ()
+
+    def describe(rows: np.ndarray) -> Iterable[Item]:
+        return [tuple(caption_of(segment, actions) for segment in segments[2 * row : 2 * row + 2]) for row in rows]
+
+    with (
+        server_or_judge(config.annotation, language) as annotation,
+        PreferenceFile(own.reward_dir, LABELS, own.num_pairs, range(own.num_pairs)) as file,
+    ):
+        progress = AnnotationLog(file, own.num_pairs)
+        asyncio.run(label_pairs(annotation, prompt, describe, file, FLUSHING_FREQ, progress, stop))
+        progress.print(stop)
+    if stop:
+        return 130
+    print(f"{own.reward_dir}: launch.train_potential --reward_dir {own.reward_dir} trains on these labels", flush=True)
+    return 0
+
+
+def caption_of(segment: Segment, actions: Sequence[str]) -> bytes:
+    """Returns the text of a segment, with its actions in words."""
+    names = [action_name(actions, action) for action in segment.actions.tolist()]
+    return segment_caption([text.decode("latin-1") for text in segment.captions], names).encode("latin-1", "replace")
+
+
+def draw_pairs(config: CompareConfig, episodes: Sequence[Segment]) -> list[Segment]:
+    """Draws pairs of segments; returns both of each, one after the other."""
+    sampler = SegmentSampler(episodes, config.segment_length, config.seed)
+    return [sampler.draw() for _ in range(2 * config.num_pairs)]
+
+
+def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) -> list[Segment] | None:
+    """Makes the folder, or checks that its labels have these settings. Returns the segments; None: a stop request."""
+    own, folder = config.compare, config.compare.reward_dir
+    del settings["reward_dir"]
+    path = os.path.join(folder, SETTINGS)
+    try:
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                before = json.load(file)
+            if changed := sorted(name for name in settings if before.get(name) != settings[name]):
+                raise UserError(
+                    f"--reward_dir {folder}: its labels have another {', '.join(changed)}; choose another folder"
+                )
+            return read_episodes(os.path.join(folder, SEGMENTS))
+        if own.segments:
+            episodes = read_episodes(own.segments)
+        else:
+            episodes = random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+        if stop:
+            return None
+        os.makedirs(folder, exist_ok=True)
+        write_episodes(os.path.join(folder, SEGMENTS), draw_pairs(own, episodes))
+        write_atomically(path, json.dumps(settings, indent=1).encode())
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
+    return read_episodes(os.path.join(folder, SEGMENTS))

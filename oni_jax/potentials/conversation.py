@@ -1,0 +1,190 @@
+"""Conversations with an LLM that go on after their last answer.
+
+The folder holds `answers.jsonl`, all answers so far, and `settings.json`. What is asked depends on the settings and the
+answers alone, so that a conversation that was interrupted is held again, with the answers that are there.
+"""
+
+import asyncio
+import dataclasses
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from oni_jax.annotation.client import Client
+from oni_jax.annotation.failures import RequestError
+from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, MIN_BACKOFF_SECS
+from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
+from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.files import write_atomically
+from oni_jax.potentials.config import WriteGoals, WritePotential
+from oni_jax.potentials.samples import random_episodes
+from oni_jax.runtime import StopRequest
+from oni_jax.segments.episodes import SegmentSampler, read_episodes
+
+NUM_EPISODES = 32  # of random actions, where none were recorded
+CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
+ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
+
+Ask = Callable[[Sequence[Turn]], Awaitable[str]]
+
+
+class Stopped(Exception):
+    """A stop request came while an answer was waited for."""
+
+
+class Conversation(Protocol):
+    """Rounds of questions and answers about segments."""
+
+    async def hold(self, ask: Ask) -> None:
+        """Holds it from its beginning. Raises UserError: nothing came of it."""
+        ...
+
+
+# (prompt, segments, actions in words) -> conversation
+Make = Callable[[Prompt, SegmentSampler, Sequence[str]], Conversation]
+
+
+def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: Make, stop: StopRequest) -> bool:
+    """Holds a conversation about segments, or the rest of it. Returns False when it was interrupted.
+
+    Args:
+        config: settings of the program.
+        kind: of query; names the prompt.
+        result: name of the file that it writes.
+        make: makes the conversation.
+        stop: checked while an answer is waited for.
+
+    Raises:
+        UserError: unusable settings or folder, a server that refuses, or nothing came of it.
+    """
+    own = config.write
+    env_spec(config.env)
+    language = find_environment(config.env).language
+    prompt = load_prompt(config.annotation, language, kind)
+    answers = _open_folder(own.reward_dir, _settings(config, prompt), result)
+    episodes = (
+        read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+    )
+    if stop:
+        return False
+    sampler = SegmentSampler(episodes, own.segment_length, own.seed)
+    with server_or_judge(config.annotation, language) as annotation:
+        conversation = make(prompt, sampler, language.actions if language else ())
+        try:
+            _hold(conversation, own.reward_dir, answers, annotation, prompt, stop)
+        except Stopped:
+            print(f"{stop.reason}: {own.reward_dir} keeps the answers so far; the same command goes on", flush=True)
+            return False
+    return True
+
+
+def _settings(config: WritePotential | WriteGoals, prompt: Prompt) -> dict[str, Any]:
+    """Returns all that a conversation depends on."""
+    settings = dataclasses.asdict(config.write) | {"prompt": prompt.digest, "root_env": config.env.root_env}
+    settings |= {"llm_model": config.annotation.llm_model, "llm_server_addr": config.annotation.llm_server_addr}
+    return {name: value for name, value in settings.items() if name not in ("reward_dir", "num_rounds")}
+
+
+def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[str]:
+    """Makes a conversation's folder, or checks that its conversation has these settings. Returns the answers so far.
+
+    Args:
+        folder: the path.
+        settings: all that the conversation depends on.
+        result: name of the file that it writes.
+
+    Raises:
+        UserError: the folder holds something else, or can't be read or written.
+    """
+    path = os.path.join(folder, SETTINGS)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if not os.path.exists(path):
+            if os.path.exists(os.path.join(folder, result)):
+                raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
+            write_atomically(path, json.dumps(settings, indent=1).encode())
+            return []
+        with open(path, encoding="utf-8") as file:
+            before = json.load(file)
+        changed = sorted(name for name in settings if before.get(name) != settings[name])
+        if changed:
+            raise UserError(
+                f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"
+            )
+        answers = os.path.join(folder, ANSWERS)
+        if not os.path.exists(answers):
+            return []
+        with open(answers, encoding="utf-8") as file:
+            texts = [json.loads(line) for line in file]
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
+    print(f"{len(texts)} answers are there already", flush=True)
+    return [str(text) for text in texts]
+
+
+def _hold(
+    conversation: Conversation,
+    folder: str,
+    answers: list[str],
+    annotation: AnnotationConfig,
+    prompt: Prompt,
+    stop: StopRequest,
+) -> None:
+    """Gives a conversation the answers that are there, and then the server's, which are written down."""
+    path, known = os.path.join(folder, ANSWERS), iter(list(answers))
+
+    async def run() -> None:
+        async with Client(annotation, prompt) as client:
+
+            async def ask(turns: Sequence[Turn]) -> str:
+                if (text := next(known, None)) is not None:
+                    return text
+                text = await _ask(client, turns, annotation, stop)
+                answers.append(text)
+                write_atomically(path, "".join(json.dumps(own) + "\n" for own in answers).encode())
+                return text
+
+            await conversation.hold(ask)
+
+    asyncio.run(run())
+
+
+async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, stop: StopRequest) -> str:
+    """Returns an answer's text. Waits for a server that is not there; other failures are retried a few times."""
+    num_failures = num_refused = 0
+    while not stop:
+        try:
+            return (await client.complete(turns)).text
+        except RequestError as error:
+            if num_failures == 0 or not error.server_at_fault:
+                print(f"warning: no answer, trying again ({error.name}: {error.detail})", flush=True)
+            num_failures += 1
+            num_refused += not error.server_at_fault
+            if num_refused > config.llm_max_retries:
+                raise UserError(f"the LLM server gives no answer ({error.name}: {error.detail})") from None
+            deadline = min(MAX_BACKOFF_SECS, max(error.retry_after_secs, MIN_BACKOFF_SECS * 2**num_failures))
+            for _ in range(int(deadline / 0.1)):
+                if stop:
+                    break
+                await asyncio.sleep(0.1)
+    raise Stopped
+
+
+def drop_oldest(turns: list[Turn], num_kept: int, max_tokens: int) -> None:
+    """Drops the oldest rounds, two turns each, while a conversation is too long; its first and last turns stay.
+
+    Args:
+        turns: of the conversation; changed in place.
+        num_kept: turns that stay at the beginning.
+        max_tokens: about; 0: it is never cut.
+    """
+    while max_tokens and len(turns) > num_kept + 2 and num_tokens(turns) > max_tokens:
+        del turns[num_kept : num_kept + 2]
+
+
+def num_tokens(turns: Sequence[Turn]) -> int:
+    """Returns about how many tokens a conversation has."""
+    return sum(len(text) // CHARS_PER_TOKEN + TOKENS_PER_TURN for _, text in turns)

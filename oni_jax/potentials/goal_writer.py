@@ -1,0 +1,83 @@
+"""A conversation in which an LLM names goals for segments. Source: BK-Goal."""
+
+import functools
+import os
+from collections.abc import Sequence
+
+from oni_jax.annotation.prompts import Prompt, Turn
+from oni_jax.annotation.queries.goals import goals_in
+from oni_jax.config import UserError
+from oni_jax.potentials.config import WriteGoals, WriteGoalsConfig
+from oni_jax.potentials.conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
+from oni_jax.potentials.goals import GOALS, GoalLibrary, write_library
+from oni_jax.runtime import StopRequest
+from oni_jax.segments.captions import action_name, segment_caption
+from oni_jax.segments.episodes import Segment, SegmentSampler
+
+
+def write_goals(config: WriteGoals, stop: StopRequest) -> int:
+    """Holds the conversation. Returns the exit code: 0, or 130 when interrupted; it goes on at the next start.
+
+    Raises:
+        UserError: unusable settings or folder, a server that refuses, or no goal at all.
+    """
+    own = config.write
+    if not converse(config, "goals", GOALS, functools.partial(GoalConversation, own), stop):
+        return 130
+    print(f"{os.path.join(own.reward_dir, GOALS)}: use it with --llm_reward_type bk-goal", flush=True)
+    return 0
+
+
+class GoalConversation(Conversation):
+    """Rounds of goals, each for one segment. An answer without a goal is asked for again, and then left out.
+
+    Args:
+        config: of the conversation.
+        prompt: of the kind `goals`.
+        sampler: of the segments.
+        actions: in words.
+    """
+
+    def __init__(self, config: WriteGoalsConfig, prompt: Prompt, sampler: SegmentSampler, actions: Sequence[str]):
+        self._config, self._prompt, self._sampler, self._actions = config, prompt, sampler, actions
+        self._turns: list[Turn] = []  # of the rounds so far
+
+    async def hold(self, ask: Ask) -> None:
+        found: list[tuple[str, list[str]]] = []
+        for number in range(1, self._config.num_rounds + 1):
+            text = text_of(self._sampler.draw(), self._actions)
+            goals = await self._goals_for(ask, text)
+            if not goals:
+                print(f"round {number}: no goal in {self._config.num_tries} answers", flush=True)
+                continue
+            found.append((text, goals))
+            print(f"round {number} of {self._config.num_rounds}: {len(goals)} goals", flush=True)
+        if not found:
+            raise UserError(
+                f"--reward_dir {self._config.reward_dir}: the LLM named no goal; see {ANSWERS} there, and try another "
+                "model"
+            )
+        library = GoalLibrary.of(found)
+        write_library(self._config.reward_dir, library)
+        print(f"{len(library.goals)} different goals for {len(library.keys)} segments", flush=True)
+
+    async def _goals_for(self, ask: Ask, text: str) -> list[str]:
+        """Asks until an answer has goals, and adds this one alone to the conversation. Returns none without any."""
+        system, question = self._prompt.turns((text.encode("latin-1", "replace"),))
+        tried: list[Turn] = []
+        for _ in range(self._config.num_tries):
+            turns = [system, *self._turns, question, *tried]
+            # BK: the oldest that is dropped belongs to the task.
+            drop_oldest(turns, num_kept=1, max_tokens=self._config.max_tokens)
+            answer = await ask(turns)
+            if goals := goals_in(answer):
+                self._turns += [question, ("assistant", answer)]
+                return goals
+            tried += [("assistant", answer or "(nothing)"), ("user", self._prompt.again)]
+        return []
+
+
+def text_of(segment: Segment, actions: Sequence[str]) -> str:
+    """Returns a segment in words, with those of the actions."""
+    captions = [caption.decode("latin-1") for caption in segment.captions]
+    return segment_caption(captions, [action_name(actions, action) for action in segment.actions.tolist()])

@@ -1,0 +1,177 @@
+"""Generated code in Monty, a Python interpreter in processes of its own: no files, no network, few imports, limits.
+
+The code defines `compute_reward(obs, past_obs, past_actions) -> (float, dict of floats)`. It is called on windows, some
+hundreds at a time, and sees no more of the world than these.
+"""
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pydantic_monty as monty
+
+from oni_jax.potentials.code import FUNCTION
+from oni_jax.potentials.windows import Window
+
+CALL_SECS, CALLS_PER_SEC = 0.1, 500  # limits of one call, and of the mean of many
+MAX_MEMORY_BYTES, MAX_RECURSION = 128 << 20, 100
+WINDOWS_AT_ONCE = 512
+NUM_PROBED = 8  # windows, at first; a code that fails on all of them is refused
+MAX_PROBLEM_CHARS = 300
+# The same in all processes and runs; nothing waits.
+_POLICY: Any = {
+    "datetime": datetime(2000, 1, 1),
+    "random_start": {"seed": 0},
+    "sleep": "zero",
+}
+# What was changed by a call would be read by the others, of which observations are shared.
+_DRIVER = f"""
+def _call_all(windows, shared):
+    before, results = str(shared), []
+    for obs, past_obs, past_actions in windows:
+        try:
+            results.append((True, {FUNCTION}(obs, past_obs, past_actions)))
+        except Exception as error:
+            results.append((False, type(error).__name__ + ": " + str(error)))
+    return results, str(shared) == before
+"""
+
+
+class Value(NamedTuple):
+    """The outcome of a call."""
+
+    value: float  # 0 where it failed
+    parts: Mapping[str, float]
+    problem: str = ""  # its failure in one line, such as "TimeoutError: ..."; empty: none
+
+
+class CodeError(Exception):
+    """The code can't be used at all: in one line, why."""
+
+
+class Sandbox:
+    """A pool of workers that call a code.
+
+    Args:
+        code: the source; the functions of `obs` and of the past alone, for calls in any order, share no state.
+        num_workers: processes.
+
+    Raises:
+        CodeError: it does not parse or run, or has no `compute_reward`.
+    """
+
+    def __init__(self, code: str, num_workers: int = 1):
+        self._code, self._num_workers = code, num_workers
+        self._pool = monty.Monty(min_processes=1, max_processes=num_workers).__enter__()
+        self._threads = ThreadPoolExecutor(num_workers, "potential")
+        self.close = weakref.finalize(self, _close, self._pool, self._threads)  # also when the program ends
+        self.num_calls = 0
+        self._has_worked = False
+        try:
+            with self._session(1) as session:
+                session.feed_run(f"{FUNCTION}\nNone", print_callback=_ignore)
+        except monty.MontyError as error:
+            self.close()
+            raise CodeError(problem_of(error)) from None
+
+    def call(self, windows: Sequence[Window]) -> list[Value]:
+        """Calls the code on windows. Raises CodeError: it has never worked, and fails on the first of these."""
+        if not self._has_worked and windows:
+            probed = [self._call_all([window]) for window in windows[:NUM_PROBED]]
+            if all(own.problem for (own,) in probed):
+                raise CodeError(f"it fails on every window: {probed[0][0].problem}")
+            self._has_worked = True
+        size = min(WINDOWS_AT_ONCE, max(1, math.ceil(len(windows) / self._num_workers)))
+        chunks = [windows[i : i + size] for i in range(0, len(windows), size)]
+        self.num_calls += len(windows)
+        return [value for values in self._threads.map(self._call_all, chunks) for value in values]
+
+    def _session(self, num_windows: int) -> Any:
+        secs = max(CALL_SECS, num_windows / CALLS_PER_SEC)
+        limits: Any = {
+            "max_feed_duration_secs": secs,
+            "max_memory": MAX_MEMORY_BYTES,
+            "max_recursion_depth": MAX_RECURSION,
+        }
+        return _Session(self._pool.checkout(limits=limits, os_policy=_POLICY), self._code)
+
+    def _call_all(self, windows: Sequence[Window]) -> list[Value]:
+        try:
+            with self._session(len(windows)) as session:
+                shared = {id(own): own for window in windows for own in (window.observation, *window.past)}
+                arguments = {"windows": [tuple(window) for window in windows], "shared": [*shared.values()]}
+                results, unchanged = session.feed_run(
+                    "_call_all(windows, shared)", inputs=arguments, print_callback=_ignore
+                )
+            if unchanged or len(windows) == 1:
+                return [_value(ok, result) for ok, result in results]
+        except monty.MontyError as error:
+            if len(windows) == 1:
+                return [Value(0.0, {}, problem_of(error))]
+        half = len(windows) // 2  # one that breaks a limit, or changes its arguments, is to spoil no other
+        return self._call_all(windows[:half]) + self._call_all(windows[half:])
+
+
+class _Session:
+    """A session in which the code is defined; a context manager."""
+
+    def __init__(self, checkout: Any, code: str):
+        self._checkout, self._code = checkout, code
+
+    def __enter__(self) -> Any:
+        session = self._checkout.__enter__()
+        try:
+            session.feed_run(self._code, print_callback=_ignore)
+            session.feed_run(_DRIVER, print_callback=_ignore)
+        except BaseException as error:
+            self._checkout.__exit__(type(error), error, error.__traceback__)
+            raise
+        return session
+
+    def __exit__(self, *error: Any) -> None:
+        self._checkout.__exit__(*error)
+
+
+def _close(pool: monty.Monty, threads: ThreadPoolExecutor) -> None:
+    threads.shutdown(wait=False, cancel_futures=True)
+    pool.__exit__(None, None, None)
+
+
+def _ignore(stream: str, text: str) -> None:
+    """Drops what generated code prints."""
+
+
+def problem_of(error: monty.MontyError) -> str:
+    """Returns an error in one line."""
+    return one_line(str(error) or type(error).__name__)
+
+
+def one_line(text: str) -> str:
+    text = " ".join(text.split())[:MAX_PROBLEM_CHARS]
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def _value(ok: bool, result: Any) -> Value:
+    """Checks what a call returned."""
+    if not ok:
+        return Value(0.0, {}, one_line(result))
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+        return Value(0.0, {}, f"WrongResult: gives {one_line(repr(result))[:60]}, not (float, dict of floats)")
+    value, parts = result
+    try:
+        numbers = {str(name): _number(part) for name, part in parts.items()}
+        return Value(_number(value), numbers)
+    except (TypeError, ValueError, OverflowError) as error:
+        return Value(0.0, {}, f"WrongResult: {one_line(str(error))}")
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"gives a {type(value).__name__}, {repr(value)[:60]}, where a number belongs")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"gives {number}")
+    return number

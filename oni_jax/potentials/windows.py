@@ -1,0 +1,76 @@
+"""Windows: the present observation, the H before it, and the actions between them; see `envs.history`."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oni_jax.envs.history import ACTIONS, past_name
+
+Observation = dict[str, Any]  # name -> a number, or nested lists of numbers
+
+
+class Window(NamedTuple):
+    """One window in plain Python. Equal observations may be one object: don't change them."""
+
+    observation: Observation
+    past: list[Observation]  # H; the oldest first
+    actions: list[int]  # H; the one beside an observation was taken there, or is NO_ACTION
+
+
+class Windows(NamedTuple):
+    """R windows."""
+
+    steps: Mapping[str, np.ndarray]  # [R, H+1, ...] each; the present one is the last
+    actions: np.ndarray  # [R, H] int
+
+    def without(self, past: bool, actions: bool) -> "Windows":
+        """Returns windows without the past observations, or the actions."""
+        steps = {name: x[:, -1:] for name, x in self.steps.items()} if past else self.steps
+        return Windows(steps, self.actions[:, :0] if actions else self.actions)
+
+    def digests(self) -> list[bytes]:
+        """Returns a hash of each window's bytes: equal windows have equal ones."""
+        content = _row_bytes([*self.steps.values(), self.actions], 1)
+        return [hashlib.blake2b(row, digest_size=16).digest() for row in content]
+
+    def take(self, rows: Sequence[int]) -> list[Window]:
+        """Returns these windows as lists; each distinct observation is made once."""
+        chosen = {name: x[rows] for name, x in self.steps.items()}
+        index: dict[bytes, int] = {}
+        numbers = [index.setdefault(row, len(index)) for row in _row_bytes(list(chosen.values()), 2)]
+        first = np.unique(numbers, return_index=True)[1]  # a row of each
+        columns = {name: x.reshape(-1, *x.shape[2:])[first].tolist() for name, x in chosen.items()}
+        made = [dict(zip(columns, values)) for values in zip(*columns.values())]
+        size = len(numbers) // max(1, len(rows))
+        return [
+            Window(made[numbers[end - 1]], [made[number] for number in numbers[end - size : end - 1]], actions)
+            for end, actions in zip(range(size, len(numbers) + 1, size), self.actions[rows].tolist())
+        ]
+
+
+def _row_bytes(arrays: Sequence[np.ndarray], num_axes: int) -> list[bytes]:
+    """Returns the bytes of arrays of equal leading axes, one text for each of their rows."""
+    rows = math.prod(arrays[0].shape[:num_axes])
+    flat = [np.ascontiguousarray(x).reshape(rows, -1).view(np.uint8) for x in arrays if x.size]
+    joined = np.concatenate(flat, axis=1)
+    content, size = joined.tobytes(), joined.shape[1]
+    return [content[i : i + size] for i in range(0, len(content), size)]
+
+
+def names_read(names: Sequence[str], horizon: int) -> list[str]:
+    """Returns the names of all observations that windows of these are made of."""
+    return [*names, *(past_name(horizon, name) for name in names), past_name(horizon, ACTIONS)]
+
+
+def make_windows(observations: Mapping[str, np.ndarray], names: Sequence[str], horizon: int) -> Windows:
+    """Makes the windows of observations [T, B, ...], `names_read`: R = T B, by time and then by trajectory."""
+
+    def rows(name: str) -> np.ndarray:
+        x = observations[name]
+        return x.reshape(-1, *x.shape[2:])
+
+    steps = {name: np.concatenate([rows(past_name(horizon, name)), rows(name)[:, None]], axis=1) for name in names}
+    return Windows(steps, rows(past_name(horizon, ACTIONS)))

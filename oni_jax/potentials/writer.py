@@ -1,0 +1,120 @@
+"""A conversation in which an LLM writes a potential, and mends it by what it gives on segments. Source: BK-Code.
+
+The folder holds the conversation, the code of each round, and `potential.py`, the last one that works.
+"""
+
+import functools
+import os
+from collections.abc import Sequence
+
+from oni_jax.annotation.prompts import Prompt, Turn
+from oni_jax.annotation.queries.code import code_in
+from oni_jax.config import UserError
+from oni_jax.files import write_atomically
+from oni_jax.potentials.config import WriteConfig, WritePotential
+from oni_jax.potentials.conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
+from oni_jax.potentials.samples import windows_of
+from oni_jax.potentials.sandbox import CodeError, Sandbox, Value
+from oni_jax.runtime import StopRequest
+from oni_jax.segments.captions import action_name, history_caption
+from oni_jax.segments.episodes import Segment, SegmentSampler
+
+POTENTIAL = "potential.py"
+
+
+def write_potential(config: WritePotential, stop: StopRequest) -> int:
+    """Holds the conversation. Returns the exit code: 0, or 130 when interrupted; it goes on at the next start.
+
+    Raises:
+        UserError: unusable settings or folder, a server that refuses, or no code that works.
+    """
+    own = config.write
+    if not converse(config, "code", POTENTIAL, functools.partial(CodeConversation, own), stop):
+        return 130
+    print(f"{os.path.join(own.reward_dir, POTENTIAL)}: use it with --llm_reward_type bk-code", flush=True)
+    return 0
+
+
+class CodeConversation(Conversation):
+    """Rounds of code, each shown on segments.
+
+    Args:
+        config: of the conversation.
+        prompt: of the kind `code`.
+        sampler: of the segments.
+        actions: in words.
+    """
+
+    def __init__(self, config: WriteConfig, prompt: Prompt, sampler: SegmentSampler, actions: Sequence[str]):
+        self.config, self._prompt, self._sampler, self._actions = config, prompt, sampler, actions
+        self._turns: list[Turn] = list(prompt.turns(()))
+
+    async def hold(self, ask: Ask) -> None:
+        """Holds it. Raises UserError: no code works."""
+        works = False
+        for number in range(self.config.num_rounds):
+            segments = [self._sampler.draw() for _ in range(self.config.num_samples)]
+            code = await self._working_code(ask, segments)
+            if code is None:
+                print(f"round {number + 1}: no code that works in {self.config.num_tries} answers", flush=True)
+                continue
+            works = True
+            for name in (f"code-step{number}.py", POTENTIAL):
+                write_atomically(os.path.join(self.config.reward_dir, name), code.encode())
+            print(f"round {number + 1} of {self.config.num_rounds}: {len(code.splitlines())} lines", flush=True)
+        if not works:
+            raise UserError(
+                f"--reward_dir {self.config.reward_dir}: the LLM wrote no code that works; see {ANSWERS} there, and "
+                "try another model"
+            )
+
+    async def _working_code(self, ask: Ask, segments: Sequence[Segment]) -> str | None:
+        """Asks until a code works on all segments, and adds what it gives to the conversation."""
+        # BK: a code that fails on a sample is replaced, and the samples before it are not evaluated again.
+        for _ in range(self.config.num_tries):
+            answer = await ask(self._within_limit())
+            code = code_in(answer)
+            if code is None:
+                self._say(answer, self._prompt.again)
+                continue
+            values, problem = call_on(code, segments)
+            if not problem:
+                self._say(answer, self._prompt.texts["improve"].replace("{samples}", self._samples(segments, values)))
+                return code
+            self._say(answer, self._prompt.texts["failed"].replace("{error}", problem))
+        return None
+
+    def _say(self, answer: str, reply: str) -> None:
+        self._turns += [("assistant", answer or "(nothing)"), ("user", reply)]
+
+    def _samples(self, segments: Sequence[Segment], values: Sequence[Value]) -> str:
+        return "\n".join(sample_text(i, *own, self._actions) for i, own in enumerate(zip(segments, values), 1))
+
+    def _within_limit(self) -> list[Turn]:
+        # BK: the first of what is dropped is the task.
+        drop_oldest(self._turns, num_kept=2, max_tokens=self.config.max_tokens)
+        return list(self._turns)
+
+
+def sample_text(number: int, segment: Segment, value: Value, actions: Sequence[str]) -> str:
+    """Returns a segment with the value of the code in words."""
+    captions = [caption.decode("latin-1") for caption in segment.captions]
+    names = [action_name(actions, action) for action in segment.actions.tolist()]
+    parts = ", ".join(f"{name}: {part:.4f}" for name, part in value.parts.items())
+    details = f"The computed reward is {value.value:.4f}. Reward details: {parts}."
+    return f"Sample#{number}\n{history_caption(captions, names)}\n{details}\n"
+
+
+def call_on(code: str, segments: Sequence[Segment]) -> tuple[list[Value], str]:
+    """Calls a code on the windows that segments end with. Returns the values, and the first failure or ""."""
+    try:
+        sandbox = Sandbox(code)
+    except CodeError as error:
+        return [], str(error)
+    try:
+        values = sandbox.call(windows_of(segments).take(range(len(segments))))
+    except CodeError as error:
+        return [], str(error)
+    finally:
+        sandbox.close()
+    return values, next((value.problem for value in values if value.problem), "")

@@ -1,0 +1,114 @@
+"""BK-Goal: a potential by goals that an LLM named for segments; see `potentials.goals`.
+
+phi of a state is how near the step that led to it came to a goal, by the cosine of their embeddings; 0 unless above a
+threshold. The goals are those of the segments that are nearest to the three steps before that one.
+"""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from oni_jax.config import Config
+from oni_jax.envs.registry import caption_reader, find_environment
+from oni_jax.potentials.embeddings import Embed, Memo
+from oni_jax.potentials.goals import HORIZON, NAMES, GoalLibrary, GoalVectors, read_library, texts_of_window
+from oni_jax.potentials.windows import Windows, names_read
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.goal_settings import make_embedder
+from oni_jax.rewards.potential import shape
+from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.window_potential import WindowPotential
+from oni_jax.types import Array
+
+NUM_PROBED = 1000  # windows after which it is said that none has come near to a goal
+CACHE_SIZE = 1 << 16  # texts
+
+
+class GoalPotential(WindowPotential):
+    """Values windows of HORIZON steps and a state by the goals that their last step comes near to.
+
+    A window that begins with its episode has fewer steps: what was before is not compared. An episode's first state
+    has the potential 0.
+
+    Args:
+        library: the goals.
+        embed: of texts.
+        read_caption: see `registry.caption_reader`.
+        words: the actions' names.
+        threshold: below or at which a cosine counts as 0.
+        warmup_steps: see `PotentialScorer`.
+    """
+
+    def __init__(
+        self,
+        library: GoalLibrary,
+        embed: Embed,
+        read_caption: Callable[[np.ndarray], bytes],
+        words: Sequence[str],
+        threshold: float,
+        warmup_steps: int,
+    ):
+        super().__init__(NAMES, HORIZON, warmup_steps)
+        self._library, self._embed, self._words, self._threshold = library, Memo(embed), words, threshold
+        self._num_near, self._largest, self._has_warned = 0, -1.0, False
+
+        @functools.lru_cache(CACHE_SIZE)
+        def read(key: bytes) -> str:
+            return read_caption(np.frombuffer(key, np.uint8)).decode("latin-1")
+
+        self._read = read
+
+    @functools.cached_property
+    def _vectors(self) -> GoalVectors:
+        keys, goals = ([text.strip() for text in texts] for texts in (self._library.keys, self._library.goals))
+        return GoalVectors(self._embed(keys), self._embed(goals), self._library.indices)
+
+    def value(self, windows: Windows, rows: Sequence[int]) -> Sequence[float]:
+        (steps,), actions = windows.steps.values(), windows.actions
+        texts = [
+            texts_of_window([self._read(key.tobytes()) for key in steps[i]], actions[i].tolist(), self._words)
+            for i in rows
+        ]
+        pairs = list(dict.fromkeys(own for own in texts if own))
+        values: dict[tuple[str, str] | None, float] = {None: 0.0}
+        if pairs:
+            queries, transitions = (self._embed(own) for own in zip(*pairs))
+            found = [self._vectors.similarity(*own) for own in zip(queries, transitions)]
+            self._largest = max(self._largest, *found)
+            values.update(zip(pairs, (own if own > self._threshold else 0.0 for own in found)))
+        phi = [values[own] for own in texts]
+        self._num_near += np.count_nonzero(phi)
+        self._warn(len(rows))
+        return phi
+
+    def _warn(self, num_new: int) -> None:
+        if not (self._has_warned or self._num_near) and self._num_calls + num_new >= NUM_PROBED:
+            self._has_warned = True
+            print(
+                f"warning: bk-goal: in {NUM_PROBED} windows no step came near to a goal: its cosine was "
+                f"{self._largest:.3f} at most, and --potential_goal_threshold is {self._threshold:g}",
+                flush=True,
+            )
+
+    def metrics(self) -> Mapping[str, Array]:
+        return {**super().metrics(), "potential_goal_fraction": self._num_near / max(1, self._num_calls)}
+
+
+def observations(config: Config) -> Collection[str]:
+    del config
+    return names_read(NAMES, HORIZON)
+
+
+def make(context: RewardContext) -> Reward:
+    config, reward = context.config, context.config.reward
+    language = find_environment(config.env).language
+    scorer = GoalPotential(
+        read_library(reward.reward_dir),
+        make_embedder(config),
+        caption_reader(config.env),
+        language.actions if language else (),
+        reward.potential_goal_threshold,
+        reward.potential_warmup_steps,
+    )
+    return shape(context, scorer)

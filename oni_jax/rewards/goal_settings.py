@@ -1,0 +1,70 @@
+"""Settings of bk-goal, checked without JAX, and the embedder that they choose."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oni_jax.config import Config, UserError
+from oni_jax.potentials.embeddings import (
+    Embed,
+    SentenceEncoder,
+    ServerEmbedder,
+    WordEmbedder,
+    embed_grams,
+    sentence_folder,
+)
+from oni_jax.potentials.goals import HORIZON, read_library
+from oni_jax.rewards.word_vectors import check_word_vectors, open_word_vectors
+
+
+class Embeddings(NamedTuple):
+    """A value of --potential_embeddings."""
+
+    make: Callable[[Config], Embed]  # UserError: unusable settings or files
+    check: Callable[[Config], object] = lambda config: None  # without the work; raises UserError
+    reads: str = ""  # the setting that it alone reads, beside others that do
+
+
+def _folder(config: Config) -> str:
+    return sentence_folder(config.reward.potential_embedding_model)
+
+
+def _server(config: Config) -> Embed:
+    return ServerEmbedder(config.annotation, config.reward.potential_embedding_model)
+
+
+EMBEDDINGS = {
+    "sentences": Embeddings(
+        lambda config: SentenceEncoder(_folder(config)), _folder, reads="potential_embedding_model"
+    ),
+    "server": Embeddings(_server, _server, reads="potential_embedding_model"),
+    "words": Embeddings(
+        lambda config: WordEmbedder(open_word_vectors(config.reward.word_vectors).vector),
+        lambda config: check_word_vectors(config.reward.word_vectors),
+        reads="word_vectors",
+    ),
+    "grams": Embeddings(lambda config: embed_grams),
+}
+
+
+def make_embedder(config: Config) -> Embed:
+    """Makes what --potential_embeddings names. Raises UserError."""
+    return EMBEDDINGS[config.reward.potential_embeddings].make(config)
+
+
+def check_goals(config: Config) -> None:
+    """Checks the settings, and the files that they name. Raises UserError."""
+    reward = config.reward
+    if not reward.reward_dir:
+        raise UserError("--llm_reward_type bk-goal: needs --reward_dir, the goals that launch.write_goals wrote")
+    if reward.potential_horizon < HORIZON:
+        raise UserError(
+            f"--potential_horizon {reward.potential_horizon}: bk-goal reads {HORIZON} steps; give {HORIZON} or more"
+        )
+    chosen = EMBEDDINGS[reward.potential_embeddings]
+    for name in ("word_vectors", "potential_embedding_model"):
+        if (value := getattr(reward, name)) and chosen.reads != name:
+            raise UserError(
+                f"--{name} {value}: has no meaning with --potential_embeddings {reward.potential_embeddings}"
+            )
+    read_library(reward.reward_dir)
+    chosen.check(config)

@@ -1,0 +1,157 @@
+"""Random network distillation (Burda et al. 2018, arXiv:1810.12894): curiosity about what is seldom observed.
+
+A predictor learns the outputs of a fixed random network. Its error is small for observations like those that it has
+learnt from:
+
+    curiosity(t) = 1/2 |target(x) - predictor(x)|^2,    x = clip((observation after step t - mean) / deviation, -5, 5)
+    reward(t)    = curiosity(t) / deviation of c(t),    c(t) = gamma c(t-1) + curiosity(t), from 0 in each trajectory
+
+Means and deviations are those of all batches so far, this one included. Then the predictor learns from the batch.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from oni_jax import parallel
+from oni_jax.networks.distillation import Embedding
+from oni_jax.networks.encoder import is_numeric
+from oni_jax.networks.initializers import POLICY_INITIALIZATIONS
+from oni_jax.ops.moments import Moments, deviation, merge_moments, normalise
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.rnd_inputs import READERS, Inputs, Observations
+from oni_jax.types import Array, ModelState, PyTree, RewardOutput, Trajectory
+
+MAX_NORMALISED = 5.0
+ADAM_EPS = 1e-5  # above the gradients that are rounding errors, such as those of inputs that never change
+
+
+class RndState(NamedTuple):
+    """The reward's state, on the device."""
+
+    target: PyTree  # parameters of the random network
+    predictor: ModelState
+    inputs: Mapping[str, Moments]  # of each element of the inputs that are numbers
+    sums: Moments  # of the discounted sums of curiosity
+    metrics: Mapping[str, Array]  # of the newest gradient step
+
+
+class RndReward(Reward):
+    """Rewards curiosity about the observation after a step, and learns from each batch in `score`.
+
+    Args:
+        reader: reads from a trajectory what the networks see.
+    """
+
+    def __init__(self, context: RewardContext, reader: Observations):
+        network, config = context.config.network, context.config.reward
+        self.final_observations = reader.names
+        self._reader, self._frozen, self._gamma = reader, context.frozen, context.config.learner.gamma
+        initialization, width = POLICY_INITIALIZATIONS[network.policy_initialization], network.hidden_size
+        self._target = Embedding(reader.encoder, (), config.rnd_output_dim, initialization)
+        self._predictor = self._target.clone(hidden_sizes=(width, width))
+        self._numeric = [name for name, x in reader.inputs.items() if is_numeric(reader.encoder, x)]
+        self._proportion = config.rnd_update_proportion
+        self._optimizer = optax.adam(config.rnd_learning_rate, eps=ADAM_EPS)
+
+    def init(self, key: Array) -> RndState:
+        shapes = {name: x.shape for name, x in self._reader.inputs.items()}
+        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self._reader.inputs.items()}
+        zeros |= {name: zeros[name].astype(jnp.float32) for name in self._numeric}
+        keys = jax.random.split(key)
+        target, params = (jax.jit(own.init)(k, zeros) for own, k in zip((self._target, self._predictor), keys))
+        return RndState(
+            target=target,
+            predictor=ModelState(params, self._optimizer.init(params)),
+            inputs={name: _no_moments(shapes[name]) for name in self._numeric},
+            sums=_no_moments(()),
+            metrics=dict.fromkeys(("loss", "grad_norm"), jnp.float32(0)),
+        )
+
+    def score(self, state: RndState, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
+        shape = trajectory.rewards.shape
+        inputs = dict(self._reader.read(trajectory))
+        inputs |= {name: inputs[name].astype(jnp.float32) for name in self._numeric}
+        moments = state.inputs if self._frozen else {name: _track(m, inputs[name]) for name, m in state.inputs.items()}
+        normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
+        # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
+        inputs |= {name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}
+
+        targets = self._apply(self._target, state.target, inputs)
+        predictions = self._apply(self._predictor, state.predictor.params, inputs)
+        curiosity = 0.5 * jnp.sum((targets - predictions) ** 2, axis=-1)
+        sums = state.sums if self._frozen else _track(state.sums, discounted_sums(curiosity, self._gamma))
+        rewards = curiosity / deviation(sums)
+        if self._frozen:
+            return RewardOutput(rewards, state)
+        index = self._drawn(key, shape)
+        predictor, metrics = self._learn(state.predictor, *(_rows(x, index) for x in (inputs, targets)))
+        return RewardOutput(rewards, RndState(state.target, predictor, moments, sums, metrics))
+
+    def _apply(self, network: Embedding, params: PyTree, inputs: Inputs) -> Array:
+        """Returns the outputs [T, B, D] for inputs [T, B, ...]."""
+        shape = next(iter(inputs.values())).shape[:2]
+        flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
+        return cast(Array, network.apply(params, flat)).reshape(*shape, -1)
+
+    def _drawn(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """Draws the steps that are learnt from, [K, B] int32: equally many of each trajectory."""
+        # BK: each step of the batch by itself, with that probability; the others are masked, and cost as much.
+        whole = parallel.all_gather(jnp.zeros(shape), axis=1).shape
+        draws = parallel.own_shard(jax.random.uniform(key, whole), axis=1)
+        return jnp.argsort(draws, axis=0)[: max(1, round(self._proportion * shape[0]))]
+
+    def _learn(self, model: ModelState, inputs: Inputs, targets: Array) -> tuple[ModelState, Mapping[str, Array]]:
+        def loss_fn(params: PyTree) -> Array:
+            return jnp.mean((targets - self._apply(self._predictor, params, inputs)) ** 2)
+
+        loss, grads = parallel.mean(jax.value_and_grad(loss_fn)(model.params))
+        updates, opt_state = self._optimizer.update(grads, model.opt_state, model.params)
+        model = ModelState(optax.apply_updates(model.params, updates), opt_state)
+        return model, {"loss": loss, "grad_norm": optax.tree.norm(grads)}
+
+    def merge(self, scored: RndState, trained: RndState) -> RndState:
+        del trained  # makes no gradient steps
+        return scored
+
+    def state_metrics(self, state: RndState) -> Mapping[str, Array]:
+        return {**state.metrics, "deviation": deviation(state.sums)}
+
+
+def discounted_sums(x: Array, gamma: float) -> Array:
+    """Returns c [T, B] with c(t) = gamma c(t-1) + x(t) and c(-1) = 0."""
+    chex.assert_rank(x, 2)
+
+    # BK: carried on from batch to batch. A batch's trajectories are not those of the same environments as the last's.
+    def step(total: Array, now: Array) -> tuple[Array, Array]:
+        total = gamma * total + now
+        return total, total
+
+    return jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1]
+
+
+def _no_moments(shape: tuple[int, ...]) -> Moments:
+    # Of count 0: the first batch's replace them.
+    return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
+
+
+def _track(moments: Moments, x: Array) -> Moments:
+    """Merges in the moments of the batch of which x [T, B, ...] is this device's shard; every batch weighs 1."""
+    mean = parallel.mean(jnp.mean(x, axis=(0, 1)))
+    variance = parallel.mean(jnp.mean((x - mean) ** 2, axis=(0, 1)))
+    return merge_moments(moments, Moments(mean, variance, jnp.float32(1)))
+
+
+def _rows(tree: PyTree, index: Array) -> PyTree:
+    """Returns steps [K, B, ...] of arrays [T, B, ...], by index [K, B]."""
+    columns = jnp.arange(index.shape[1])
+    return jax.tree.map(lambda x: x[index, columns], tree)
+
+
+def make(context: RewardContext) -> RndReward:
+    return RndReward(context, READERS[context.config.reward.rnd_features](context))

@@ -1,0 +1,68 @@
+"""Inputs of random network distillation: observations, or the policy's encoding of them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+
+from oni_jax.config import UserError
+from oni_jax.envs.registry import env_spec
+from oni_jax.networks.generic import make_mlp_encoder
+from oni_jax.networks.registry import find_encoder, policy_observations
+from oni_jax.rewards.combine import observations_after
+from oni_jax.rewards.registry import RewardContext
+from oni_jax.types import Array, ArraySpec, Trajectory
+
+Inputs = Mapping[str, Array]  # each [T, B, ...]
+
+
+class Observations:
+    """The observations that the policy reads, after each step; for networks with an encoder as the policy's.
+
+    Attributes:
+        names: of the observations.
+        inputs: shapes and types that `read` returns.
+        encoder: of these.
+    """
+
+    def __init__(self, context: RewardContext):
+        # Few bits would make errors of their own, where a prediction is good.
+        network = dataclasses.replace(context.config.network, precision="float32")
+        spec = env_spec(context.config.env, policy_observations(network))
+        self.names, self.inputs = tuple(spec.observations), spec.observations
+        self.encoder = find_encoder(network).make(network, spec)
+
+    def read(self, trajectory: Trajectory) -> Inputs:
+        # BK: after an episode's end, the next one's first observation.
+        return {name: observations_after(trajectory, name) for name in self.names}
+
+
+class PolicyFeatures(Observations):
+    """The policy's encoding of these observations, by its newest parameters; for networks of dense layers."""
+
+    # ELLM: the encoding of the observation before the step.
+    def __init__(self, context: RewardContext):
+        if context.frozen:
+            raise UserError(
+                "--rnd_features policy: reads the policy's parameters, which only training has: its reward can't be "
+                "computed afterwards"
+            )
+        super().__init__(context)
+        network = dataclasses.replace(context.config.network, precision="float32")
+        self._encode = self.encoder.apply
+        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.inputs.items()}
+        encoded, _ = jax.eval_shape(self.encoder.init_with_output, jax.random.key(0), zeros)
+        self.inputs = {"features": ArraySpec(encoded.shape[1:], "float32")}
+        spec = env_spec(context.config.env)._replace(observations=self.inputs)
+        self.encoder = make_mlp_encoder(network, spec)
+
+    def read(self, trajectory: Trajectory) -> Inputs:
+        params = {"params": trajectory.policy_params["params"]["encoder"]}
+        merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in super().read(trajectory).items()}
+        features = cast(Array, self._encode(params, merged))
+        return {"features": features.reshape(*trajectory.rewards.shape, -1)}
+
+
+READERS = {"observations": Observations, "policy": PolicyFeatures}  # by --rnd_features

@@ -1,0 +1,1 @@
+"""Recorded episodes, and the segments of them that an LLM is asked about."""

@@ -1,0 +1,141 @@
+"""Files of recorded episodes, and segments drawn from them.
+
+A folder holds .npz files, one for each player: `lengths` [E] (steps of each episode), `actions` and `rewards` of all
+steps, one episode after the other; `observations/<name>` and `caption_index` of all states, one more in an episode than
+steps; `captions`, the distinct texts; `terminated` [E].
+"""
+
+import os
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from oni_jax.config import UserError
+from oni_jax.npz import join_texts, split_texts
+
+OBSERVATIONS = "observations/"
+
+
+class Segment(NamedTuple):
+    """L steps of an episode, or all of them."""
+
+    observations: Mapping[str, np.ndarray]  # [L+1, ...] each
+    captions: Sequence[bytes]  # [L+1]
+    actions: np.ndarray  # [L] int
+    rewards: np.ndarray  # [L] float32
+    terminated: bool = False  # an episode ended with it, by its own rules
+    start: int = 0  # index of its first step in its episode
+
+    @property
+    def length(self) -> int:
+        """Number of steps."""
+        return len(self.actions)
+
+    def part(self, start: int, length: int) -> "Segment":
+        """Returns `length` steps from `start` on."""
+        states, steps = slice(start, start + length + 1), slice(start, start + length)
+        return Segment(
+            {name: x[states] for name, x in self.observations.items()},
+            self.captions[states],
+            self.actions[steps],
+            self.rewards[steps],
+            self.terminated and start + length == self.length,
+            self.start + start,
+        )
+
+
+def write_episodes(path: str, episodes: Sequence[Segment]) -> None:
+    """Writes a file. Raises OSError: it can't be written."""
+    index = {text: i for i, text in enumerate(dict.fromkeys(text for own in episodes for text in own.captions))}
+    arrays = {
+        "lengths": np.array([own.length for own in episodes], np.int32),
+        "terminated": np.array([own.terminated for own in episodes]),
+        "starts": np.array([own.start for own in episodes], np.int32),
+        "actions": np.concatenate([own.actions for own in episodes]).astype(np.int32),
+        "rewards": np.concatenate([own.rewards for own in episodes]).astype(np.float32),
+        "captions": join_texts(index),
+        "caption_index": np.array([index[text] for own in episodes for text in own.captions], np.int32),
+    }
+    for name in episodes[0].observations:
+        arrays[OBSERVATIONS + name] = np.concatenate([own.observations[name] for own in episodes])
+    partial = f"{path}.partial.npz"
+    np.savez_compressed(partial, allow_pickle=False, **arrays)
+    os.replace(partial, path)
+
+
+def read_episodes(path: str) -> list[Segment]:
+    """Returns the episodes of a file, or of all files of a folder by their names. Raises UserError: there are none.
+
+    Files of BK's published form, .npy, are read too: see `segments.published`.
+    """
+    if os.path.isdir(path):
+        files = [name for name in os.listdir(path) if name.endswith((".npz", ".npy"))]
+        files.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+        episodes = [own for name in files for own in _read_file(os.path.join(path, name))]
+    else:
+        episodes = _read_file(path)
+    if not episodes:
+        raise UserError(f"{path}: holds no episodes; launch.collect_segments writes some")
+    return episodes
+
+
+def _read_file(path: str) -> list[Segment]:
+    if path.endswith(".npy"):
+        from oni_jax.segments.published import read_published_episodes
+
+        return read_published_episodes(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        captions = np.array(split_texts(arrays["captions"]), object)[arrays["caption_index"]].tolist()
+        ends = np.cumsum(arrays["lengths"]).tolist()
+        named = {key.removeprefix(OBSERVATIONS): x for key, x in arrays.items() if key.startswith(OBSERVATIONS)}
+        num_states, starts = len(captions), arrays.get("starts", np.zeros(len(ends), np.int32))
+        if num_states != ends[-1] + len(ends) or any(len(x) != num_states for x in named.values()):
+            raise ValueError("its arrays don't fit each other")
+        if len(arrays["actions"]) != ends[-1] or len(arrays["rewards"]) != ends[-1]:
+            raise ValueError("its arrays don't fit each other")
+        return [
+            Segment(
+                {name: x[start + i : end + i + 1] for name, x in named.items()},
+                captions[start + i : end + i + 1],
+                arrays["actions"][start:end],
+                arrays["rewards"][start:end],
+                bool(arrays["terminated"][i]),
+                int(starts[i]),
+            )
+            for i, (start, end) in enumerate(zip([0, *ends], ends))
+        ]
+    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: is no file of episodes ({error})") from None
+
+
+class SegmentSampler:
+    """Draws segments of L steps: an episode uniformly, again if it is shorter, then a start uniformly.
+
+    Args:
+        episodes: to draw from.
+        length: L.
+        seed: of the draws; the same as NumPy's global generator, so that published runs draw the same.
+
+    Raises:
+        UserError: no episode is as long.
+    """
+
+    def __init__(self, episodes: Sequence[Segment], length: int, seed: int):
+        if not any(own.length >= length for own in episodes):
+            raise UserError(f"none of the {len(episodes)} episodes has {length} steps: draw shorter segments")
+        self._episodes, self._length, self._rng = episodes, length, np.random.RandomState(seed)
+
+    def draw_index(self) -> tuple[int, int]:
+        """Returns the index of an episode, and the first step."""
+        while (own := self._episodes[index := int(self._rng.randint(len(self._episodes)))]).length < self._length:
+            pass
+        return index, int(self._rng.randint(own.length - self._length + 1))
+
+    def draw(self) -> Segment:
+        index, start = self.draw_index()
+        return self._episodes[index].part(start, self._length)

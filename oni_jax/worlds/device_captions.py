@@ -1,0 +1,75 @@
+"""Captions of a rollout on an accelerator: texts and episodic counts, made on the host from codes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oni_jax.envs.captions import EpisodicCounts
+from oni_jax.envs.device.base import DeviceEnv
+from oni_jax.envs.device.shown import TextTable, join_codes
+from oni_jax.ops.captions import unique_in_order
+from oni_jax.types import CaptionBatch
+from oni_jax.worlds.device_rollout import Texts
+
+
+class Counted(NamedTuple):
+    """Episodic counts of captions, see `Trajectory`; [T, N] float32."""
+
+    own: np.ndarray
+    caused: np.ndarray
+
+
+class CodeCounts(EpisodicCounts):
+    """Counts each environment's captions, by their codes, within its running episode."""
+
+    def count(self, codes: np.ndarray, final_codes: np.ndarray, ended: np.ndarray) -> Counted:
+        """Counts a rollout.
+
+        Args:
+            codes: [T+1, N] uint64, of the observations; the first ones were counted with the last rollout.
+            final_codes: [T, N] uint64, of the states that the actions led to.
+            ended: [T, N] bool.
+        """
+        own, caused = np.empty(codes.shape, np.float32), np.empty(ended.shape, np.float32)
+        for i, counts in enumerate(self.of_each):
+            column, finals, ends = codes[:, i].tolist(), final_codes[:, i].tolist(), ended[:, i].tolist()
+            first = column[0]
+            numbers = [counts.setdefault(first, 1)]
+            outcomes = []
+            for code, final, end in zip(column[1:], finals, ends):
+                number = counts.get(final, 0) + 1
+                outcomes.append(number)
+                if end:
+                    counts.clear()
+                    number = 1
+                counts[code] = number
+                numbers.append(number)
+            own[:, i], caused[:, i] = numbers, outcomes
+        return Counted(own[:-1], caused)
+
+
+class TextReader:
+    """Makes texts of a rollout's codes."""
+
+    def __init__(self, env: DeviceEnv):
+        self._captions, self._events = TextTable(env.caption), TextTable(env.event)
+
+    @property
+    def num_captions(self) -> int:
+        """Captions made so far."""
+        return self._captions.num_made
+
+    def captions(self, codes: np.ndarray, keys: np.ndarray) -> CaptionBatch:
+        """Returns the captions of codes [T, N] uint64 with keys [T, N, M] uint8."""
+        return _batch(self._captions, codes, keys)
+
+    def events(self, texts: Texts) -> CaptionBatch:
+        """Returns what the actions did."""
+        return _batch(self._events, join_codes(texts.event_codes), texts.event_keys)
+
+
+def _batch(table: TextTable, codes: np.ndarray, keys: np.ndarray) -> CaptionBatch:
+    unique, index = unique_in_order(codes)
+    rows = np.empty(len(unique), np.int64)
+    rows[index.ravel()] = np.arange(index.size)  # a row of each
+    return CaptionBatch(table.look_up(unique, keys.reshape(codes.size, -1)[rows]), index)

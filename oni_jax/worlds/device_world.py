@@ -1,0 +1,162 @@
+"""Environments on the learner's accelerators: each batch is collected in one jitted scan, with the policy inside.
+
+There are batch_size / rollout environments. Nothing runs ahead: a batch is collected with the parameters of the update
+that learns from it. It stays on the device, but for the codes of its captions. Nothing depends on timing, so equal
+seeds give equal runs, and a resumed run continues bit for bit where one process can save it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from oni_jax.config import Config
+from oni_jax.envs.device.base import DeviceEnv
+from oni_jax.envs.device.episodes import step_limit
+from oni_jax.envs.device.saving import from_arrays, to_arrays
+from oni_jax.envs.device.shown import join_codes
+from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local_rows
+from oni_jax.runtime import WaitClock
+from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
+from oni_jax.worlds.actor_world import Acting
+from oni_jax.worlds.base import Collected, World, WorldReport, with_finals
+from oni_jax.worlds.device_captions import CodeCounts, TextReader
+from oni_jax.worlds.device_rollout import Running, Task, Texts, make_collect_fn, make_start_fn
+
+
+class DeviceWorld(World):
+    """N device environments, sharded over the learner's devices. See the module.
+
+    Args:
+        config: of the whole run, but with the batch size of this process.
+        spec: of the environments.
+        env: of one environment.
+        acting: the initial policy; its devices are not used.
+        replicas: the learner's devices.
+        seed: of the environments, the same in all processes.
+    """
+
+    payload_sharding = TRAJECTORY
+    runs_ahead = False
+
+    def __init__(self, config: Config, spec: EnvSpec, env: DeviceEnv, acting: Acting, replicas: Replicas, seed: int):
+        self.spec, self._replicas, self._params = spec, replicas, acting.params
+        learner = config.learner
+        self._num_envs = learner.batch_size // learner.rollout
+        self.description = f"{self._num_envs} environments (batch_size / rollout) on the learner's device"
+        limit = step_limit(env, config.env.max_episode_steps)
+        task = Task(env, spec, acting.policy, limit, learner.rollout)
+        collect = replicas.sharded(make_collect_fn(task), (AXIS_0,), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * 7)))
+        self._collect: Any = jax.jit(collect, donate_argnums=1)  # compiled by `start`
+        start = make_start_fn(task, seed)
+        self._start_fn = jax.jit(replicas.sharded(lambda _, indices: start(indices), (AXIS_0,), AXIS_0))
+        self._first_index = jax.process_index() * self._num_envs
+        # Saved environments can be restored only where this is equal.
+        self._signature = f"{config.env} {self._num_envs} {learner.rollout}"
+        self._running: Running | None = None
+        self._num_rollouts, self._steps_before = 0, 0
+        self._counts, self._texts = CodeCounts(self._num_envs), TextReader(env)
+        self._episodes: list[np.ndarray] = []
+        self._caption_wait = WaitClock()
+
+    def unpack(self, payload: PyTree, version: Array) -> Trajectory:
+        del version
+        return payload
+
+    def _indices(self) -> np.ndarray:
+        return np.arange(self._first_index, self._first_index + self._num_envs, dtype=np.uint32)
+
+    def start(self) -> None:
+        if self._running is None:
+            self._running = self._start_fn((), self._replicas.put(self._indices(), AXIS_0))
+        self._collect = self._collect.lower(self._acting(), self._running).compile()
+
+    def _acting(self) -> tuple[PyTree, Array]:
+        return self._params, np.int32(self._num_rollouts)
+
+    def publish(self, version: int, params: PyTree) -> None:
+        self._params = params
+
+    def next(self, version: int, timeout_secs: float) -> Collected | None:
+        del version, timeout_secs
+        self._running, trajectory, on_device = self._collect(self._acting(), self._running)
+        self._num_rollouts += 1
+        ended = local_rows(trajectory.terminations) | local_rows(trajectory.truncations)  # blocks
+        texts = Texts(*map(local_rows, on_device))
+        self._episodes += [texts.stats[t, i] for t, i in zip(*np.nonzero(ended))]
+        with self._caption_wait.waiting():
+            codes, final_codes = join_codes(texts.codes), join_codes(texts.final_codes)
+            counted = self._counts.count(codes, final_codes, ended)
+            caused = np.where(ended, final_codes, codes[1:])
+            captions = StepCaptions(
+                self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, is_own=True)),
+                self._captions(caused, texts.final_keys, _HostRows(trajectory, ended, is_own=False)),
+            )
+            events = self._texts.events(texts) if self.spec.has_events else None
+        own_counts, caused_counts = self._replicas.put(tuple(counted), AXIS_1)
+        payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
+        return Collected(payload, captions, events)
+
+    def _captions(self, codes: np.ndarray, keys: np.ndarray, observations: Mapping[str, np.ndarray]) -> CaptionBatch:
+        return self._texts.captions(codes, keys)._replace(observations=observations)
+
+    def begin_update(self) -> None:
+        pass
+
+    def report(self) -> WorldReport:
+        episodes, self._episodes = self._episodes, []
+        return WorldReport(episodes)
+
+    def gauges(self) -> Mapping[str, float]:
+        return {
+            "captions_seen": self._texts.num_captions,
+            "captions_read_fraction": self._caption_wait.fraction(),
+        }
+
+    def save(self) -> dict[str, np.ndarray]:
+        if jax.process_count() > 1 or self._running is None:
+            return {}
+        own = {"device_world": np.array(self._signature), "num_rollouts": np.array(self._num_rollouts)}
+        return {**own, **self._counts.save(), **to_arrays(self._running)}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
+        if str(saved.get("device_world")) != self._signature:
+            return False
+        like = cast(Running, jax.eval_shape(self._start_fn, (), self._indices()))
+        self._running = self._replicas.put(from_arrays(saved, like), AXIS_0)
+        self._num_rollouts = int(saved["num_rollouts"])
+        self._counts.restore(saved)
+        return True
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _HostRows(Mapping[str, np.ndarray]):
+    """Observations at a batch's steps [T, B, ...] of this process, fetched from the devices when they are read.
+
+    Args:
+        trajectory: of the batch.
+        ended: [T, B] bool; episodes ended with these steps.
+        is_own: before the actions; else after them: where an episode ended, the final observation if the world has it.
+    """
+
+    def __init__(self, trajectory: Trajectory, ended: np.ndarray, is_own: bool):
+        self._trajectory, self._ended, self._is_own = trajectory, ended, is_own
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        rows = local_rows(self._trajectory.observations[name])
+        if self._is_own:
+            return rows[:-1]
+        finals = self._trajectory.final_observations
+        return with_finals(rows[1:], local_rows(finals[name]), self._ended) if name in finals else rows[1:]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trajectory.observations)
+
+    def __len__(self) -> int:
+        return len(self._trajectory.observations)

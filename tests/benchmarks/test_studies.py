@@ -1,0 +1,97 @@
+"""Studies: the page and the figures are those of the results; results are collected, and added to."""
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.studies import __main__ as program
+from benchmarks.studies import base, page, results
+from benchmarks.studies.base import Study
+from launch.sweeps import children
+from oni_jax.config import UserError
+from oni_jax.rewards.registry import REWARD_TYPES
+from tests.launch.stand_in_sweep import use_stand_in
+
+TINY = Study(
+    name="tiny",
+    question="Does it add up?",
+    cases=("low: --gamma 0.5", "high: --gamma 0.9"),
+    axes=("root_env=Catch-v0,BabyAI-Text-GoToLocal-RedBall-S20", "seed=1-2"),
+    flags="--encoder_custom mlp_encoder --llm_reward_type none --train_for_env_steps 1000",
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """A study whose runs are those of the stand-in, and whose results are elsewhere."""
+    monkeypatch.setattr(children, "CHILD", children.CHILD)
+    use_stand_in()
+    monkeypatch.setattr(base, "FOLDER", tmp_path)
+    return TINY
+
+
+def run(study: Study, tmp_path) -> int:
+    return program.run(study, str(tmp_path / "runs"), 4)
+
+
+@pytest.mark.parametrize("study", program.STUDIES.values(), ids=program.STUDIES)
+def test_training_accepts_the_runs(study, tmp_path):
+    if "rnd" not in REWARD_TYPES and any("llm_reward_type rnd" in case for case in study.cases):
+        pytest.skip("needs the reward rnd")
+    assert len(study.runs(str(tmp_path))) >= 10
+
+
+def test_the_page_is_that_of_the_results():
+    assert page.PAGE.read_text() == page.page(list(program.STUDIES.values())), "run `python -m benchmarks.studies`"
+
+
+def test_the_figures_are_those_of_the_results():
+    drawn = {name: data for study in program.STUDIES.values() for name, data in page.figures(study).items()}
+    assert drawn.keys() == {path.name for path in page.IMAGES.iterdir()} and drawn
+    for name, data in drawn.items():
+        pictures = [Image.open(file).convert("RGB") for file in (page.IMAGES / name, io.BytesIO(data))]
+        kept, new = (np.asarray(picture, float) for picture in pictures)
+        assert kept.shape == new.shape and np.abs(kept - new).mean() < 1, f"{name}: run `python -m benchmarks.studies`"
+
+
+def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys):
+    assert run(dataclasses.replace(tiny, axes=(tiny.axes[0], "seed=1")), tmp_path) == 0
+    first = json.loads((tmp_path / "tiny.json").read_text())
+    assert first["steps"] == list(range(20, 1001, 20)) and len(first["runs"]) == 4
+    low = first["runs"][0]
+    assert (low["cell"], low["seed"], low["task"]) == ({"case": "low"}, 1, "Catch-v0")
+    assert low["mean_return"][:5] == [None] * 4 + [1.5] and low["mean_return"][-1] == 1.5  # rows come every 100 steps
+    assert "success" not in low and first["runs"][1]["success"][-1] == 0.5
+    assert first["machines"][low["machine"]]["num_cores"] > 0 and low["train_secs"] > 0
+    assert run(tiny, tmp_path) == 0
+    found = results.load(tiny)
+    assert [run["name"] for run in found["runs"]] == [own.name for own in tiny.runs(str(tmp_path / "runs"))]
+    assert found["runs"][0] == low and len(found["machines"]) == 1
+    assert "4 runs added to" in capsys.readouterr().out.splitlines()[-1]
+    text = page.page([tiny])
+    assert "`Catch-v0`, 1,000 steps" in text and "| low  | 2     | 2 [1.5, 2.5]" in text
+    assert list(page.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
+
+
+def test_results_of_other_settings_are_not_added_to(tiny, tmp_path):
+    one = dataclasses.replace(tiny, axes=("root_env=Catch-v0",), cases=tiny.cases[:1])
+    assert run(one, tmp_path) == 0
+    for other in ({"flags": f"{one.flags} --gamma 0.7"}, {"cases": ("low: --gamma 0.6",)}):
+        with pytest.raises(UserError, match="was measured with other flags"):
+            results.load(dataclasses.replace(one, **other))
+    assert results.load(dataclasses.replace(one, cases=tiny.cases))["runs"]  # one more case
+
+
+def test_runs_of_a_failing_sweep_are_added(tiny, tmp_path):
+    assert run(dataclasses.replace(tiny, axes=("root_env=Catch-v0", "seed=13,1"), cases=()), tmp_path) == 1
+    assert [run["seed"] for run in json.loads((tmp_path / "tiny.json").read_text())["runs"]] == [1]
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "no_such_study"], ["runs"]])
+def test_unknown_words_are_refused(words, capsys):
+    assert program.main(["studies", *words]) == 2
+    assert "the studies are catch_judge" in capsys.readouterr().err

@@ -1,0 +1,59 @@
+"""The sides of `worlds` play the same game, and the peer computes its advantages right."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from benchmarks.device_steps import DeviceSteps
+from benchmarks.peers import minigrid_levels
+from oni_jax.envs.device.babyai.env import BabyAI
+from oni_jax.envs.device.babyai.levels import LEVELS, sized
+
+SMALL = sized(LEVELS["BabyAI-Text-GoToLocal-RedBall-S20"], 6, 2)  # where random actions often succeed
+
+
+@pytest.mark.slow
+def test_both_sides_play_the_same_game():
+    """Mean returns and success of random actions, and lengths."""
+    played = minigrid_levels.play(SMALL, 0, 200)
+    for _ in range(2):
+        next(played)
+    with pytest.raises(StopIteration) as stopped:
+        next(played)
+    theirs = stopped.value.value
+    ours = DeviceSteps(BabyAI(SMALL), 512, 12).first_returns(77)
+    assert ours.shape == (512,) and not np.isnan(ours).any() and 0.1 < (ours > 0).mean() < 0.9
+    for read in (lambda x: x, lambda x: x > 0):
+        one, other = read(ours.astype(float)) * 1.0, read(np.array(theirs.returns)) * 1.0
+        error = math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
+        assert abs(one.mean() - other.mean()) < 4 * error
+    assert len(theirs.returns) == 200 and 200 <= theirs.num_steps <= 200 * SMALL.max_steps
+
+
+def test_steps_go_on_from_call_to_call():
+    steps = DeviceSteps(BabyAI(SMALL), 4, 3)
+    (shown, first), (_, second) = steps.run(), steps.run()
+    assert shown.observations["image"].shape == (3, 4, 7, 7, 3) and not np.array_equal(first.stats, second.stats)
+    lengths = np.asarray(second.stats)[-1, :, 1]
+    assert ((lengths == 6) | np.asarray(first.ended).any(0) | np.asarray(second.ended).any(0)).all()
+
+
+def test_the_peer_s_advantages_are_gae_s():
+    torch = pytest.importorskip("torch")
+    from benchmarks.peers import torch_ppo
+
+    rng = np.random.default_rng(0)
+    values, rewards = rng.normal(size=(2, 5, 3)).astype(np.float32)
+    ended, last = rng.random((5, 3)) < 0.3, rng.normal(size=3).astype(np.float32)
+    nothing = np.zeros((5, 3), np.float32)
+    batch = torch_ppo.Batch(*map(torch.from_numpy, (nothing, nothing, nothing, values, rewards, ended)))
+    actual = torch_ppo.generalised_advantages(batch, torch.from_numpy(last)).numpy()
+    trace, expected, after = 0.0, [], last
+    for t in reversed(range(5)):
+        goes_on = 1 - ended[t]
+        trace = rewards[t] + 0.99 * goes_on * after - values[t] + 0.99 * 0.95 * goes_on * trace
+        expected.append(trace)
+        after = values[t]
+    np.testing.assert_allclose(actual, expected[::-1], rtol=1e-5)

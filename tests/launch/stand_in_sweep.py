@@ -1,0 +1,52 @@
+"""launch.sweep with a stand-in for launch.train, which counts steps, fails with seed 13 and is deaf with seed 14."""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+from launch import flags, sweep
+from launch.sweeps import children
+from oni_jax.config import config_to_json
+
+MODULE = "tests.launch.stand_in_sweep"
+STEPS_OF_ROW = 100
+
+
+def use_stand_in() -> None:
+    children.CHILD = ("-m", MODULE, "train")
+
+
+def train(words: list[str]) -> int:
+    config = flags.parse(words)
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, lambda *_: asked.append(1) if config.run.seed != 14 else None)
+    if config.run.seed == 13:
+        print("error: thirteen is bad luck")
+        return 1
+    folder = pathlib.Path(config.run.train_dir, config.run.experiment)
+    (folder / "config.json").write_text(config_to_json(config))
+    before = folder / "summary.json"
+    steps = json.loads(before.read_text())["env_steps"] if before.exists() else 0
+    print(f"from {steps}, process {os.getpid()}", flush=True)
+    start = time.monotonic()
+    while steps < config.run.train_for_env_steps and not asked:
+        time.sleep(0.02)
+        steps += STEPS_OF_ROW
+        secs = time.monotonic() - start
+        row = {"env_steps": steps, "secs": secs, "mean_return": config.run.seed + config.learner.gamma}
+        row |= {"episode/success": 0.5} if config.env.root_env.startswith("BabyAI") else {}
+        with open(folder / "metrics.jsonl", "a") as file:
+            file.write(json.dumps(row) + "\n")
+    done = {"env_steps": steps, "env_steps_per_sec": 5000.0, "train_secs": time.monotonic() - start}
+    before.write_text(json.dumps(done))
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["train"]:
+        sys.exit(train(sys.argv[2:]))
+    use_stand_in()
+    sys.exit(sweep.main())

@@ -1,0 +1,51 @@
+"""Device worlds of a small environment."""
+
+from collections.abc import Collection
+
+import jax
+
+from oni_jax import system
+from oni_jax.config import Config, EnvConfig, LearnerConfig, NetworkConfig, RewardConfig
+from oni_jax.distributed.peers import SINGLE_PROCESS
+from oni_jax.envs.registry import env_spec
+from oni_jax.learner.update import TrainState
+from oni_jax.networks.policy import init_params
+from oni_jax.parallel import Replicas
+from oni_jax.training import Progress
+from oni_jax.types import EVERYTHING
+from oni_jax.worlds.base import Collected
+from oni_jax.worlds.device_world import DeviceWorld
+from tests import signals_plugin
+
+N, T, LIMIT = 8, 5, 6
+CONFIG = Config(
+    env=EnvConfig(root_env=signals_plugin.NAME, max_episode_steps=LIMIT),
+    network=NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8),
+    learner=LearnerConfig(batch_size=N * T, rollout=T, recurrence=T),
+    reward=RewardConfig(llm_reward_type="none"),
+)
+
+
+def make_world(
+    config: Config = CONFIG, num_devices: int = 1, observations: Collection[str] = ("signal",)
+) -> tuple[DeviceWorld, system.Task, TrainState]:
+    """A world that shows these observations, final ones too; with its task and a training state."""
+    task = system.build_task(config)
+    shown = dict.fromkeys((*task.spec.observations, *observations))
+    spec = env_spec(config.env, list(shown))._replace(
+        final_observations=tuple(name for name in observations if name != EVERYTHING)
+    )
+    task = task._replace(spec=spec)
+    replicas = Replicas(jax.devices()[:num_devices])
+    state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), system.initial_key(0))
+    state = replicas.put(state)
+    world = system.build_world(config, task, state, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
+    assert isinstance(world, DeviceWorld)
+    return world, task, state
+
+
+def collect(world: DeviceWorld, number: int) -> list[Collected]:
+    """The next batches."""
+    found = [world.next(0, 1.0) for _ in range(number)]
+    assert all(found)
+    return found  # type: ignore
