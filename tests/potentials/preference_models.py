@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import env_spec
 from oni_jax.potentials.preference_model import (
     PreferenceModel,
     PreferenceSettings,
@@ -19,7 +19,7 @@ HORIZON = 2
 
 
 def untrained(root_env: str, encoder: str = "mlp_encoder", size: int = 8) -> PreferenceModel:
-    spec = find_environment(EnvConfig(root_env=root_env)).make_spec(root_env)
+    spec = env_spec(EnvConfig(root_env=root_env))
     settings = PreferenceSettings(encoder, size, spec.num_actions, HORIZON, width=8, feed_forward=16, max_time=20)
     shapes = {name: spec.observations[name] for name in names_read(settings, spec)}
     states = {name: jnp.zeros((1, HORIZON, *x.shape), x.dtype) for name, x in shapes.items()}

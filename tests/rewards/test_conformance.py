@@ -122,7 +122,7 @@ def make(name, files, root_env=NETHACK, **settings) -> RewardSum:
     rewards = make_rewards(config, spec)
     rng = np.random.default_rng(2)
     OBSERVED[rewards] = {
-        name: rng.integers(0, x.num_ids or 9, (T + 1, B, *x.shape)).astype(x.dtype)
+        name: rng.integers(0, x.num_ids or min(spec.num_actions, 9), (T + 1, B, *x.shape)).astype(x.dtype)
         for name, x in spec.observations.items()
         if name in rewards.final_observations
     }
