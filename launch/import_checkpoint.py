@@ -28,6 +28,8 @@ from oni_jax.networks.state_dict import StateDict, find_network, find_number, fi
 from oni_jax.runtime import StopRequest
 
 POLICY, RANKING, CLASSIFIER = "policy", "ranking model", "message classifier"
+TRANSFORMER = "Preference Transformer"
+REWARDS = (RANKING, CLASSIFIER, TRANSFORMER)
 # Their names in published checkpoints.
 MEANS = ("mean", "reward_mean", "running_mean")
 VARIANCES = ("var", "variance", "reward_var", "reward_variance", "running_var")
@@ -40,8 +42,8 @@ class SourceConfig:
     policy: str = setting("", "Checkpoint of a policy: makes a run, of the other settings, that launch.train resumes.")
     reward: str = setting(
         "",
-        "Checkpoint of a ranking reward model: makes a folder for --reward_dir. Of a message classifier: the run "
-        "begins with it (needs --llm_reward_type online_cls_reward_model).",
+        "Checkpoint of a ranking reward model, or of BK's Preference Transformer: makes a folder for --reward_dir. "
+        "Of a message classifier: the run begins with it (needs --llm_reward_type online_cls_reward_model).",
     )
     reward_mean: str = setting("", "Mean of the ranking model's training rewards, if its file lacks it.")
     reward_variance: str = setting("", "Variance of the ranking model's training rewards, if its file lacks it.")
@@ -87,10 +89,12 @@ def _run(program: ImportCheckpoint, stop: StopRequest) -> int:
     del stop
     source, config = program.source, program.training()
     policy = _read(source.policy, "--policy", POLICY)[1] if source.policy else None
-    content, reward = _read(source.reward, "--reward", RANKING, CLASSIFIER) if source.reward else ({}, None)
-    if reward and reward.kind == RANKING:
+    content, reward = _read(source.reward, "--reward", *REWARDS) if source.reward else ({}, None)
+    if reward and reward.kind != CLASSIFIER:
         if policy:
-            raise UserError("--policy and --reward: a ranking model gets a folder of its own; import it by itself")
+            raise UserError(f"--policy and --reward: a {reward.kind} gets a folder of its own; import it by itself")
+        if reward.kind == TRANSFORMER:
+            return _import_preferences(program, reward)
         return _import_reward_model(program, reward, content)
     flags.check(config)
     from oni_jax.importing import import_run  # imports JAX, which takes seconds: after the checks
@@ -114,6 +118,21 @@ def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content:
     import_reward_model(folder, ranking, Normalisation(**given), source.reward)
     _print_summary(source.reward, ranking)
     print(f"use it with: python -m launch.train --llm_reward_type motif --reward_dir {shlex.quote(folder)}")
+    return 0
+
+
+def _import_preferences(program: ImportCheckpoint, transformer: StateDict) -> int:
+    from oni_jax.importing import import_preferences
+
+    source, run, env, horizon = program.source, program.run, program.env, program.reward.potential_horizon
+    folder = os.path.join(run.train_dir, run.experiment)
+    import_preferences(folder, transformer, env, horizon, source.reward)
+    _print_summary(source.reward, transformer)
+    flag = "" if horizon == RewardConfig().potential_horizon else f" --potential_horizon {horizon}"
+    print(
+        f"use it with: python -m launch.train --config bk_pref --reward_dir {shlex.quote(folder)} "
+        f"--root_env {env.root_env}{flag}"
+    )
     return 0
 
 

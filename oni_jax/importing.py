@@ -1,4 +1,4 @@
-"""Import of published networks: a policy as a run to resume, a ranking model as a reward model."""
+"""Import of published networks: a policy as a run to resume, a ranking model or a Preference Transformer."""
 
 import dataclasses
 import functools
@@ -21,6 +21,13 @@ from oni_jax.networks.published import import_params
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
+from oni_jax.potentials.preference_model import (
+    PreferenceModel,
+    PreferenceSettings,
+    make_network,
+    names_read,
+    save_preference_model,
+)
 from oni_jax.preferences.reward_model import RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
 from oni_jax.trained import holds_trained
@@ -83,6 +90,39 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
         raise UserError(f"{folder} holds a reward model already; choose another --experiment")
     save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
     return network
+
+
+def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, horizon: int, source: str) -> None:
+    """Writes a Preference Transformer in the format of launch.train_potential.
+
+    Args:
+      folder: to write to.
+      transformer: its weights.
+      env: an environment that it values.
+      horizon: steps of the segments that it was trained on.
+      source: where the weights are from, for notes.
+
+    Raises:
+        UserError: the weights are of no such network, or of another world, or the folder holds a network already.
+    """
+    params = import_params(transformer.weights)
+    own = params["params"]
+    spec = env_spec(env)
+    num_actions = len(own["action"]["embedding"])
+    if num_actions != spec.num_actions:
+        raise UserError(f"--root_env {env.root_env}: has {spec.num_actions} actions; the network has {num_actions}")
+    max_time, width = own["time"]["embedding"].shape
+    hidden_size, feed_forward = (layer["kernel"].shape[1] for layer in (own["encoder"]["dense"], own["hidden_0"]))
+    settings = PreferenceSettings(
+        "bk_encoder", hidden_size, num_actions, horizon, width, feed_forward, max_time, is_scaled=False
+    )
+    names, steps = names_read(settings, spec), jnp.zeros((1, horizon), jnp.int32)
+    states = {name: jnp.zeros((1, horizon, *spec.observations[name].shape), jnp.uint8) for name in names}
+    wanted = jax.eval_shape(make_network(settings, spec).init, initial_key(0), states, steps, steps)
+    _check_fits("the Preference Transformer", params, wanted, "; choose the --root_env that it was trained on")
+    if holds_trained(folder):
+        raise UserError(f"{folder} holds a trained network already; choose another --experiment")
+    save_preference_model(folder, 0, PreferenceModel(settings, params), {"imported_from": source})
 
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:

@@ -155,7 +155,7 @@ def test_commands_are_understood(page):
 def test_published_commands_have_ones_beside_them():
     lines = re.findall(r"`python -m launch\.(\w+) ([^`]*)`", (ROOT / "docs/bk.md").read_text())
     made = {"collect_segments", "write_potential", "annotate_segments", "train_potential", "write_goals"}
-    assert {name for name, _ in lines} == {"train", *made}
+    assert {name for name, _ in lines} == {"train", "import_checkpoint", *made}
     for name, words in lines:
         flags.parse(shlex.split(words), PROGRAMS[name])
 

@@ -74,6 +74,7 @@ MAY_IMPORT = {
         "experiment",
         "learner",
         "networks",
+        "potentials.preference_model",
         "preferences",
         "rewards",
         "trained",

@@ -1,5 +1,7 @@
 """The trunk of BK's networks (arXiv 2407.03964), of MiniGrid's small images and of large ones."""
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -9,7 +11,7 @@ from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.initializers import FAN_IN_UNIFORM
 from oni_jax.networks.precision import Dense, add_bias
-from oni_jax.types import Array, EnvSpec
+from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE = "image"  # the observation that it reads, [H, W, 3] uint8
 MINIGRID_SCALE = (10.0, 5.0, 3.0)  # of a cell's type, colour and state
@@ -27,11 +29,16 @@ class BkEncoder(Encoder):
 
     is_small: bool
 
+    def is_numeric(self, array: ArraySpec) -> bool:
+        return True
+
     @nn.compact
-    def __call__(self, observations: dict[str, Array]) -> Array:
-        """Observations {"image": [N, H, W, 3]} -> [N, hidden_size]."""
-        scale = np.array(MINIGRID_SCALE, np.float32) if self.is_small else PIXEL_SCALE
-        images = (observations[IMAGE].astype(jnp.float32) / scale).astype(self.dtype)
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """Observations {"image": [N, H, W, 3]} -> [N, hidden_size]; float32 ones are normalised already."""
+        images = observations[IMAGE]
+        if images.dtype == jnp.uint8:
+            images = images / (np.array(MINIGRID_SCALE, np.float32) if self.is_small else np.float32(PIXEL_SCALE))
+        images = images.astype(self.dtype)
         layers, channels = [], images.shape[-1]
         for i, (features, size, stride, padding) in enumerate(SMALL_LAYERS if self.is_small else LARGE_LAYERS):
             params = ConvParams(features, (size, size), FAN_IN_UNIFORM, name=f"conv_{i}")

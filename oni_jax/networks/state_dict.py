@@ -70,7 +70,7 @@ def find_network(content: Mapping[str, Any], kinds: tuple[str, ...]) -> StateDic
         wanted = " or ".join(f"{kind} ({MARKS[kind]})" for kind in kinds)
         raise UserError(f"holds {what} of the kind {wanted}; it holds {', '.join(names[:4]) or 'no arrays'} …")
     kind, prefix, arrays = found[0]
-    parameter = re.compile(re.escape(prefix) + r"(.*\.)?(weight|bias)[^.]*")
+    parameter = re.compile(re.escape(prefix) + r"(.*[._])?(weight|bias)[^.]*")
     weights = {
         name.removeprefix(prefix): np.asarray(array, np.float32)
         for name, array in arrays.items()

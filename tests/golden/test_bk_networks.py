@@ -21,6 +21,7 @@ from oni_jax.networks.distillation import Embedding
 from oni_jax.networks.initializers import XAVIER_UNIFORM
 from oni_jax.networks.policy import ActorCritic, PolicyOutput, make_policy
 from oni_jax.ops import losses
+from oni_jax.ops.moments import Moments
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards import rnd, rnd_inputs
 from oni_jax.rewards.registry import RewardContext
@@ -146,14 +147,18 @@ def test_target_and_predictor_of_curiosity(recording):
 
 
 def test_curiosity_and_the_predictor_s_loss(recording, monkeypatch):
-    """The reward as a run makes it, in an environment that shows these images; bk_encoder reads them as they come."""
+    """The reward as a run makes it, in an environment that shows these images: normalised, here as bk_encoder would."""
     monkeypatch.setattr(rnd_inputs, "env_spec", lambda *args: recording.spec)
     settings = RewardConfig(llm_reward_type="rnd", rnd_output_dim=SIZE, rnd_update_proportion=1.0)
     config = Config(EnvConfig(root_env="Catch-v0"), network=NETWORK, reward=settings)
     reward = rnd.make(RewardContext(config, recording.spec))
     empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(reward.init, jax.random.key(0)))
     target, predictor = distillation_params(recording.rnd)
-    state = empty._replace(target=target, predictor=empty.predictor._replace(params=predictor))
+    shape = recording.images.shape[1:]
+    scale = np.array(bk.MINIGRID_SCALE) if shape[0] < bk.SMALL_SIDE else bk.PIXEL_SCALE
+    seen = Moments(*(np.broadcast_to(np.float32(x), shape) for x in (0, scale**2)), np.float32(1e15))
+    predictor = empty.predictor._replace(params=predictor)
+    state = empty._replace(target=target, predictor=predictor, inputs={bk.IMAGE: seen})
     images = recording.images[:, None]  # one trajectory, after whose steps they are seen
     zeros = np.zeros((len(images), 1), np.float32)
     trajectory = trajectory_of(

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from oni_jax.config import NetworkConfig
-from oni_jax.networks.bk import MINIGRID_SCALE, BkEncoder
+from oni_jax.networks.bk import BkEncoder
 from oni_jax.networks.preference_transformer import PreferenceTransformer
 from oni_jax.networks.published import import_params
 from oni_jax.ops.losses import preference_loss
@@ -42,7 +42,7 @@ def pairs(recorded):
     def both(name: str) -> np.ndarray:
         return np.stack([recorded[f"{name}1"], recorded[f"{name}2"]], axis=1)
 
-    images = np.moveaxis(both("s")[:, :, :-1], 3, -1) * np.array(MINIGRID_SCALE, np.float32)
+    images = np.moveaxis(both("s")[:, :, :-1], 3, -1)
     labels = np.select([recorded["label"] == 0, recorded["label"] == 1], [FIRST, SECOND], TIE)
     return Pairs({"image": images}, both("a"), both("t")[:, :, :-1], labels)
 
@@ -107,7 +107,7 @@ def test_the_network_in_its_published_size(whole):
         recorded = dict(file)
     with jax.default_matmul_precision("highest"):
         for side in (1, 2):
-            images = np.moveaxis(recorded[f"s{side}"][:, :-1], 2, -1) * np.array(MINIGRID_SCALE, np.float32)
+            images = np.moveaxis(recorded[f"s{side}"][:, :-1], 2, -1)
             found = network.apply(params, {"image": images}, recorded[f"a{side}"], recorded[f"t{side}"][:, :-1])
             np.testing.assert_allclose(found.values, recorded["values"][:, :, 0, side - 1], atol=1e-5)
             np.testing.assert_allclose(found.score(), recorded["logits"][:, side - 1], atol=1e-5)
@@ -121,7 +121,7 @@ def test_potentials_of_windows(whole):
     network, params = whole
     with np.load(data_file("bk_potentials.npz")) as file:
         images, actions, times, phi = (file[name] for name in ("windows_obs", "windows_actions", "timesteps", "pref"))
-    images = np.moveaxis(images[:, :-1], 2, -1) * np.array(MINIGRID_SCALE, np.float32)
+    images = np.moveaxis(images[:, :-1], 2, -1)
     with jax.default_matmul_precision("highest"):
         embedded: Any = network.apply(params, {"image": images.reshape(-1, 7, 7, 3)}, method="embed")
         found: Any = network.apply(

@@ -18,9 +18,11 @@ from oni_jax.experiment import open_experiment
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.published import import_params
+from oni_jax.potentials.preference_model import load_preference_model
 from oni_jax.preferences.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.types import PyTree
+from tests.golden.test_bk_networks import weights_of
 from tests.networks.test_published import golden, golden_weights
 
 TASK = ("--root_env", "NetHackScoreExtendedActions-v1")
@@ -130,6 +132,29 @@ def test_a_ranking_model_becomes_what_motif_rewards_with(name, folder, capsys):
         rewards = make_ranking_network(model.network).apply(params, observations)
     np.testing.assert_allclose(np.asarray(rewards), file["out/reward"], rtol=1e-4, atol=1e-6)
     assert "holds a reward model already" in refusal(capsys, "--reward", path, *NORMALISATION, NUMBERS)
+
+
+def test_a_preference_transformer_becomes_what_bk_pref_shapes_with(folder, capsys):
+    task = ("--root_env", "BabyAI-Text-PickUp-RedBall-S20")
+    weights = weights_of("preference_transformer/minigrid")
+    dead = {f"causal_transformer_layer.{name}": np.zeros(3) for name in ("norm1.weight", "self_attn.in_proj_bias")}
+    path = save("best_model", {**weights, **dead})
+    assert import_it("--reward", path, *task, "--potential_horizon", "4") == 0
+    assert "--config bk_pref --reward_dir train/a" in (out := capsys.readouterr().out)
+    assert "--potential_horizon 4" in out
+    model = load_preference_model("train/a")
+    assert_equal(model.params, import_params(weights))
+    assert model.settings.horizon == 4 and not model.settings.is_scaled
+    assert "holds a trained network already" in refusal(capsys, "--reward", path, *task)
+    assert "a Preference Transformer gets a folder" in refusal(
+        capsys, "--reward", path, "--policy", save("policy", golden_weights("policy_and_loss")), *TASK, *NONE
+    )
+    (folder / "train").rename(folder / "elsewhere")
+    assert "--root_env Catch-v0: has 3 actions; the network has 7" in refusal(
+        capsys, "--reward", path, "--root_env", "Catch-v0"
+    )
+    del weights["timestep_embedding.weight"]
+    assert "timestep_embedding" in refusal(capsys, "--reward", save("less", weights), *task)
 
 
 def test_the_file_may_tell_the_normalisation(folder, capsys):
