@@ -152,6 +152,12 @@ class NetworkConfig:
     nonlinearity: str = setting(
         "elu", "Activation of nle_rgbcrop_encoder.", choices=("elu", "relu", "tanh"), fixed=True
     )
+    policy_heads: str = setting(
+        "linear",
+        "Heads of the policy: a layer each, or BK's, with a hidden layer each.",
+        choices=("linear", "bk"),
+        fixed=True,
+    )
     policy_initialization: str = setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )

@@ -42,5 +42,11 @@ XAVIER_UNIFORM = Initialization(nn.initializers.xavier_uniform())
 # Kernel and bias uniform in +-1/sqrt(fan in): PyTorch's default.
 FAN_IN_UNIFORM = Initialization(nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"), uniform)
 
+
+def scaled_orthogonal(scale: float) -> Initialization:
+    """Returns orthogonal kernels times `scale`, and zero biases."""
+    return Initialization(nn.initializers.orthogonal(scale))
+
+
 # By `--policy_initialization`.
 POLICY_INITIALIZATIONS = {"orthogonal": ORTHOGONAL, "xavier_uniform": XAVIER_UNIFORM}

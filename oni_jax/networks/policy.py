@@ -10,8 +10,9 @@ from flax import linen as nn
 
 from oni_jax.config import NetworkConfig
 from oni_jax.networks.core import RecurrentCore
+from oni_jax.networks.heads import HEADS
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
-from oni_jax.networks.precision import PRECISIONS, Dense, Precision
+from oni_jax.networks.precision import PRECISIONS, Precision
 from oni_jax.networks.registry import find_encoder
 from oni_jax.types import Array, EnvSpec, PyTree
 
@@ -30,6 +31,7 @@ class ActorCritic(nn.Module):
     reads: tuple[str, ...]  # names of the observations that the encoder is given
     core: RecurrentCore
     num_actions: int
+    heads: str  # a key of HEADS
     initialization: Initialization
     precision: Precision
 
@@ -50,8 +52,7 @@ class ActorCritic(nn.Module):
             encoded = self.encoder(merged).reshape(*is_first.shape, -1)
             features, core_state = self.core(encoded, core_state, is_first)
             features = features.astype(jnp.float32)
-            logits = Dense(self.num_actions, self.initialization, name="logits")(features)
-            values = Dense(1, self.initialization, name="value")(features)
+            logits, values = HEADS[self.heads](features, self.num_actions, self.initialization)
         return PolicyOutput(logits, values[..., 0]), core_state
 
 
@@ -69,8 +70,8 @@ def make_policy(network: NetworkConfig, spec: EnvSpec) -> ActorCritic:
     encoder = find_encoder(network).make(network, spec)
     num_layers = network.rnn_num_layers if network.use_rnn else 0
     core = RecurrentCore(network.rnn_type, network.hidden_size, num_layers)
-    reads = tuple(spec.observations)
-    return ActorCritic(encoder, reads, core, spec.num_actions, initialization, PRECISIONS[network.precision])
+    reads, precision = tuple(spec.observations), PRECISIONS[network.precision]
+    return ActorCritic(encoder, reads, core, spec.num_actions, network.policy_heads, initialization, precision)
 
 
 def init_params(policy: ActorCritic, spec: EnvSpec, key: jax.Array) -> PyTree:

@@ -1,8 +1,7 @@
-"""BK's networks (arXiv 2407.03964) by recorded outputs: the trunk, and random network distillation.
+"""BK's networks (arXiv 2407.03964) by recorded outputs: the actor-critic, and random network distillation.
 
-Its weights were made by a formula and are made again here. Ours has no actor with a hidden layer, no dense layer before
-the critics and no second critic: logits and values are not computed again. What is said of the recorded logits is. The
-published networks of curiosity have fewer dense layers; those of ours that are left over are set to the identity.
+Its weights were made by a formula and are made again here. Ours has one critic, which stands in for each of the two.
+The published networks of curiosity have fewer dense layers; those of ours that are left over are set to the identity.
 """
 
 import json
@@ -33,7 +32,11 @@ SHAPES = json.loads(data_file("bk_parameter_shapes.json").read_text())
 SCALE = (10, 5, 3)  # of a MiniGrid cell's type, colour and state
 SIZE = 512  # of every dense layer
 NETWORK = NetworkConfig(
-    encoder_custom="bk_encoder", hidden_size=SIZE, use_rnn=False, policy_initialization="xavier_uniform"
+    encoder_custom="bk_encoder",
+    hidden_size=SIZE,
+    use_rnn=False,
+    policy_heads="bk",
+    policy_initialization="xavier_uniform",
 )
 WORLDS = ("minigrid", "crafter")
 ROUNDING = 2e-7  # the outputs are below 1; from one row to the next they differ by some 1e-5 to 1e-3
@@ -89,19 +92,23 @@ def recording(request) -> Recording:
     return Recording(request.param)
 
 
-def test_the_trunk_s_output_is_what_the_heads_read(recording):
-    policy = make_policy(NETWORK, recording.spec)
+@pytest.mark.parametrize("critic", ["critic_ext", "critic_int"])
+def test_features_logits_and_values(recording, critic):
+    policy, weights = make_policy(NETWORK, recording.spec), recording.agent
     assert isinstance(policy, ActorCritic)
-    heads = {
-        name: {"kernel": np.zeros((SIZE, size), np.float32), "bias": np.zeros(size, np.float32)}
-        for name, size in (("logits", recording.spec.num_actions), ("value", 1))
-    }
-    params = {"params": {"encoder": trunk(recording.agent, "network"), **heads}}
+    heads = {"logits_hidden": "actor.0", "logits": "actor.2", "value_hidden": "extra_layer.0", "value": critic}
+    layers = {ours: dense(weights, published) for ours, published in heads.items()}
+    params = {"params": {"encoder": trunk(weights, "network"), **layers}}
     images = {bk.IMAGE: recording.images[None]}
     is_first = np.ones((1, len(recording.images)), bool)
-    _, captured = policy.apply(params, images, (), is_first, capture_intermediates=True, mutable=["intermediates"])
+    (found, _), captured = policy.apply(
+        params, images, (), is_first, capture_intermediates=True, mutable=["intermediates"]
+    )
     ((features, _),) = captured["intermediates"]["core"]["__call__"]
     np.testing.assert_allclose(np.asarray(features)[0], recording.outputs["hidden"], rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(found.logits[0], recording.outputs["logits"], rtol=0, atol=ROUNDING)
+    value = recording.outputs[f"value_{critic.removeprefix('critic_')}"][:, 0]
+    np.testing.assert_allclose(found.values[0], value, rtol=0, atol=ROUNDING)
 
 
 def test_probabilities_entropy_and_greedy_action_of_the_recorded_logits(recording):
@@ -156,7 +163,8 @@ def test_curiosity_and_the_predictor_s_loss(recording, monkeypatch):
     target, predictor = distillation_params(recording.rnd)
     shape = recording.images.shape[1:]
     scale = np.array(bk.MINIGRID_SCALE) if shape[0] < bk.SMALL_SIDE else bk.PIXEL_SCALE
-    seen = Moments(*(np.broadcast_to(np.float32(x), shape) for x in (0, scale**2)), np.float32(1e15))
+    variance = np.broadcast_to(np.float32(scale**2), shape)
+    seen = Moments(np.zeros_like(variance), variance, np.float32(1e15))
     predictor = empty.predictor._replace(params=predictor)
     state = empty._replace(target=target, predictor=predictor, inputs={bk.IMAGE: seen})
     images = recording.images[:, None]  # one trajectory, after whose steps they are seen

@@ -1,4 +1,4 @@
-"""BK's trunk against convolutions written out, and its initial weights."""
+"""BK's network: the trunk against convolutions written out, and initial weights."""
 
 import jax
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.bk import make_bk_encoder
+from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.types import ArraySpec, EnvSpec
 
 NETWORK = NetworkConfig(encoder_custom="bk_encoder", hidden_size=512)
@@ -55,3 +56,18 @@ def test_the_trunk_is_that_of_the_paper(side, limit, scale, layers):
 def test_other_images_are_refused(spec):
     with pytest.raises(UserError, match="--encoder_custom bk_encoder: the image is"):
         make_bk_encoder(NETWORK, spec)
+
+
+def test_first_policies_are_nearly_uniform_and_first_values_nearly_zero():
+    """Kernels of the heads are orthogonal times BK's gains, biases zero."""
+    spec = spec_of(7, 7, 3)
+    policy = make_policy(
+        NetworkConfig(encoder_custom="bk_encoder", hidden_size=32, use_rnn=False, policy_heads="bk"), spec
+    )
+    heads = dict(init_params(policy, spec, jax.random.key(0))["params"])
+    del heads["encoder"]
+    gains = {"logits_hidden": 0.01, "logits": 0.01, "value_hidden": 0.1, "value": 0.01}
+    assert heads.keys() == gains.keys()
+    for name, gain in gains.items():
+        np.testing.assert_allclose(np.linalg.svd(heads[name]["kernel"], compute_uv=False), gain, rtol=1e-4)
+        assert not np.any(heads[name]["bias"])
