@@ -5,17 +5,21 @@ python -m benchmarks.studies list
 python -m benchmarks.studies run NAME --jobs 2
 """
 
+import pathlib
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import babyai_rnd, bk_code, catch_judge, page, results
+from benchmarks.studies import babyai_rnd, bk, catch_judge, page, results
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
 
-STUDIES = {study.name: study for study in (catch_judge.STUDY, babyai_rnd.STUDY, bk_code.STUDY)}
+STUDIES = {study.name: study for study in (catch_judge.STUDY, babyai_rnd.STUDY, bk.STUDY)}
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)
 _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
@@ -24,9 +28,23 @@ _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of th
 def run(study: Study, train_dir: str, num_jobs: int) -> int:
     """Trains a study's runs that have not finished, and adds the new ones to its results. Returns the sweep's code."""
     results.load(study)  # fails now, rather than after hours
+    prepare(study)
     code = sweep.main([f"--train_dir={train_dir}", f"--jobs={num_jobs}", *study.sweep_words()])
     print(f"{results.collect(study, train_dir) if code != 2 else 0} runs added to {study.path}", flush=True)
     return code
+
+
+def prepare(study: Study) -> None:
+    """Makes what a study's runs read, once. Raises UserError: a command failed."""
+    done = pathlib.Path(study.prepared, "done")
+    if not study.prepare or done.exists():
+        return
+    shutil.rmtree(study.prepared, ignore_errors=True)  # of a preparation that did not end
+    for words in study.prepare:
+        print(f"python -m {words}", flush=True)
+        if subprocess.run([sys.executable, "-m", *shlex.split(words)]).returncode:
+            raise UserError(f"{study.name}: `python -m {words}` failed")
+    done.touch()
 
 
 def write_pages() -> None:

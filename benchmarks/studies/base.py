@@ -20,6 +20,8 @@ class Study:
     flags: str  # of launch.train, for all runs
     metric: str = "mean_return"  # drawn, and in the table: mean_return or success
     note: str = ""  # on how to read the results
+    prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
+    prepared: str = ""  # the folder that they write to
 
     @property
     def path(self) -> pathlib.Path:
@@ -37,7 +39,7 @@ class Study:
         return plan(self.axes, self.cases, shlex.split(self.flags), folder)
 
     def command(self) -> str:
-        """Returns the sweep's command, on several lines."""
+        """Returns the commands, on several lines."""
         own = [["--case", case] for case in self.cases] + [["--grid", *self.axes]]
         parts = [f"python -m launch.sweep --experiment={self.name}", *map(shlex.join, own), f"-- {self.flags}"]
-        return " \\\n    ".join(parts)
+        return "\n".join([*(f"python -m {words}" for words in self.prepare), " \\\n    ".join(parts)])

