@@ -1,15 +1,17 @@
-"""Potentials of BK: calls of a code in its sandbox, and training that is shaped by it.
+"""Potentials of BK: calls of a code in its sandbox, and training that is shaped by each kind of potential.
 
     python -m benchmarks.potentials --json potentials.json
 
-The code is the rule-based judge's, which reads the present and the past. Calls: on windows of random play, one episode
-after the other, with the lists that they are made of; each window is called once. Training is `launch.train` with
-`bk-code` and, in turn, with `none`; memo hits and the time that the learner waits for calls are those of its last row.
+Code, preferences and goals are the rule-based judge's. Calls of the code: on windows of random play, one episode after
+the other, with the lists that they are made of; each window is called once. Training is `launch.train` with each kind
+and, in turn, with `none`; memo hits and the time that the learner waits for rewards are those of its last row. The
+Preference Transformer reads observations by an `mlp_encoder` here; goals are compared by counts of words.
 """
 
 import functools
 import os
 import pathlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from absl import app, flags
 
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
 from benchmarks.training import train
+from launch import annotate_segments, collect_segments, train_potential, write_goals
 from oni_jax.config import EnvConfig
 from oni_jax.potentials.code import read_code
 from oni_jax.potentials.samples import random_episodes, windows_of
@@ -61,27 +64,51 @@ def measure_calls(repeats: int) -> dict[str, Any]:
     return {name: spread(rates) for name, rates in alternate(sides, repeats).items()}
 
 
-def measure_training(repeats: int) -> dict[str, Any]:
-    """Measures training with the potential and without, in turn."""
-    rows: list[Mapping[str, Any]] = []
+def make_potentials(folder: str) -> Mapping[str, str]:
+    """Makes potentials in a folder. Returns the flags of launch.train for each type."""
+    world, segments = "--root_env BabyAI-Text-GoToLocal-Pretraining-S20", f"{folder}/segments"
+    episodes, pairs, rounds = sized(50, 2), sized(1000, 20), sized(500, 5)
+    steps = sized("", "--max_episode_steps 20")
+    small = "--encoder_custom mlp_encoder --hidden_size 128 --width 64 --num_epochs 1"
+    for program, words in (
+        (collect_segments, f"--policy random --episodes {episodes} --directory {segments} {steps}"),
+        (annotate_segments, f"--segments {segments} --reward_dir {folder}/pref --num_pairs {pairs}"),
+        (train_potential, f"--reward_dir {folder}/pref {small}"),
+        (write_goals, f"--segments {segments} --reward_dir {folder}/goals --num_rounds {rounds}"),
+    ):
+        if program.main([*world.split(), *words.split()]):
+            raise RuntimeError(f"{program.__name__} {words} failed")
+    return {
+        "none": "",
+        "bk-code": f"--reward_dir {CODE}",
+        "bk-pref": f"--reward_dir {folder}/pref",
+        "bk-goal": f"--reward_dir {folder}/goals --potential_embeddings grams --potential_goal_threshold 0.8",
+    }
 
-    def rate(reward_type: str) -> float:
-        words = f"--root_env {LEVEL} {TRAINING} {sized(FULL, SMALL)}"
-        if reward_type == "bk-code":
-            words += f" --reward_dir {CODE}"
-        run = train(reward_type, words.split())
-        if reward_type == "bk-code":
-            rows.append(run.rows[-1])
+
+def measure_training(repeats: int) -> dict[str, Any]:
+    """Measures training with each kind of potential and without, in turn."""
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+
+    def rate(reward_type: str, own: str) -> float:
+        run = train(reward_type, f"--root_env {LEVEL} {TRAINING} {sized(FULL, SMALL)} {own}".split())
+        rows.setdefault(reward_type, []).append(run.rows[-1])
         return run.env_steps_per_sec()
 
-    rates = alternate({name: functools.partial(rate, name) for name in ("none", "bk-code")}, repeats)
-    return {
-        "none_training_steps_per_sec": spread(rates["none"]),
-        "bk_code_training_steps_per_sec": spread(rates["bk-code"]),
-        "bk_code_ratio_to_none": ratio(rates["bk-code"], rates["none"]),
-        "memo_fraction": spread([row["reward/potential_memo_fraction"] for row in rows]),
-        "learner_looks_up_fraction": spread([row["learner_looks_up_fraction"] for row in rows]),
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        own_flags = make_potentials(folder)
+        sides = {name: functools.partial(rate, name, own) for name, own in own_flags.items()}
+        rates = alternate(sides, repeats)
+    found: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(own) for name, own in rates.items()}
+    for name in [own for own in rates if own != "none"]:
+        found[f"{name}_ratio_to_none"] = ratio(rates[name], rates["none"])
+        for metric in ("reward/potential_memo_fraction", "learner_looks_up_fraction"):
+            if metric in rows[name][-1]:
+                found[f"{name}_{metric.removeprefix('reward/')}"] = spread([row[metric] for row in rows[name]])
+        if "reward/potential_calls" in rows[name][-1]:
+            calls = [row["reward/potential_calls"] / row["secs"] for row in rows[name]]
+            found[f"{name}_calls_per_sec"] = spread(calls)
+    return found
 
 
 def main(argv: Sequence[str]) -> None:

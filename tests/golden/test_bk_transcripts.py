@@ -27,7 +27,9 @@ from tests.golden.test_babyai import SHARED
 
 pytestmark = pytest.mark.skipif(not (SHARED / "transcripts.json").exists(), reason=f"no {SHARED}/transcripts.json")
 STEP = re.compile(r"Step \d+: (.*) You choose the action: (.*)\.\n")
-SAMPLE = re.compile(r"Sample#(\d+)\n(Agent history:\n(?:.+\n)+)\nThe computed reward is (.*)\. Reward details: (.*)\.\n")
+SAMPLE = re.compile(
+    r"Sample#(\d+)\n(Agent history:\n(?:.+\n)+)\nThe computed reward is (.*)\. Reward details: (.*)\.\n"
+)
 LAST = re.compile(r"Current observation: (.*)\. \n")
 
 
@@ -46,7 +48,7 @@ def segment_of(text: str) -> Segment:
     return Segment({}, captions, actions, np.zeros(len(actions), np.float32))
 
 
-def prompt_of(folder: pathlib.Path, kind: str, **texts: str) -> Prompt:
+def prompt_of(folder: pathlib.Path, kind: str, **texts: object) -> Prompt:
     path = folder / f"{kind}.json"
     path.write_text(json.dumps({"kind": kind, "again": "again", **texts}))
     language = find_environment(EnvConfig(root_env="BabyAI-Text-GoToLocal-RedBall-S20")).language
