@@ -18,6 +18,7 @@ HORIZON = 4  # steps before the present one that are read
 NAMES = (CAPTION,)  # of the observations that windows hold
 NUM_NEAREST = 3  # segments, whose goals are compared with a step
 MAX_FILE_BYTES = 1 << 28
+BLOCK = 64  # vectors that are compared at once
 
 
 class GoalLibrary(NamedTuple):
@@ -103,8 +104,7 @@ def texts_of_window(captions: Sequence[str], actions: Sequence[int], words: Sequ
     if not taken:
         return None
     states = captions[-1 - len(taken) :]
-    before = segment_caption(states[:-1], taken[:-1])
-    return before.strip(), segment_caption(states[-2:], taken[-1:]).strip()
+    return segment_caption(states[:-1], taken[:-1]).strip(), segment_caption(states[-2:], taken[-1:]).strip()
 
 
 class GoalVectors(NamedTuple):
@@ -114,11 +114,14 @@ class GoalVectors(NamedTuple):
     goals: np.ndarray  # [G, D] float32
     indices: Sequence[Sequence[int]]  # N; of the goals of each key
 
-    def nearest(self, query: np.ndarray) -> list[int]:
-        """Returns the keys nearest to a vector [D] by cosine, the nearest last."""
-        return np.argsort(self.keys @ query, kind="stable")[-NUM_NEAREST:].tolist()
+    def nearest(self, queries: np.ndarray) -> np.ndarray:
+        """Returns the keys nearest to vectors [R, D] by cosine, [R, NUM_NEAREST] or fewer, the nearest last."""
+        # In whole blocks: a row's cosines must not depend on how many there are beside it.
+        padded = np.pad(queries, ((0, -len(queries) % BLOCK), (0, 0)))
+        cosines = (padded @ self.keys.T)[: len(queries)]
+        return np.argsort(cosines, axis=1, kind="stable")[:, -NUM_NEAREST:]
 
-    def similarity(self, query: np.ndarray, transition: np.ndarray) -> float:
-        """Returns the largest cosine of a step [D] to a goal of the keys nearest to the steps before it [D]."""
-        near = sorted({goal for key in self.nearest(query) for goal in self.indices[key]})
-        return float(np.max(self.goals[near] @ transition)) if near else 0.0
+    def similarities(self, queries: np.ndarray, transitions: np.ndarray) -> list[float]:
+        """Returns the largest cosine of steps [R, D] to a goal of the keys nearest to the steps before them [R, D]."""
+        near = [sorted({goal for key in keys for goal in self.indices[key]}) for keys in self.nearest(queries).tolist()]
+        return [float(np.max(self.goals[own] @ x)) if own else 0.0 for own, x in zip(near, transitions)]

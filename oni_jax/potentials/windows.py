@@ -33,14 +33,14 @@ class Windows(NamedTuple):
 
     def digests(self) -> list[bytes]:
         """Returns a hash of each window's bytes: equal windows have equal ones."""
-        content = _row_bytes([*self.steps.values(), self.actions], 1)
+        content = row_bytes([*self.steps.values(), self.actions], 1)
         return [hashlib.blake2b(row, digest_size=16).digest() for row in content]
 
     def take(self, rows: Sequence[int]) -> list[Window]:
         """Returns these windows as lists; each distinct observation is made once."""
         chosen = {name: x[rows] for name, x in self.steps.items()}
         index: dict[bytes, int] = {}
-        numbers = [index.setdefault(row, len(index)) for row in _row_bytes(list(chosen.values()), 2)]
+        numbers = [index.setdefault(row, len(index)) for row in row_bytes(list(chosen.values()), 2)]
         first = np.unique(numbers, return_index=True)[1]  # a row of each
         columns = {name: x.reshape(-1, *x.shape[2:])[first].tolist() for name, x in chosen.items()}
         made = [dict(zip(columns, values)) for values in zip(*columns.values())]
@@ -51,7 +51,7 @@ class Windows(NamedTuple):
         ]
 
 
-def _row_bytes(arrays: Sequence[np.ndarray], num_axes: int) -> list[bytes]:
+def row_bytes(arrays: Sequence[np.ndarray], num_axes: int) -> list[bytes]:
     """Returns the bytes of arrays of equal leading axes, one text for each of their rows."""
     rows = math.prod(arrays[0].shape[:num_axes])
     flat = [np.ascontiguousarray(x).reshape(rows, -1).view(np.uint8) for x in arrays if x.size]

@@ -13,12 +13,12 @@ from oni_jax.config import Config
 from oni_jax.envs.registry import caption_reader, find_environment
 from oni_jax.potentials.embeddings import Embed, Memo
 from oni_jax.potentials.goals import HORIZON, NAMES, GoalLibrary, GoalVectors, read_library, texts_of_window
-from oni_jax.potentials.windows import Windows, names_read
+from oni_jax.potentials.windows import Windows, names_read, row_bytes
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.goal_settings import make_embedder
 from oni_jax.rewards.potential import shape
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.window_potential import WindowPotential
+from oni_jax.rewards.window_potential import MAX_KNOWN, WindowPotential
 from oni_jax.types import Array
 
 NUM_PROBED = 1000  # windows after which it is said that none has come near to a goal
@@ -53,6 +53,7 @@ class GoalPotential(WindowPotential):
         super().__init__(NAMES, HORIZON, warmup_steps)
         self._library, self._embed, self._words, self._threshold = library, Memo(embed), words, threshold
         self._num_near, self._largest, self._has_warned = 0, -1.0, False
+        self._largest_of: dict[bytes, float] = {}  # cosine of a step, two captions and an action, to any goal
 
         @functools.lru_cache(CACHE_SIZE)
         def read(key: bytes) -> str:
@@ -66,32 +67,44 @@ class GoalPotential(WindowPotential):
         return GoalVectors(self._embed(keys), self._embed(goals), self._library.indices)
 
     def value(self, windows: Windows, rows: Sequence[int]) -> Sequence[float]:
-        (steps,), actions = windows.steps.values(), windows.actions
-        texts = [
-            texts_of_window([self._read(key.tobytes()) for key in steps[i]], actions[i].tolist(), self._words)
-            for i in rows
-        ]
+        (captions,) = windows.steps.values()
+        steps = row_bytes([captions[rows, -2:].reshape(len(rows), -1), windows.actions[rows, -1:]], 1)
+        self._compare(dict(zip(steps, rows)), captions, windows.actions)
         # Few steps come near to any goal: for those alone the segments nearest to the steps before are sought.
-        lasts = list({own[1]: None for own in texts if own})
-        if lasts:
-            largest = np.max(self._embed(lasts) @ self._vectors.goals.T, axis=1)
-            self._largest = max(self._largest, float(np.max(largest)))
-            near = {last for last, cosine in zip(lasts, largest) if cosine > self._threshold - ROUNDING}
-            values = self._values([own for own in dict.fromkeys(texts) if own and own[1] in near])
-        else:
-            values = {}
-        phi = [values.get(own, 0.0) for own in texts]
+        near = [i for i, step in zip(rows, steps) if self._largest_of[step] > self._threshold - ROUNDING]
+        texts = {i: self._texts(captions[i], windows.actions[i]) for i in near}
+        pairs = [*dict.fromkeys(texts.values())]
+        values = dict(zip(pairs, self._values(pairs)))
+        phi = [values[texts[i]] if i in texts else 0.0 for i in rows]
         self._num_near += np.count_nonzero(phi)
         self._warn(len(rows))
         return phi
 
-    def _values(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str] | None, float]:
+    def _texts(self, captions: np.ndarray, actions: np.ndarray) -> tuple[str, str]:
+        """Returns the steps before the last one, and the last one; empty at an episode's first state."""
+        read = [self._read(key.tobytes()) for key in captions]
+        return texts_of_window(read, actions.tolist(), self._words) or ("", "")
+
+    def _compare(self, steps: Mapping[bytes, int], captions: np.ndarray, actions: np.ndarray) -> None:
+        """Compares new steps, the last ones of these rows, with all goals."""
+        if len(self._largest_of) > MAX_KNOWN:
+            self._largest_of = {step: self._largest_of[step] for step in steps if step in self._largest_of}
+        new = {step: i for step, i in steps.items() if step not in self._largest_of}
+        last = [self._texts(captions[i, -2:], actions[i, -1:])[1] for i in new.values()]
+        self._largest_of.update(dict.fromkeys(new, -1.0))
+        taken = {step: text for step, text in zip(new, last) if text}
+        if taken:
+            cosines = np.max(self._embed([*taken.values()]) @ self._vectors.goals.T, axis=1)
+            self._largest = max(self._largest, float(np.max(cosines)))
+            self._largest_of.update(zip(taken, cosines.tolist()))
+
+    def _values(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float]:
         """Returns the potentials of (steps before the last one, last step)."""
         if not pairs:
-            return {}
+            return []
         queries, transitions = (self._embed(own) for own in zip(*pairs))
-        found = [self._vectors.similarity(*own) for own in zip(queries, transitions)]
-        return dict(zip(pairs, (own if own > self._threshold else 0.0 for own in found)))
+        found = self._vectors.similarities(queries, transitions)
+        return [own if own > self._threshold else 0.0 for own in found]
 
     def _warn(self, num_new: int) -> None:
         if not (self._has_warned or self._num_near) and self._num_calls + num_new >= NUM_PROBED:

@@ -96,10 +96,9 @@ def test_retrieval_and_values_are_the_recorded_ones():
         vectors[transition] = np.eye(13, dtype=np.float32)[12]
         vectors[query] = np.array([*recorded["similarity"][i], 0], np.float32)
         keys, goals = ([vectors[text.strip()] for text in texts] for texts in (library.keys, library.goals))
-        assert (
-            GoalVectors(np.array(keys), np.array(goals), library.indices).nearest(vectors[query])
-            == (recorded["top3_ascending"][i])
-        )
+        assert GoalVectors(np.array(keys), np.array(goals), library.indices).nearest(vectors[query][None]).tolist() == [
+            recorded["top3_ascending"][i]
+        ]
 
         def embed(texts, vectors=vectors):
             return np.stack([vectors[text] for text in texts])
