@@ -26,10 +26,11 @@ _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of th
 
 
 def run(study: Study, train_dir: str, num_jobs: int) -> int:
-    """Trains a study's runs that have not finished, and adds the new ones to its results. Returns the sweep's code."""
+    """Trains a study's runs that are not in its results, and adds them. Returns the sweep's code."""
     results.load(study)  # fails now, rather than after hours
     prepare(study)
-    code = sweep.main([f"--train_dir={train_dir}", f"--jobs={num_jobs}", *study.sweep_words()])
+    missing = results.missing(study, train_dir)
+    code = sweep.main([f"--train_dir={train_dir}", f"--jobs={num_jobs}", *missing.sweep_words()]) if missing else 0
     print(f"{results.collect(study, train_dir) if code != 2 else 0} runs added to {study.path}", flush=True)
     return code
 

@@ -1,5 +1,6 @@
 """Results of a study: curves of its finished runs in a compact JSON file, to which later runs are added."""
 
+import dataclasses
 import datetime
 import json
 import os
@@ -11,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import environment
 from benchmarks.studies.base import Study
-from launch.sweeps.grid import GridRun
+from launch.sweeps.grid import CASE, GridRun
 from launch.sweeps.results import METRICS
 from launch.sweeps.state import is_finished, summary
 from oni_jax.config import UserError
@@ -42,6 +43,15 @@ def load(study: Study) -> dict[str, Any]:
     if found["flags"] != new["flags"] or other_case:
         raise UserError(f"{study.path}: was measured with other flags; remove it to measure again")
     return {**found, "cases": {**found["cases"], **new["cases"]}}
+
+
+def missing(study: Study, train_dir: str) -> Study | None:
+    """Returns the study with the cases alone of which a run is not in the results; None: there is none."""
+    known = {run["name"] for run in load(study)["runs"]}
+    runs = [run for run in study.runs(train_dir) if run.name not in known]
+    labels = {run.cell.get(CASE, "") for run in runs}
+    cases = tuple(case for case in study.cases if _case(case)[0] in labels)
+    return dataclasses.replace(study, cases=cases) if runs else None
 
 
 def collect(study: Study, train_dir: str) -> int:

@@ -80,6 +80,16 @@ def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys)
     assert list(page.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
 
 
+def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
+    assert run(dataclasses.replace(tiny, cases=tiny.cases[:1]), tmp_path) == 0
+    left = results.missing(tiny, str(tmp_path / "elsewhere"))
+    assert left and left.cases == tiny.cases[1:]
+    assert program.run(tiny, str(tmp_path / "elsewhere"), 4) == 0
+    names = {own.name for own in (tmp_path / "elsewhere" / "tiny").iterdir() if own.is_dir()}
+    assert len(names) == 4 and all("high" in name for name in names)
+    assert len(results.load(tiny)["runs"]) == 8 and results.missing(tiny, str(tmp_path)) is None
+
+
 def test_what_runs_read_is_made_once(tiny, tmp_path, capfd):
     made = tmp_path / "made"
     (made / "goals").mkdir(parents=True)  # of a preparation that did not end
