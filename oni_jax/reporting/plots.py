@@ -200,7 +200,8 @@ def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
 def _draw_legend(figure: Figure, styles: Styles) -> None:
     entries = [_entry(setting) for setting in styles]
     handles = [Line2D([], [], linewidth=1.8, **style) for style in styles.values()]
-    num_columns = max(1, min(len(entries), 120 // (max(map(len, entries)) + 6)))
+    num_chars = min(120, 11 * figure.get_figwidth())  # of a line
+    num_columns = max(1, min(len(entries), int(num_chars // (max(map(len, entries)) + 6))))
     legend = figure.legend(handles, entries, loc="outside lower center", ncols=num_columns, frameon=False)
     if any(len(setting.runs) > 1 for setting in styles):
         text = "thick: mean over seeds; thin: each seed"
