@@ -47,6 +47,7 @@ setup(
         "sentences": ["tokenizers>=0.20"],
         "video": ["imageio-ffmpeg>=0.5"],
         "test": [
+            "crafter>=1.8.3,<2",  # whose worlds are compared with ours, and a peer of benchmarks
             "hypothesis>=6.100",
             "minigrid>=3.0,<4",  # whose worlds BabyAI-Text's are: compared with, and a peer of benchmarks
             "pyright[nodejs]>=1.1.400",

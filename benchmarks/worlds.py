@@ -1,4 +1,4 @@
-"""Worlds on the accelerator: steps of BabyAI-Text alone, and training on it from the command to the end.
+"""Worlds on the accelerator: steps of BabyAI-Text and Crafter alone, and training on them from the command to the end.
 
     python -m benchmarks.worlds --json worlds.json
 
@@ -6,7 +6,8 @@ Environments alone take random actions, with all that a rollout gives: observati
 them `minigrid` plays the same level, its images only, in one process and in one for each core. Training is
 `launch.train` after its first third; beside it PPO in PyTorch (benchmarks/peers/torch_ppo.py) trains an equal network
 on gymnasium's vectors of that level, synchronous and asynchronous, of which the faster one counts, after its first
-update. `online_cls` with the rule-based judge on the same cores is measured in turn with `none`. Peers, and
+update. Beside Crafter, which takes maps from its stock, PyPI's `crafter` plays whole episodes with their resets, but
+draws nothing. `online_cls` with the rule-based judge on the same cores is measured in turn with `none`. Peers, and
 Craftax-Classic, are measured where they are installed: pip install torch craftax.
 """
 
@@ -34,10 +35,12 @@ from benchmarks.harness import (
     total_rate,
     write_report,
 )
-from benchmarks.peers import minigrid_levels
+from benchmarks.peers import crafter_worlds, minigrid_levels
 from benchmarks.training import train
 from oni_jax.envs.device.babyai.env import BabyAI
 from oni_jax.envs.device.babyai.levels import LEVELS
+from oni_jax.envs.device.crafter.env import Crafter
+from oni_jax.envs.device.crafter.levels import VARIANTS as CRAFTER_LEVELS
 from oni_jax.envs.device.gymnax_env import GymnaxEnv
 
 LEVEL = "BabyAI-Text-GoToLocal-RedBall-S20"
@@ -45,9 +48,12 @@ HIDDEN_SIZE = 128
 TRAINING = f"--encoder_custom mlp_encoder --hidden_size {HIDDEN_SIZE} --use_rnn False --log_every_sec 1"
 FULL = "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32"
 SMALL = "--train_for_env_steps 1280 --batch_size 128 --rollout 32 --log_every_sec 0.01"
+CRAFTER = "Crafter-v1"
+CRAFTER_TRAINING = f"--encoder_custom generic_encoder --hidden_size {HIDDEN_SIZE} --use_rnn False --log_every_sec 1"
+CRAFTER_FULL = "--train_for_env_steps 1000000 --batch_size 8192 --rollout 32"
 ASYNC_ENVS = 16  # processes of a vector: hundreds would not fit
 
-_SIDES = flags.DEFINE_list("sides", ["alone", "training", "online_cls"], "What is measured.")
+_SIDES = flags.DEFINE_list("sides", ["alone", "training", "online_cls", "crafter"], "What is measured.")
 _ENVS = flags.DEFINE_integer("envs", None, "Environments. (default: 256; 8 with --smoke)", 1)
 _SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement of environments alone, at least.")
 
@@ -105,6 +111,30 @@ def compare_returns(ours: DeviceSteps, num_episodes: int) -> dict[str, Any]:
     difference = statistics.mean(own) - statistics.mean(theirs)
     z = difference / math.sqrt(sum(errors)) if sum(errors) else 0.0
     return {"babyai": statistics.mean(own), "minigrid": statistics.mean(theirs), "z": z}
+
+
+def measure_crafter(repeats: int) -> dict[str, Any]:
+    """Measures steps a second of Crafter, of the published one and of Craftax-Classic, and training on ours."""
+    sides: dict[str, Callable[[], float]] = {
+        "crafter": functools.partial(rate_of, device_steps(Crafter(CRAFTER_LEVELS[CRAFTER], sized(4096, 16))))
+    }
+    if is_installed("crafter"):
+        sides["published_crafter"] = functools.partial(crafter_rate, len(os.sched_getaffinity(0)))
+    if is_installed("craftax"):
+        sides["craftax_classic"] = functools.partial(rate_of, craftax_steps())
+    rates = alternate(sides, repeats)
+    figures: dict[str, Any] = {f"{name}_env_steps_per_sec": spread(own) for name, own in rates.items()}
+    for name in set(rates) - {"crafter"}:
+        figures[f"crafter_ratio_to_{name}"] = ratio(rates["crafter"], rates[name])
+    words = f"--root_env {CRAFTER} {CRAFTER_TRAINING} {sized(CRAFTER_FULL, SMALL)}".split()
+    training = alternate({"crafter": lambda: train("none", words).env_steps_per_sec()}, repeats)
+    return {**figures, "crafter_training_steps_per_sec": spread(training["crafter"])}
+
+
+def crafter_rate(num_processes: int) -> float:
+    """Measures steps a second of PyPI's `crafter`, without pictures, in processes on a core each."""
+    timed = run_together(crafter_worlds.play, [(seed, sized(4, 1)) for seed in range(num_processes)])
+    return total_rate(timed, sum(own.result.num_steps for own in timed))
 
 
 def craftax_steps() -> DeviceSteps:
@@ -178,7 +208,12 @@ def is_installed(package: str) -> bool:
     return found
 
 
-SIDES = {"alone": measure_alone, "training": measure_training, "online_cls": measure_online_cls}
+SIDES = {
+    "alone": measure_alone,
+    "training": measure_training,
+    "online_cls": measure_online_cls,
+    "crafter": measure_crafter,
+}
 
 
 def main(argv: Sequence[str]) -> None:

@@ -76,6 +76,29 @@ class BabyAIConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class CrafterConfig:
+    """Crafter's own settings."""
+
+    crafter_actions: str = setting(
+        "",
+        "ELLM's actions: harder, 139, or easier, 27; empty: the task's own.",
+        choices=("", "harder", "easier"),
+        fixed=True,
+    )
+    crafter_length: int = setting(0, "Steps of an episode of Crafter; 0: the task's own.", fixed=True)
+    crafter_dying: str = setting(
+        "", "Whether an episode of Crafter ends without health; empty: the task's own.", choices=("", "on", "off")
+    )
+    crafter_maps: str = setting(
+        "auto",
+        "Crafter's maps: from a stock, made once and kept on disk, or each episode's own, made when it begins; auto: a "
+        "stock on accelerators, their own elsewhere, as in evaluation.",
+        choices=("auto", "stock", "exact"),
+    )
+    crafter_map_stock: int = setting(4096, "Maps in Crafter's stock.", within=_COUNT)
+
+
+@dataclasses.dataclass(frozen=True)
 class EnvConfig:
     """The environment."""
 
@@ -86,6 +109,7 @@ class EnvConfig:
     )
     nethack: NetHackConfig = NetHackConfig()
     babyai: BabyAIConfig = BabyAIConfig()
+    crafter: CrafterConfig = CrafterConfig()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,4 +14,4 @@ def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index
     return DeviceVectorEnv(SignalsEnv(), num_envs, seed, first_index, config.max_episode_steps, spec)
 
 
-register_environment(Environment((NAME,), lambda name: SignalsEnv.spec, make, device=lambda config: SignalsEnv()))
+register_environment(Environment((NAME,), lambda config: SignalsEnv.spec, make, device=lambda config: SignalsEnv()))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, NetworkConfig, UserError
+from oni_jax.config import CrafterConfig, EnvConfig, NetworkConfig, UserError
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.history import CAPTION
@@ -34,6 +34,7 @@ assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS and memory_env.SPEC in [
     env_spec(EnvConfig(root_env=name)) for name in ENVS
 ]
 MAX_STEPS = 12
+FEW_MAPS = CrafterConfig(crafter_map_stock=16)
 NUM_ENVS, NUM_STEPS = 3, 40
 T, B = 3, 4
 
@@ -66,7 +67,9 @@ PAIRS = list(fitting())
 
 
 def make(name: str, num_envs: int = NUM_ENVS, first_index: int = 0, seed: int = 7) -> VectorEnv:
-    return make_vector_env(EnvConfig(root_env=name, max_episode_steps=MAX_STEPS), num_envs, seed, first_index)
+    return make_vector_env(
+        EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=FEW_MAPS), num_envs, seed, first_index
+    )
 
 
 def play(env: VectorEnv, num_actions: int, num_steps: int = NUM_STEPS, columns: slice = slice(None)) -> list:
@@ -136,7 +139,7 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
 
 @pytest.mark.parametrize("environment", [environment for environment in ENVIRONMENTS if environment.device])
 def test_captions_keys_have_the_size_of_the_spec(environment):
-    env = environment.device(EnvConfig(root_env=next(iter(environment.names))))
+    env = environment.device(EnvConfig(root_env=next(iter(environment.names)), crafter=FEW_MAPS))
     shown = jax.eval_shape(lambda key: observe_all(env, env.reset(key)), jax.random.key(0))
     assert not env.spec.has_captions or shown[CAPTION].shape == (env.spec.caption_size,)
 
@@ -158,7 +161,7 @@ def test_what_can_be_saved_goes_on_alike(name):
 
 def observations_of(name: str, spec: EnvSpec) -> dict[str, np.ndarray]:
     """[T, B, ...], real ones."""
-    config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS)
+    config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=FEW_MAPS)
     with closing(make_vector_env(config, B, 7, 0, tuple(spec.observations))) as env:
         out = make_step_output(env.spec, B)
         env.reset(out)

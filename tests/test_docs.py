@@ -175,6 +175,7 @@ def test_everything_is_named():
     for name in environments:
         short = name.replace("ExtendedActions", "")
         shown = f"-{name.split('-')[2]}-…`" if name.startswith("BabyAI-Text-") else f"`{short}`"
+        shown = "`Crafter-Text-…`" if name.startswith("Crafter-Text-") else shown
         assert f"`{name}`" in tasks and shown in readme, name
     for name in rewards:
         assert re.search(rf"^\| (`[\w-]+`, )*`{name}`[, ]", readme, re.MULTILINE), name

@@ -151,13 +151,13 @@ class Broken(gymnasium.Wrapper):
 def test_environments_that_cannot_be(name, make, caption, told):
     environment = gymnasium_environment(name, make, caption)
     with pytest.raises(UserError, match=f"--root_env {name}: .*{told}") as error:
-        environment.make_spec(name)
+        environment.make_spec(EnvConfig(root_env=name))
     assert "\n" not in str(error.value)
 
 
 def test_an_observation_of_another_shape_is_told():
     environment = gymnasium_environment("Broken", lambda: Broken(corridor_plugin.Corridor()))
-    spec = environment.make_spec("Broken")
+    spec = environment.make_spec(EnvConfig(root_env="Broken"))
     env = environment.make(EnvConfig(root_env="Broken"), spec, 2, 0, 0)
     with pytest.raises(ValueError, match=r"lamp has the shape \(1, 2\)"):
         env.reset(make_step_output(spec, 2))
@@ -166,7 +166,7 @@ def test_an_observation_of_another_shape_is_told():
 def test_its_own_time_limit_is_a_truncation():
     limited = lambda: gymnasium.wrappers.TimeLimit(corridor_plugin.Corridor(), 2)  # noqa: E731
     environment = gymnasium_environment("Limited", limited)
-    spec = environment.make_spec("Limited")
+    spec = environment.make_spec(EnvConfig(root_env="Limited"))
     env = environment.make(EnvConfig(root_env="Limited", max_episode_steps=5), spec, 1, 0, 0)
     out = make_step_output(spec, 1)
     env.reset(out)
@@ -199,7 +199,7 @@ def empty_log(env, observation):
 
 def test_what_gymnasium_allows():
     environment = gymnasium_environment("Odd", Odd, empty_log)
-    spec = environment.make_spec("Odd")
+    spec = environment.make_spec(EnvConfig(root_env="Odd"))
     assert spec.observations["large"] == ArraySpec((2,), "int32")
     env = environment.make(EnvConfig(root_env="Odd"), spec, 2, 0, 0)
     out = make_step_output(spec, 2)

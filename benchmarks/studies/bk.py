@@ -33,8 +33,8 @@ STUDY = Study(
         "The code in `benchmarks/studies/judge_potential`, the preferences and the goals are the rule-based judge's, "
         "not an LLM's: new things near are good, whatever they are. The runs of `none` and `rnd` are those of "
         "babyai_rnd. The coefficient was chosen from 0.3 and 1 by one run each, of `code`; the threshold of the goals "
-        "was not. Expected was that a potential halves the steps to 80 %: it does so for 50 % of PickUp, to a quarter or "
-        "a third, but those to 80 % are only 14 to 21 % fewer there, and 13 to 24 % on GoToLocal. What is left to learn "
-        "by then is the colour that was asked for, of which the potentials know nothing."
+        "was not. Expected was that a potential halves the steps to 80 %: it does so for 50 % of PickUp, which take a "
+        "quarter to a third, but those to 80 % are only 14 to 21 % fewer there, and 13 to 24 % on GoToLocal. What is "
+        "left to learn by then is the colour that was asked for, of which the potentials know nothing."
     ),
 )

@@ -155,7 +155,7 @@ class Environment(NamedTuple):
     """A family of tasks, each with its own name."""
 
     names: Collection[str]
-    make_spec: Callable[[str], EnvSpec]  # of a task, with all observations that it offers
+    make_spec: Callable[[EnvConfig], EnvSpec]  # of the task `root_env`, with all observations that it offers
     # (settings, spec with the observations to show, num_envs, seed, first_index); see `make_vector_env`
     make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
     on_request: Collection[str] = ()  # observations that are shown only when requested by name

@@ -43,7 +43,7 @@ def gymnasium_environment(
     """
 
     @functools.cache
-    def make_spec(task: str) -> EnvSpec:
+    def spec_of() -> EnvSpec:
         try:
             with closing(make()) as gym:
                 actions, space = gym.action_space, gym.observation_space
@@ -52,17 +52,17 @@ def gymnasium_environment(
                 env.reset(make_step_output(env.spec, 1))  # fails early if it can't be reset
         except Exception as error:  # third-party code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"--root_env {task}: does not start ({reason})") from error
+            raise UserError(f"--root_env {name}: does not start ({reason})") from error
         if not isinstance(actions, spaces.Discrete) or actions.start:
-            raise UserError(f"--root_env {task}: the action space {actions} is unsupported; use Discrete(n), from 0 on")
-        observations = {key: _array_spec(task, space) for key, space in shown.items()}
+            raise UserError(f"--root_env {name}: the action space {actions} is unsupported; use Discrete(n), from 0 on")
+        observations = {key: _array_spec(name, space) for key, space in shown.items()}
         return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None)
 
     def make_envs(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
         gyms = [make() for _ in range(num_envs)]
         return GymnasiumVectorEnv(gyms, caption, event, seed, first_index, config.max_episode_steps, spec)
 
-    return Environment((name,), make_spec, make_envs, language=language)
+    return Environment((name,), lambda config: spec_of(), make_envs, language=language)
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):

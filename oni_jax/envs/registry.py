@@ -7,13 +7,13 @@ import numpy as np
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
-from oni_jax.envs.device import babyai
+from oni_jax.envs.device import babyai, crafter
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
-ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT]
+ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
 
 
 def register_environment(environment: Environment) -> None:
@@ -49,7 +49,7 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
         UserError: an unknown name, or an observation that it does not have.
     """
     environment = find_environment(config)
-    spec = environment.make_spec(config.root_env)
+    spec = environment.make_spec(config)
     taken = {CAPTION, *(field for field, _ in STEP_FIELDS)} & {*spec.observations}
     if taken:
         raise UserError(

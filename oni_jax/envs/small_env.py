@@ -16,7 +16,7 @@ def small_environment(name: str, env_class: "type[SmallVectorEnv]", language: La
     def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> SmallVectorEnv:
         return env_class(num_envs, seed, first_index, config.max_episode_steps, spec)
 
-    return Environment((name,), lambda name: env_class.spec, make, language=language)
+    return Environment((name,), lambda config: env_class.spec, make, language=language)
 
 
 class SteppedVectorEnv(VectorEnv):

@@ -57,7 +57,7 @@ class CodePotential(WindowPotential):
 
 def names_seen(config: Config) -> Sequence[str]:
     """Returns the names of the observations that a code sees: all that the environment offers."""
-    return list(find_environment(config.env).make_spec(config.env.root_env).observations)
+    return list(find_environment(config.env).make_spec(config.env).observations)
 
 
 def observations(config: Config) -> Collection[str]:

@@ -79,7 +79,7 @@ def trained_preferences(folder: str) -> PreferenceModel:
 
 def observations(config: Config) -> Collection[str]:
     reward, trained = config.reward, trained_preferences(config.reward.reward_dir).settings
-    num_actions = find_environment(config.env).make_spec(config.env.root_env).num_actions
+    num_actions = find_environment(config.env).make_spec(config.env).num_actions
     if trained.num_actions != num_actions:
         raise UserError(
             f"--reward_dir {reward.reward_dir}: was trained with {trained.num_actions} actions, and "

@@ -54,7 +54,7 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
 def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest) -> Iterator[Segment]:
     """Yields episodes of a player, in the order of their indices; `number`: of the player, which has its own seeds."""
     num_envs = min(config.num_envs, config.episodes)
-    names = tuple(find_environment(player.env).make_spec(player.env.root_env).observations)
+    names = tuple(find_environment(player.env).make_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
     with closing(make_vector_env(player.env, num_envs, seed, 0, names)) as env:
         recorder = _Recorder(env, player, names)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, UserError
+from oni_jax.config import CrafterConfig, EnvConfig, UserError
 from oni_jax.envs import catch
 from oni_jax.envs.registry import env_spec, environment_names, make_vector_env, register_environment
 from oni_jax.types import EVERYTHING
@@ -13,14 +13,14 @@ NAMES = environment_names()
 # Device environments are compiled: one of each shape and family
 COMPILED_ALIKE = {name for name in NAMES if name.startswith("BabyAI")} - {
     "BabyAI-Text-GoToLocal-RedBall-S20", "BabyAI-Text-GoTo-RedBallBlueBox-S20", "BabyAI-Text-PickUp-RedBall-S20"
-}  # fmt: skip
+} | {name for name in NAMES if name.startswith("Crafter")} - {"Crafter-v1"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in COMPILED_ALIKE else ()) for name in NAMES]
 )
 def test_the_spec_is_that_of_the_environment(name):
-    config = EnvConfig(root_env=name)
+    config = EnvConfig(root_env=name, crafter=CrafterConfig(crafter_map_stock=16))
     env = make_vector_env(config, num_envs=2, seed=1, first_index=0)
     out = step_output(env)
     env.reset(out)

@@ -90,7 +90,7 @@ def play(env: BabyAI, recorded: Npz) -> dict[str, np.ndarray]:
 
 
 def _step(env: BabyAI, state: State, action: jax.Array) -> tuple[State, jax.Array, jax.Array, jax.Array]:
-    state, reward, terminated = env.step(state, action, jax.random.key(0))
+    state, reward, terminated, _ = env.step(state, action, jax.random.key(0))
     # As recorded: a success at the last step is truncated too
     return state, reward, terminated, state.num_steps >= env.max_episode_steps
 

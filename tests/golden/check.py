@@ -16,9 +16,9 @@ import numpy as np
 def checkers() -> tuple[ModuleType, ...]:
     """One module a kind: `recognises(npz)`, `check(npz) -> [(output, largest error, allowed)]`."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the recordings are float32 throughout
-    from tests.golden import babyai, episodes, moments, networks, reward_models
+    from tests.golden import babyai, crafter, episodes, moments, networks, reward_models
 
-    return babyai, episodes, networks, moments, reward_models
+    return babyai, crafter, episodes, networks, moments, reward_models
 
 
 def read(path: pathlib.Path) -> dict[str, np.ndarray]:

@@ -31,7 +31,9 @@ def test_every_action_has_words():
         for name in environment.names if environment.display is not None else ():
             keys = environment.display.keys(name)  # type: ignore[union-attr]
             texts, pressed = {action_text(key) for key in keys}, {key.key for key in keys}
-            assert len(keys) == len(texts) == len(pressed) == environment.make_spec(name).num_actions
+            assert (
+                len(keys) == len(texts) == len(pressed) == environment.make_spec(EnvConfig(root_env=name)).num_actions
+            )
     assert action_text(ActionKey(0xF0, "pray")) == "pray (M-p)"
     assert key_text(13) == "Enter"
 

@@ -23,6 +23,7 @@ class Step(NamedTuple, Generic[State]):
     state: State
     reward: jax.Array  # [] float32
     terminated: jax.Array  # [] bool; the episode ended by its own rules
+    truncated: jax.Array | bool = False  # [] bool; the environment cuts it off; one that terminates too has terminated
 
 
 class DeviceEnv(Protocol[State]):

@@ -61,9 +61,10 @@ def advance(env: DeviceEnv, episode: Episode, action: jax.Array, limit: int | ja
     """
     chex.assert_rank(action, 0)
     length = episode.length + 1
-    state, reward, terminated = env.step(episode.state, action, _step_key(episode.key, episode.number, length))
-    episode = episode._replace(state=state, length=length, total_reward=episode.total_reward + reward)
-    return episode, Outcome(reward, terminated, (length >= limit) & ~terminated)
+    step = env.step(episode.state, action, _step_key(episode.key, episode.number, length))
+    episode = episode._replace(state=step.state, length=length, total_reward=episode.total_reward + step.reward)
+    truncated = (length >= limit) | step.truncated
+    return episode, Outcome(step.reward, step.terminated, truncated & ~step.terminated)
 
 
 def episode_stats(env: DeviceEnv, episode: Episode) -> jax.Array:

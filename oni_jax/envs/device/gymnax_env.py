@@ -130,7 +130,7 @@ def gymnax_environment(
         return DeviceVectorEnv(device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
 
     return Environment(
-        (name,), lambda name: GymnaxEnv(*make(), captions).spec, make_vector, device=device, language=language
+        (name,), lambda config: GymnaxEnv(*make(), captions).spec, make_vector, device=device, language=language
     )
 
 

@@ -21,10 +21,10 @@ def hash64(key: jax.Array) -> jax.Array:
     words = jnp.sum(padded << jnp.arange(0, 32, 8, dtype=jnp.uint32), axis=1, dtype=jnp.uint32)  # [W]
     # PCG64's raw output is the same in every version of NumPy
     constants = np.random.PCG64(_SEED).random_raw(2 * len(words)).astype(np.uint32).reshape(2, -1)
-    return _mix(jnp.sum(_mix(words + constants), axis=1, dtype=jnp.uint32))
+    return mix(jnp.sum(mix(words + constants), axis=1, dtype=jnp.uint32))
 
 
-def _mix(x: jax.Array) -> jax.Array:
+def mix(x: jax.Array) -> jax.Array:
     """MurmurHash3's 32-bit finaliser, a bijection."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)

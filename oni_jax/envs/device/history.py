@@ -54,10 +54,10 @@ class WithHistory(DeviceEnv[State]):
         return {name: shown[name] for name in sorted(needed)}
 
     def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
-        own, reward, terminated = self.env.step(state.own, action, key)
-        seen = {name: _shifted(state.seen[name], x) for name, x in self._read(own).items()}
+        outcome = self.env.step(state.own, action, key)
+        seen = {name: _shifted(state.seen[name], x) for name, x in self._read(outcome.state).items()}
         actions, times = _shifted(state.actions, action), _shifted(state.times, state.times[-1] + 1)
-        return Step(State(own, seen, actions, times), reward, terminated)
+        return outcome._replace(state=State(outcome.state, seen, actions, times))
 
     def observe(self, state: State) -> dict[str, jax.Array]:
         shown = dict(self.env.observe(state.own))

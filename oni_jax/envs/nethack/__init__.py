@@ -19,7 +19,7 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
 
 ENVIRONMENT = Environment(
     names=TASKS,
-    make_spec=lambda name: nethack_spec(TASKS[name], OBSERVATIONS),
+    make_spec=lambda config: nethack_spec(TASKS[config.root_env], OBSERVATIONS),
     make=_make,
     on_request=ON_REQUEST,
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules"),

@@ -30,7 +30,7 @@ _LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.j
 # BK: the agent sees the image alone, so the direction is shown on request
 ENVIRONMENT = Environment(
     tuple(LEVELS),
-    lambda name: SPEC,
+    lambda config: SPEC,
     _make,
     on_request=("direction",),
     device=_device,

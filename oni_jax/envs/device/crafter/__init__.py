@@ -1,0 +1,34 @@
+"""Crafter and the forks of it that ELLM and BK play, registered without importing JAX."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from oni_jax.config import EnvConfig
+from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.envs.device.crafter.levels import VARIANTS, crafter_spec, find_variant
+from oni_jax.types import EnvSpec
+
+if TYPE_CHECKING:
+    from oni_jax.envs.device.base import DeviceEnv
+
+
+def _device(config: EnvConfig) -> "DeviceEnv":
+    # Imported here: JAX is needed where environments run, not where they are named
+    from oni_jax.envs.device.crafter.env import make_env
+
+    return make_env(config)
+
+
+def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
+    from oni_jax.envs.device.vector_env import DeviceVectorEnv
+
+    if config.crafter.crafter_maps == "auto":
+        config = dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, crafter_maps="exact"))
+    return DeviceVectorEnv(_device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
+
+
+def _make_spec(config: EnvConfig) -> EnvSpec:
+    return crafter_spec(find_variant(config))
+
+
+ENVIRONMENT = Environment(tuple(VARIANTS), _make_spec, _make, device=_device)

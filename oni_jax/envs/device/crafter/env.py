@@ -1,0 +1,111 @@
+"""Crafter as a device environment."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import EnvConfig
+from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.device.crafter import captions, maps, things, view, world
+from oni_jax.envs.device.crafter.draws import draws_of
+from oni_jax.envs.device.crafter.levels import Variant, crafter_spec, find_variant
+from oni_jax.envs.device.crafter.rules import EVENTS
+from oni_jax.envs.device.crafter.state import State, begin
+from oni_jax.envs.device.crafter.stock import load_stock
+from oni_jax.types import EnvSpec
+
+_MAP_SHAPES = ((things.SIZE, things.SIZE), (maps.MAX_BORN,), (maps.MAX_BORN, 2))
+_EXACT = 0  # maps in stock
+
+
+class _Captions(NamedTuple):
+    """A way to describe states."""
+
+    key: Callable[[view.Seen], jax.Array]
+    text: Callable[[np.ndarray], bytes]
+
+
+_CAPTIONS = {
+    "ellm": _Captions(view.ellm_key, captions.ellm_caption),
+    "bk": _Captions(view.bk_key, captions.bk_caption),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Crafter(DeviceEnv[State]):
+    """A variant of Crafter.
+
+    Observations: `tiles` [9, 7] uint8, numbers of TILES by column and row; `status` [22] float32, from 0 to 1:
+    inventory, the direction as one of four, whether asleep, and the light.
+
+    Attributes:
+      variant: its rules and its way of describing states.
+      num_maps: size of the stock that maps are taken from; 0: each episode has a map of its own, made on the host.
+    """
+
+    variant: Variant
+    num_maps: int
+
+    @property
+    def spec(self) -> EnvSpec:
+        return crafter_spec(self.variant)
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        rules = self.variant.rules
+        return rules.length - rules.spent_steps or None
+
+    def reset(self, key: jax.Array) -> State:
+        map_key, step_key = jax.random.split(key)
+        state = begin(*self._map(jax.random.bits(map_key)))
+        for i in range(self.variant.rules.spent_steps):
+            state = world.step(self.variant.rules, state, jnp.int32(0), draws_of(jax.random.fold_in(step_key, i)))
+        return state
+
+    def _map(self, number: jax.Array) -> maps.Map:
+        if self.num_maps != _EXACT:
+            stock = load_stock(self.num_maps)
+            return maps.Map(*(jnp.asarray(field)[number % self.num_maps] for field in stock))
+        shapes = maps.Map(*(jax.ShapeDtypeStruct(shape, jnp.uint8) for shape in _MAP_SHAPES))
+        return jax.pure_callback(lambda seed: maps.make_map(int(seed)), shapes, number, vmap_method="sequential")
+
+    def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
+        rules = self.variant.rules
+        before = state
+        state = world.step(rules, state, action, draws_of(key))
+        is_rewarded = np.isin(np.arange(len(things.ACHIEVEMENTS)), rules.rewarded)
+        unlocked, had = (state.achievements > 0) & is_rewarded, before.achievements > 0
+        gained = state.inventory[things.HEALTH] - state.paid_health
+        reward = (unlocked & ~had).any() + rules.health_reward * gained
+        dies = (state.inventory[things.HEALTH] <= 0) & rules.can_die
+        done = (unlocked | ~is_rewarded).all() & rules.ends_when_done
+        return Step(state, reward.astype(jnp.float32), dies, truncated=done)
+
+    def observe(self, state: State) -> dict[str, jax.Array]:
+        return {"tiles": view.tiles(state), "status": view.status(state)}
+
+    def stats(self, state: State) -> jax.Array:
+        unlocked = (state.achievements > 0).astype(jnp.float32)
+        return jnp.concatenate([unlocked.sum()[None], unlocked])
+
+    def caption_key(self, state: State) -> jax.Array:
+        return _CAPTIONS[self.variant.captions].key(view.look(state))
+
+    def caption(self, key: np.ndarray) -> bytes:
+        return _CAPTIONS[self.variant.captions].text(key)
+
+    def event_key(self, state: State) -> jax.Array:
+        return state.event[None]
+
+    def event(self, key: np.ndarray) -> bytes:
+        return EVENTS[key[0]].encode()
+
+
+def make_env(config: EnvConfig) -> Crafter:
+    """Makes one environment of a variant."""
+    settings = config.crafter
+    return Crafter(find_variant(config), _EXACT if settings.crafter_maps == "exact" else settings.crafter_map_stock)

@@ -1,0 +1,70 @@
+"""The ids of Crafter: each a variant of its rules, and a way to describe its states."""
+
+from typing import NamedTuple
+
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.device.crafter.rules import BK_RULES, ELLM_ACTIONS, ELLM_RULES, Rules
+from oni_jax.envs.device.crafter.things import ACHIEVEMENT, ACHIEVEMENTS, DIRECTIONS, ITEMS, NAMES, VIEW
+from oni_jax.types import ArraySpec, EnvSpec
+
+# What is seen on a cell: Crafter's own numbers, and more of what its pictures show
+TILES = (*NAMES, "ripe plant", "arrow to the right", "arrow upwards", "arrow downwards")
+STATUS_SIZE = len(ITEMS) + len(DIRECTIONS) + 2
+KEY_SIZES = {"ellm": 6, "bk": len(NAMES) + 1 + len(ITEMS) + 1}  # bytes of a caption's key
+
+
+class Variant(NamedTuple):
+    """A registered world."""
+
+    rules: Rules
+    captions: str  # whose, a key of KEY_SIZES
+
+
+def _bk_task(achievement: str) -> Variant:
+    return Variant(BK_RULES._replace(rewarded=(ACHIEVEMENT[achievement],), health_reward=0.0), "bk")
+
+
+VARIANTS = {
+    "Crafter-v1": Variant(Rules(), "ellm"),
+    # ELLM: pretraining, which no reward of the world's disturbs, and the reward for achievements
+    "CrafterTextEnv-v1": Variant(ELLM_RULES._replace(rewarded=()), "ellm"),
+    "CrafterReward-v1": Variant(ELLM_RULES, "ellm"),
+    "Crafter-Text-Reward": Variant(BK_RULES, "bk"),
+    "Crafter-Text-PlaceCraftingTable": _bk_task("place_table"),
+    "Crafter-Text-MakeWoodPickAxe": _bk_task("make_wood_pickaxe"),
+    "Crafter-Text-CollectDrink": _bk_task("collect_drink"),
+    "Crafter-Text-EatCow": _bk_task("eat_cow"),
+}
+
+
+def find_variant(config: EnvConfig) -> Variant:
+    """Returns the variant of `root_env` with the settings that change it. Raises UserError: they don't fit."""
+    variant, settings = VARIANTS[config.root_env], config.crafter
+    rules = variant.rules
+    if settings.crafter_actions:
+        if rules.actions not in ELLM_ACTIONS.values():
+            raise UserError(
+                f"--crafter_actions {settings.crafter_actions}: {config.root_env} has actions of its own; "
+                "CrafterTextEnv-v1 and CrafterReward-v1 have a choice"
+            )
+        rules = rules._replace(actions=ELLM_ACTIONS[settings.crafter_actions])
+    if settings.crafter_length:
+        rules = rules._replace(length=settings.crafter_length)
+    if settings.crafter_dying:
+        rules = rules._replace(can_die=settings.crafter_dying == "on")
+    return variant._replace(rules=rules)
+
+
+def crafter_spec(variant: Variant) -> EnvSpec:
+    """Returns the facts of a variant's environment."""
+    return EnvSpec(
+        observations={
+            "tiles": ArraySpec(VIEW, "uint8", num_ids=len(TILES)),
+            "status": ArraySpec((STATUS_SIZE,), "float32"),
+        },
+        num_actions=len(variant.rules.actions),
+        has_captions=True,
+        has_events=True,
+        episode_stats=("return", "length", "unlocked", *ACHIEVEMENTS),
+        caption_size=KEY_SIZES[variant.captions],
+    )

@@ -1,0 +1,73 @@
+"""Maps against those of PyPI's `crafter`, and the stock of maps."""
+
+import numpy as np
+import pytest
+
+from oni_jax.config import UserError
+from oni_jax.envs.device.crafter import maps, stock, things
+from oni_jax.envs.device.crafter.noise import lattice_of, noise
+from tests.envs.device.crafter.reference import KINDS, Reference
+
+
+def test_noise_is_that_of_opensimplex():
+    opensimplex = pytest.importorskip("opensimplex")
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(np.arange(12) / 3, np.arange(12) / 3, [3.0]), axis=-1).reshape(-1, 3)  # has ties
+    points = np.concatenate([rng.uniform(-300, 300, (500, 3)), grid, grid * 3])
+    for seed in (0, 2**31 - 2):
+        reference = opensimplex.OpenSimplex(seed)
+        np.testing.assert_allclose(
+            noise(lattice_of(points), seed), [reference.noise3(*point) for point in points], rtol=0, atol=1e-13
+        )
+
+
+def check_map(seed: int) -> None:
+    world = Reference(seed).env._world
+    made = maps.make_map(maps.episode_seed(seed, 1))
+    np.testing.assert_array_equal(made.materials, world._mat_map)
+    born = [(KINDS[type(thing)], *thing.pos.tolist()) for thing in world.objects[1:]]
+    found = [(int(kind), *at) for kind, at in zip(made.kinds, made.positions.tolist()) if kind]
+    assert found == born
+
+
+def test_map_is_that_of_crafter():
+    check_map(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_maps_are_those_of_crafter(seed):
+    check_map(seed)
+
+
+def test_stock_is_made_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv(stock.CACHE, str(tmp_path))
+    stock.load_stock.cache_clear()
+    made = stock.load_stock(3)
+    np.testing.assert_array_equal(made.materials[2], maps.make_map(maps.episode_seed(stock.SEED, 3)).materials)
+    monkeypatch.setattr(stock, "write_stock", lambda *_: pytest.fail("made again"))
+    stock.load_stock.cache_clear()
+    np.testing.assert_array_equal(stock.load_stock(3).kinds, made.kinds)
+
+
+def test_damaged_stock_and_unwritable_folder_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv(stock.CACHE, str(tmp_path))
+    stock.load_stock.cache_clear()
+    stock.load_stock(2)
+    (file,) = tmp_path.rglob("*.npz")
+    file.write_bytes(b"damaged")
+    stock.load_stock.cache_clear()
+    with pytest.raises(UserError, match="remove it"):
+        stock.load_stock(2)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(stock.CACHE, str(tmp_path / "file"))
+    with pytest.raises(UserError, match=stock.CACHE):
+        stock.load_stock(2)
+    stock.load_stock.cache_clear()
+
+
+def test_nothing_starts_where_it_can_not_stand():
+    made = maps.make_map(5)
+    born = made.kinds > 0
+    x, y = made.positions[born].T
+    assert things.IS_WALKABLE[made.materials[x, y]].all()

@@ -1,0 +1,52 @@
+"""Crafter's captions, first maps and effects are the recorded ones, and the comparison notices one changed number."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tests.golden import crafter
+from tests.golden.check import read
+
+DATA = pathlib.Path(__file__).parent / "data"
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "golden"  # more recordings, where they lie
+ELSEWHERE = (*SHARED.glob("ellm/episodes/*.npz"), *SHARED.glob("bk/crafter_*.npz"))
+FILES = [*sorted(DATA.glob("ellm_*.npz")), *sorted(DATA.glob("bk_crafter_*.npz"))]
+
+
+def failed(npz: crafter.Npz) -> set[str]:
+    return {name for name, error, tolerance in crafter.check(npz) if error > tolerance}
+
+
+@pytest.mark.parametrize("path", [*FILES, *sorted(ELSEWHERE)], ids=lambda path: path.stem)
+def test_recorded_values(path):
+    npz = read(path)
+    assert crafter.recognises(npz) and crafter.check(npz) and not failed(npz)
+
+
+@pytest.mark.parametrize(
+    "file, array, output",
+    [
+        ("ellm_e2_random139_gpt_hash", "state_inventory", "status_text"),
+        ("ellm_e2_random139_gpt_hash", "world_semantic_0", "first map"),
+        ("ellm_success_table", "inv_delta", "inv_delta"),
+        ("bk_crafter_Crafter-Text-CollectDrink_s12", "inventory", "caption"),
+    ],
+)
+def test_one_changed_number_is_noticed(file, array, output):
+    npz = read(DATA / f"{file}.npz")
+    changed = npz[array].copy()
+    changed[5] = np.where(changed[5] > 0, changed[5] - 1, 1) if changed[5].ndim == 1 else changed[5] + 1
+    assert output in failed({**npz, array: changed})
+
+
+def test_one_changed_caption_is_noticed():
+    npz = read(DATA / "bk_crafter_caption_cases.npz")
+    texts = json.loads(str(npz["texts"]))
+    texts["rows"][7]["caption"] += "."
+    assert failed({**npz, "texts": np.array(json.dumps(texts))}) == {"caption"}
+
+
+def test_other_kinds_are_not_recognised():
+    assert not crafter.recognises({"w/weight": np.zeros(1), "in/obs": np.zeros(1)})
