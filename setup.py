@@ -17,6 +17,7 @@ setup(
         "oni_jax.envs": ["*prompts/*.json"],
         "oni_jax.envs.nethack": ["prompts/*.json"],
         "oni_jax.envs.device.babyai": ["prompts/*.json"],
+        "oni_jax.envs.device.crafter": ["prompts/*.json"],
         "oni_jax.networks": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.reporting": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],

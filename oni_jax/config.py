@@ -107,6 +107,13 @@ class EnvConfig:
     plugin: str = setting(
         "", "Module that registers your environments, encoders or rewards; may be given several times.", repeated=","
     )
+    caption: str = setting(
+        "auto",
+        "Captions: of the state, or of what the last action did (event); auto: event in Crafter where all rewards are "
+        "online_…, else state.",
+        choices=("auto", "state", "event"),
+        fixed=True,
+    )
     nethack: NetHackConfig = NetHackConfig()
     babyai: BabyAIConfig = BabyAIConfig()
     crafter: CrafterConfig = CrafterConfig()

@@ -53,6 +53,7 @@ class EnvSpec(NamedTuple):
     has_events: bool = False
     final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
     caption_size: int = 512  # bytes of the observation `caption`: the text, cut off; of a device environment, its key
+    event_size: int = 512  # the same of events, where they are the captions
 
 
 class CaptionBatch(NamedTuple):

@@ -160,5 +160,6 @@ class Environment(NamedTuple):
     make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
     on_request: Collection[str] = ()  # observations that are shown only when requested by name
     device: "Callable[[EnvConfig], DeviceEnv] | None" = None  # makes the task as pure functions on an accelerator
+    labels_events: bool = False  # ONI's rewards label what actions did, not states, unless `--caption` says otherwise
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it

@@ -8,6 +8,7 @@ from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
+from oni_jax.envs.event_captions import EVENT, with_event_captions
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
@@ -34,7 +35,7 @@ def find_environment(config: EnvConfig) -> Environment:
     load_plugins(config.plugin)
     for environment in ENVIRONMENTS:
         if config.root_env in environment.names:
-            return environment
+            return with_event_captions(environment) if config.caption == EVENT else environment
     raise UserError(
         f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
     )

@@ -1,10 +1,11 @@
 """Crafter and the forks of it that ELLM and BK play, registered without importing JAX."""
 
 import dataclasses
+import pathlib
 from typing import TYPE_CHECKING
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.crafter.levels import VARIANTS, crafter_spec, find_variant
 from oni_jax.types import EnvSpec
 
@@ -31,4 +32,5 @@ def _make_spec(config: EnvConfig) -> EnvSpec:
     return crafter_spec(find_variant(config))
 
 
-ENVIRONMENT = Environment(tuple(VARIANTS), _make_spec, _make, device=_device)
+_LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules")
+ENVIRONMENT = Environment(tuple(VARIANTS), _make_spec, _make, device=_device, labels_events=True, language=_LANGUAGE)

@@ -64,7 +64,7 @@ class Crafter(DeviceEnv[State]):
         state = begin(*self._map(jax.random.bits(map_key)))
         for i in range(self.variant.rules.spent_steps):
             state = world.step(self.variant.rules, state, jnp.int32(0), draws_of(jax.random.fold_in(step_key, i)))
-        return state
+        return state._replace(event=jnp.uint8(0))
 
     def _map(self, number: jax.Array) -> maps.Map:
         if self.num_maps != _EXACT:

@@ -67,4 +67,5 @@ def crafter_spec(variant: Variant) -> EnvSpec:
         has_events=True,
         episode_stats=("return", "length", "unlocked", *ACHIEVEMENTS),
         caption_size=KEY_SIZES[variant.captions],
+        event_size=1,
     )

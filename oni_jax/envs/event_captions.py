@@ -1,0 +1,89 @@
+"""Environments whose captions say what the last action did, instead of what its state looks like: `--caption event`.
+
+An episode's first caption is empty. Where nothing reads alike twice, as states of a large world, an LLM's labels of
+events can be looked up again, and their episodic counts say something.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oni_jax.config import Config, EnvConfig, UserError
+from oni_jax.envs.base import Environment, SavableEnv, StepOutput, VectorEnv
+from oni_jax.types import EnvSpec
+
+if TYPE_CHECKING:
+    from oni_jax.envs.device.base import DeviceEnv
+
+EVENT, STATE, AUTO = "event", "state", "auto"
+_PREFIX = "online_"  # of the rewards that label the messages of a game
+
+
+def with_event_captions(environment: Environment) -> Environment:
+    """Returns the environment with events for captions. Its functions raise UserError where it has no events."""
+
+    def make_spec(config: EnvConfig) -> EnvSpec:
+        spec = environment.make_spec(config)
+        if not spec.has_events:
+            raise UserError(f"--caption {EVENT}: {config.root_env} has no events; use --caption {STATE}")
+        return spec._replace(has_captions=True, caption_size=spec.event_size)
+
+    def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
+        env = environment.make(config, spec, num_envs, seed, first_index)
+        return (SavableEventCaptions if isinstance(env, SavableEnv) else EventCaptions)(env)
+
+    def device(config: EnvConfig) -> "DeviceEnv":
+        from oni_jax.envs.device.event_captions import DeviceEventCaptions
+
+        assert environment.device is not None
+        return DeviceEventCaptions(environment.device(config))
+
+    return environment._replace(make_spec=make_spec, make=make, device=environment.device and device)
+
+
+def with_chosen_caption(config: Config, environment: Environment) -> Config:
+    """Returns the settings with `--caption auto` replaced by what suits the environment and the rewards."""
+    if config.env.caption != AUTO:
+        return config
+    kinds = config.reward.llm_reward_type.split(",")
+    is_event = environment.labels_events and all(kind.startswith(_PREFIX) for kind in kinds)
+    return dataclasses.replace(config, env=dataclasses.replace(config.env, caption=EVENT if is_event else STATE))
+
+
+class EventCaptions(VectorEnv):
+    """Environments with events for captions."""
+
+    def __init__(self, env: Any):
+        self._env, self.spec, self.num_envs = env, env.spec, env.num_envs
+
+    @property
+    def num_restarts(self) -> int:  # type: ignore
+        return self._env.num_restarts
+
+    def reset(self, out: StepOutput) -> None:
+        self._env.reset(out)
+        out.texts.captions[:] = [b""] * self.num_envs
+
+    def step(self, actions: np.ndarray, out: StepOutput) -> None:
+        self._env.step(actions, out)
+        texts = out.texts
+        texts.final_captions[:] = texts.events
+        texts.captions[:] = [b"" if first else event for first, event in zip(out.records["is_first"], texts.events)]
+
+    def note(self) -> str:
+        return self._env.note()
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class SavableEventCaptions(EventCaptions):
+    """As `EventCaptions`; running episodes can be saved, see `SavableEnv`."""
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return self._env.save()
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._env.restore(saved)

@@ -1,0 +1,47 @@
+"""Crafter in a device world: two devices collect what one does, and a restored world goes on bit for bit."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from oni_jax.config import CrafterConfig, EnvConfig, LearnerConfig, NetworkConfig
+from tests.worlds.device_worlds import CONFIG, collect, make_world
+
+MINE = dataclasses.replace(
+    CONFIG,
+    env=EnvConfig(root_env="Crafter-v1", max_episode_steps=25, crafter=CrafterConfig(crafter_map_stock=8)),
+    network=NetworkConfig(encoder_custom="generic_encoder", hidden_size=8),
+    learner=LearnerConfig(batch_size=4 * 20, rollout=20, recurrence=20),
+)
+
+
+def compare() -> None:
+    """One device and two collect the same, and so does a world that one of them was restored in."""
+    one, two, third = (make_world(MINE, num_devices, ("tiles",))[0] for num_devices in (1, 2, 1))
+    one.start()
+    two.start()
+    for batch, other in zip(collect(one, 3), collect(two, 3), strict=True):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), other.payload, batch.payload)
+        assert list(other.captions.caused.captions) == list(batch.captions.caused.captions)
+    assert third.restore(one.save())
+    third.start()
+    for batch, other in zip(collect(one, 2), collect(third, 2), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, other.payload, batch.payload)
+    print("equal")
+
+
+@pytest.mark.slow
+def test_devices_and_restored_worlds():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.envs.device.crafter.test_devices"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+
+
+if __name__ == "__main__":
+    compare()
