@@ -82,7 +82,7 @@ def compare(folder: pathlib.Path, *names: str) -> None:
     print("equal")
 
 
-QUICK, SLOW = ("online_motif", DEVICE), ("none", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
+QUICK, SLOW = (DEVICE,), ("none", "online_motif", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
 
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"])

@@ -61,7 +61,7 @@ def test_catch_is_learnt_in_bfloat16(tmp_path):
     assert trained_return(config, tmp_path) > REACHED * OPTIMUM
 
 
-@pytest.mark.parametrize("pool", ["process", "serial"])
+@pytest.mark.parametrize("pool", ["process", pytest.param("serial", marks=pytest.mark.slow)])
 def test_catch_is_learnt(tmp_path, pool):
     config = small_config(tmp_path, "Catch-v0", 300_000, pool)
     assert trained_return(config, tmp_path) > REACHED * OPTIMUM
@@ -98,6 +98,7 @@ def test_memory_is_learnt(tmp_path):
     assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path) > REACHED * OPTIMUM
 
 
+@pytest.mark.slow
 def test_memory_is_not_learnt_when_the_state_is_not_reset(tmp_path, monkeypatch):
     make_policy, init_params = system.make_policy, system.init_params
     monkeypatch.setattr(system, "make_policy", lambda *args: NeverReset(make_policy(*args)))

@@ -41,7 +41,7 @@ def stored_labels(folder: pathlib.Path) -> set:
         return set(rows)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ["catch", "nethack", pytest.param("ranking", marks=pytest.mark.slow)])
 def test_it_goes_on_where_it_stopped(name, tmp_path):
     shutil.copytree(RUNS / name, tmp_path / name)
     before, held = summary(tmp_path / name), stored_labels(tmp_path / name)

@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 
+import pytest
+
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.base import Language
@@ -54,6 +56,7 @@ def test_the_readme_s_commands(tmp_path):
     assert json.loads((tmp_path / "train_dir/gold/summary.json").read_text())["env_steps"] == 256
 
 
+@pytest.mark.slow
 def test_the_examples_of_extending_learn(tmp_path):
     page = ROOT / "docs" / "extending.md"
     files_of(page, tmp_path)

@@ -75,6 +75,7 @@ def test_a_truncation_that_counts_as_an_end(undone, monkeypatch):
     assert changed.terminations.tolist() == [[True, True, False]] and not changed.truncations.any()
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_where_it_stopped(tmp_path):
     path = tmp_path / "parity.json"
     words = [sys.executable, "-m", "benchmarks.learning_parity", "--smoke", "--seeds=1", "--seeds_each=1"]

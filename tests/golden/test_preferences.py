@@ -64,6 +64,7 @@ def test_values_of_every_step(recorded, params, pairs):
             np.testing.assert_allclose(last, found.values[:, -1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradient_steps(recorded, params, pairs):
     params = jax.tree.map(jnp.array, params)  # a step donates its state
     state = ModelState(params, make_optimizer(LEARNING_RATE).init(params))

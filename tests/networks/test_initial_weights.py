@@ -191,7 +191,9 @@ def test_padding_is_embedded_as_zero():
         assert not weights_by_name(make(jax.random.key(0)))[path][0].any()
 
 
-@pytest.mark.parametrize("name", ["policy", "resnet", "ranking"])
+@pytest.mark.parametrize(
+    "name", ["policy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet", "ranking"))]
+)
 def test_orthogonal_kernels_are_orthogonal(name):
     make, expected = NETWORKS[name]
     for path, weights in weights_by_name(make(jax.random.key(0))).items():

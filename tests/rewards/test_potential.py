@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -249,6 +250,7 @@ def test_in_a_world_with_truncations_and_a_resume(tmp_path):
     assert min(checked.values()) >= 3 * NUM_GAMES
 
 
+@pytest.mark.slow
 def test_a_plugin_s_potential_adds_up_with_labels(tmp_path):
     types = ("--plugin=tests.potential_plugin", "--llm_reward_type=online_cls,nearness", "--llm_reward_coeff=0.4,1")
     with llm_server() as address:

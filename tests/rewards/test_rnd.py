@@ -121,6 +121,7 @@ def test_the_formula():
     assert max(losses) < 0.95  # smaller on what was learnt from
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["observations", "policy"])
 def test_novelty_pays(features):
     """Eight pictures are seen again and again; then the half of a batch shows others."""
