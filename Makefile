@@ -1,5 +1,6 @@
 # make train   sets up, then trains for five minutes on what this machine has
-# make test    sets up, then runs the tests; make test-slow those that take minutes each
+# make test    sets up, then runs the tests, compiled without LLVM's optimisations, which is sooner; make test-slow
+#              those that take minutes each, compiled as training is
 # make test-servers   builds llama.cpp's server and installs FastChat, once, into ~/.cache/oni_jax (18 minutes of one
 #              core and 1.2 GB; needs CMake and a C++ compiler), then tests against both for minutes
 # make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
@@ -21,7 +22,7 @@ train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
 
 test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+	XLA_FLAGS="--xla_backend_optimization_level=0 $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slow $(ARGS)

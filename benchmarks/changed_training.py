@@ -25,7 +25,7 @@ def orthogonal_image_encoder() -> None:
 def published_drawing() -> None:
     """Draws characters, wrongly, as the published system does with a newer Pillow."""
     from oni_jax.networks import encoders
-    from oni_jax.networks.glyph_table import in_every_color
+    from oni_jax.ops.glyph_table import in_every_color
 
     encoders.glyph_table = lambda: in_every_color(miscut_ink())
 

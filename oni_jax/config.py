@@ -89,6 +89,19 @@ class CrafterConfig:
     crafter_dying: str = setting(
         "", "Whether an episode of Crafter ends without health; empty: the task's own.", choices=("", "on", "off")
     )
+    crafter_view: str = setting(
+        "tiles",
+        "What a policy sees of Crafter: numbers of the cells, and a vector of the rest (tiles); pictures of 64 x 64 "
+        "pixels (rgb); or ELLM's, the last 4 of 84 x 84 in grey (grey).",
+        choices=("tiles", "rgb", "grey"),
+        fixed=True,
+    )
+    crafter_textures: str = setting(
+        "plain",
+        "Of Crafter's pictures: ours, or the published ones, which the extra [crafter] installs.",
+        choices=("plain", "published"),
+        fixed=True,
+    )
     crafter_maps: str = setting(
         "auto",
         "Crafter's maps: from a stock, made once and kept on disk, or each episode's own, made when it begins; auto: a "

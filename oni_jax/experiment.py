@@ -1,5 +1,6 @@
 """The folder of a run: its lock, its settings, and the check of changed settings on resume."""
 
+import dataclasses
 import fcntl
 import os
 from collections.abc import Iterator
@@ -61,6 +62,8 @@ def read_settings(folder: str) -> Config:
         with open(path, "rb") as file:
             config = config_from_json(file.read())
         check_values(config)  # the file may be a stranger's
+        if config.env.caption == "auto":  # a run writes what it chose: this one is older than the choice
+            config = dataclasses.replace(config, env=dataclasses.replace(config.env, caption="state"))
         return config
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}); name a training run") from None

@@ -11,7 +11,7 @@ from benchmarks.launched import kill_the_rest
 
 _compiled = tempfile.TemporaryDirectory(prefix="oni_jax_tests_")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _compiled.name)
-os.environ["ONI_JAX_CACHE"] = _compiled.name  # for stocks of maps
+os.environ["ONI_JAX_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"]  # for stocks of maps
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 # Tests interrupt programs, which inherit it when SIGINT is ignored: so a script starts what it runs in the background.

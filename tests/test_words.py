@@ -19,7 +19,7 @@ WORDS = (
         r"\bplace[sd]?\b",
         "index, slot, row, position; put on the device",
         # English; a key of checkpoints; an action of Crafter
-        r"(?:in|takes?|took|taking) (?:its |their |the )?place|\"place\"|\"place \{",
+        r"(?:in|takes?|took|taking) (?:its |their |the )?place|\"place\"|\"place (?:\{|[a-z])",
     ),
     (r"\banew\b", "again", ""),
     (r"\b(?:told|tells?|telling)\b", "report, say, log, broadcast, all-gather", r"\.tell\(\)"),  # a file's

@@ -1,5 +1,6 @@
 """The interface of environments that people look at and play: a terminal, and keys. Nothing here needs a terminal."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from oni_jax.types import EnvSpec
 
 ROWS, COLUMNS = 24, 80  # of all terminals
 INVERSE = 16  # added to a colour
+GRAY, DARK_GRAY, WHITE = 7, 8, 15
 
 
 class Terminal(NamedTuple):
@@ -19,6 +21,31 @@ class Terminal(NamedTuple):
     chars: np.ndarray  # [24, 80] uint8
     colors: np.ndarray  # [24, 80] uint8 or int8, a terminal's 16 colours, + INVERSE
     cursor: np.ndarray | None = None  # [2] row, column
+
+
+class Canvas:
+    """A terminal to write texts on."""
+
+    def __init__(self) -> None:
+        self._chars = np.full((ROWS, COLUMNS), ord(" "), np.uint8)
+        self._colors = np.full((ROWS, COLUMNS), GRAY, np.uint8)
+
+    def write(self, row: int, column: int, text: str, color: int = GRAY) -> None:
+        """Writes as much of a text as there is room for."""
+        if row < ROWS:
+            text = text[: COLUMNS - column]
+            self._chars[row, column : column + len(text)] = list(text.encode("ascii", "replace"))
+            self._colors[row, column : column + len(text)] = color
+
+    def write_wrapped(self, row: int, column: int, text: str, width: int, color: int = GRAY) -> int:
+        """Writes a text in lines of a width. Returns the row below it."""
+        for line in textwrap.wrap(text, width):
+            self.write(row, column, line, color)
+            row += 1
+        return row
+
+    def terminal(self) -> Terminal:
+        return Terminal(self._chars, self._colors)
 
 
 class WatchedEnv(VectorEnv, Protocol):
@@ -48,5 +75,5 @@ class Display(NamedTuple):
     # its episode, file to record the terminal's output in, where there is a real one; "": none). Raises OSError: the
     # file can't be written
     watch: Callable[[EnvConfig, EnvSpec, int, int, int, str], WatchedEnv]
-    keys: Callable[[str], Sequence[ActionKey]]  # of a task's actions, in order
+    keys: Callable[[EnvConfig], Sequence[ActionKey]]  # of a task's actions, in order
     moves: str = ""  # help on keys that belong together

@@ -30,17 +30,30 @@ def with_event_captions(environment: Environment) -> Environment:
             raise UserError(f"--caption {EVENT}: {config.root_env} has no events; use --caption {STATE}")
         return spec._replace(has_captions=True, caption_size=spec.event_size)
 
-    def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
-        env = environment.make(config, spec, num_envs, seed, first_index)
+    def captioned(env: Any) -> Any:
+        if environment.device:
+            return env.wrapped(_device_wrapper())
         return (SavableEventCaptions if isinstance(env, SavableEnv) else EventCaptions)(env)
 
+    def make(*args: Any) -> VectorEnv:
+        return captioned(environment.make(*args))
+
     def device(config: EnvConfig) -> "DeviceEnv":
-        from oni_jax.envs.device.event_captions import DeviceEventCaptions
-
         assert environment.device is not None
-        return DeviceEventCaptions(environment.device(config))
+        return _device_wrapper()(environment.device(config))
 
-    return environment._replace(make_spec=make_spec, make=make, device=environment.device and device)
+    display = environment.display
+    if display:
+        watch = display.watch
+        display = display._replace(watch=lambda *args: captioned(watch(*args)))
+    return environment._replace(make_spec=make_spec, make=make, device=environment.device and device, display=display)
+
+
+def _device_wrapper() -> Any:
+    # Imported here: JAX is needed where environments run, not where they are named
+    from oni_jax.envs.device.wrapper import EventCaptions
+
+    return EventCaptions
 
 
 def with_chosen_caption(config: Config, environment: Environment) -> Config:
@@ -71,6 +84,9 @@ class EventCaptions(VectorEnv):
         texts = out.texts
         texts.final_captions[:] = texts.events
         texts.captions[:] = [b"" if first else event for first, event in zip(out.records["is_first"], texts.events)]
+
+    def __getattr__(self, name: str) -> Any:  # what people look at: `display.WatchedEnv`
+        return getattr(self._env, name)
 
     def note(self) -> str:
         return self._env.note()

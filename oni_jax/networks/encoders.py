@@ -9,11 +9,11 @@ from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks import cpu
 from oni_jax.networks.activations import ACTIVATIONS
 from oni_jax.networks.encoder import Encoder
-from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.images import CONV_LAYERS, ConvStack, ResNet, Window, make_window
 from oni_jax.networks.initializers import FAN_IN_UNIFORM, POLICY_INITIALIZATIONS
 from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.networks.tiles import TiledImages
+from oni_jax.ops.glyph_table import glyph_table
 from oni_jax.types import Array, EnvSpec, PyTree
 
 HEAD_SIZE = 128  # of the layers over the statistics and the message

@@ -103,7 +103,7 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     table = set_up(config)
     env = table.env
     game = watched_episode(table.display, env, config.seed, config.episode, table.observations)
-    keys = table.display.keys(env.root_env)
+    keys = table.display.keys(env)
     try:
         session = Session(game, keys, env.max_episode_steps, table.labels, table.reward)
         with shell() as own:

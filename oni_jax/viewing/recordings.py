@@ -177,7 +177,7 @@ def _screens(
 def action_names(env: EnvConfig) -> list[str]:
     """Returns the names of a task's actions."""
     if display := find_environment(env).display:
-        return [action_text(key) for key in display.keys(env.root_env)]
+        return [action_text(key) for key in display.keys(env)]
     return [f"number {i}" for i in range(env_spec(env).num_actions)]
 
 

@@ -14,7 +14,7 @@ from benchmarks import changed_training, learning_parity
 from oni_jax.config import EnvConfig, NetworkConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks import encoders, initializers, policy
-from oni_jax.networks.glyph_table import glyph_table
+from oni_jax.ops.glyph_table import glyph_table
 from oni_jax.types import Trajectory
 from oni_jax.worlds import actor_world
 

@@ -11,15 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import captions, maps, player, things, view
+from oni_jax.envs.device.crafter import captions, maps, pixels, player, things, view
 from oni_jax.envs.device.crafter import state as states
 from oni_jax.envs.device.crafter.levels import VARIANTS
 from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS
+from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.crafter.things import COW, DOWN, GRASS, LEFT, MATERIALS, PLAYER, SAND, SKELETON, VIEW, ZOMBIE
 
 Npz = Mapping[str, np.ndarray]
 Result = tuple[str, float, float]
-"""(output, rows that differ, those allowed)"""
+"""(output, numbers that differ, those allowed)"""
 
 _DIRECTIONS = {tuple(direction): i for i, direction in enumerate(things.DIRECTIONS.tolist())}
 _KINDS = {"Cow": COW, "Zombie": ZOMBIE, "Skeleton": SKELETON, "Arrow": things.ARROW, "Plant": things.PLANT}
@@ -63,7 +64,32 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
     recorded = np.array([[texts["strings"][i] for i in npz[f"state_{name}"]] for name in _TEXTS]).T
     first = maps.make_map(maps.episode_seed(texts["seed"], 1))
     results = [_result(name, made[:, i], recorded[:, i]) for i, name in enumerate(_TEXTS)]
-    return [*results, _result("first map", _semantic(first), npz["world_semantic_0"])]
+    results.append(_result("first map", _semantic(first), npz["world_semantic_0"]))
+    return results + (_check_pictures(npz) if "frames_t" in npz else [])
+
+
+def _check_pictures(npz: Npz) -> list[Result]:
+    """Draws what has no noise and nothing whose look was not recorded, and resizes all recorded pictures."""
+    at = npz["frames_t"]
+    tiles, light = npz["state_local_semantic"][at], npz["state_daylight"][at]
+    drawn = (light >= 0.5) & ~np.isin(tiles, (things.ARROW, things.PLANT)).any((1, 2))
+    scenes = pixels.Scene(
+        tiles,
+        npz["state_local_material"][at],
+        _directions(npz["state_facing"][at]),
+        npz["state_sleeping"][at],
+        npz["state_inventory"][at].astype(np.int32),
+        light.astype(np.float32),
+        np.zeros(len(at), np.uint32),
+    )
+    textures, recorded = load_textures("published"), npz["frames_rgb64"]
+    made = np.asarray(jax.jit(jax.vmap(lambda scene: pixels.rgb(textures, scene)))(scenes))
+    grey = np.asarray(jax.jit(jax.vmap(pixels.grey))(recorded))[..., 0].astype(int) - npz["frames_gray84"]
+    return [
+        _result("picture", made[drawn], recorded[drawn]),
+        ("grey picture", float(np.abs(grey).max()), 1.0),
+        ("grey picture, part of its pixels", float(np.mean(grey != 0)), 0.005),
+    ]
 
 
 def _semantic(first: maps.Map) -> np.ndarray:

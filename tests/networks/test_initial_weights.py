@@ -159,6 +159,8 @@ NETWORKS: dict[str, tuple[Callable[[jax.Array], PyTree], dict[str, Expected]]] =
     "classifier": (classifier_params, CLASSIFIER),
 }
 
+SLOW = ("impala", "resnet", "ranking")
+
 
 def weights_by_name(params: PyTree) -> dict[str, np.ndarray]:
     named = {
@@ -171,7 +173,9 @@ def weights_by_name(params: PyTree) -> dict[str, np.ndarray]:
     return named
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NETWORKS]
+)
 def test_deviation_and_largest_weight_of_each_layer(name):
     make, expected = NETWORKS[name]
     draws = [weights_by_name(make(jax.random.key(seed))) for seed in range(3)]
@@ -191,9 +195,7 @@ def test_padding_is_embedded_as_zero():
         assert not weights_by_name(make(jax.random.key(0)))[path][0].any()
 
 
-@pytest.mark.parametrize(
-    "name", ["policy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet", "ranking"))]
-)
+@pytest.mark.parametrize("name", ["policy", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_orthogonal_kernels_are_orthogonal(name):
     make, expected = NETWORKS[name]
     for path, weights in weights_by_name(make(jax.random.key(0))).items():

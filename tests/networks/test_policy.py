@@ -9,9 +9,9 @@ import pytest
 
 from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks import cpu, images
-from oni_jax.networks.glyph_table import glyph_table
 from oni_jax.networks.initializers import ORTHOGONAL
 from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.ops.glyph_table import glyph_table
 from oni_jax.types import ArraySpec, EnvSpec
 
 OBSERVATIONS = {

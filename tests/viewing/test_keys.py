@@ -29,7 +29,7 @@ def test_what_terminals_send(data, keys):
 def test_every_action_has_words():
     for environment in ENVIRONMENTS:
         for name in environment.names if environment.display is not None else ():
-            keys = environment.display.keys(name)  # type: ignore[union-attr]
+            keys = environment.display.keys(EnvConfig(root_env=name))  # type: ignore[union-attr]
             texts, pressed = {action_text(key) for key in keys}, {key.key for key in keys}
             assert (
                 len(keys) == len(texts) == len(pressed) == environment.make_spec(EnvConfig(root_env=name)).num_actions
@@ -41,7 +41,7 @@ def test_every_action_has_words():
 def test_the_help_tells_every_key():
     display = find_environment(EnvConfig(root_env="NetHackScoreExtendedActions-v1")).display
     assert display is not None
-    text = key_help(display.keys("NetHackScoreExtendedActions-v1"), display.moves)
+    text = key_help(display.keys(EnvConfig(root_env="NetHackScoreExtendedActions-v1")), display.moves)
     for words in ("^D kick", "M-p pray", "Enter more", "s search", "HJKLYUBN far"):
         assert words in text
     assert "K far north" not in text

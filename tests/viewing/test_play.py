@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, RewardConfig, UserError
+from oni_jax.config import AnnotationConfig, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ROWS
 from oni_jax.envs.nethack.display import DISPLAY
@@ -24,7 +24,7 @@ from tests.asking import LANGUAGE
 from tests.viewing.runs import write_labelled_run
 
 KILL = b"You kill the newt!"
-KEYS = DISPLAY.keys("NetHackScore-v1")
+KEYS = DISPLAY.keys(EnvConfig(root_env="NetHackScore-v1"))
 
 
 class Hands:

@@ -1,9 +1,11 @@
 """Device environments behind the interface of host environments: one jitted step of N on the CPU."""
 
+import copy
 import functools
 import multiprocessing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +89,14 @@ class DeviceVectorEnv(VectorEnv):
         with on_cpu():
             like = jax.eval_shape(functools.partial(_start, self._env, ()), *self._first())[0]
             self._episodes = from_arrays(saved, {"episodes": like})["episodes"]
+
+    def wrapped(self, wrapper: Callable[[DeviceEnv], DeviceEnv]) -> Self:
+        """Returns environments as these, each wrapped. Before the first reset."""
+        assert self._episodes is None
+        other = copy.copy(self)
+        other._env = wrapper(self._env)
+        other._captions, other._events = TextTable(other._env.caption), TextTable(other._env.event)
+        return other
 
     def _first(self) -> tuple[jax.Array, jax.Array]:
         """Returns the keys of the environments, and the numbers of their first episodes."""

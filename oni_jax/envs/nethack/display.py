@@ -33,8 +33,8 @@ def _key_words() -> dict[int, str]:
 _KEY_WORDS = _key_words()
 
 
-def _keys(root_env: str) -> Sequence[ActionKey]:
-    return [ActionKey(key, _KEY_WORDS[key], chr(key).lower() not in "hjklyubn") for key in TASKS[root_env].keys]
+def _keys(config: EnvConfig) -> Sequence[ActionKey]:
+    return [ActionKey(key, _KEY_WORDS[key], chr(key).lower() not in "hjklyubn") for key in TASKS[config.root_env].keys]
 
 
 DISPLAY = Display(_watch, _keys, MOVES)

@@ -1,6 +1,5 @@
 """BabyAI-Text's rooms in a terminal, and its keys, for people."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,18 @@ import numpy as np
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, TYPES, VACATED, colour_of, type_of
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS, Action
-from oni_jax.envs.display import COLUMNS, INVERSE, ROWS, ActionKey, Display, Terminal, WatchedEnv
+from oni_jax.envs.display import (
+    COLUMNS,
+    DARK_GRAY,
+    GRAY,
+    INVERSE,
+    WHITE,
+    ActionKey,
+    Canvas,
+    Display,
+    Terminal,
+    WatchedEnv,
+)
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -18,7 +28,6 @@ if TYPE_CHECKING:
 
 FIRST_ROW, SIDE = 2, 21  # of the room, and cells of it in a row or column; of a larger room, those around the agent
 CAPTION_COLUMN = 2 * SIDE + 2
-WHITE, GRAY, DARK_GRAY = 15, 7, 8
 COLOUR_NUMBERS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": GRAY}  # of a terminal
 GLYPHS = {TYPES.index("wall"): "#", KEY: "K", BALL: "o", BOX: "B"}
 AGENTS = ">v<^"  # by direction
@@ -33,18 +42,6 @@ KEYS = {
 }
 
 
-class _Canvas:
-    def __init__(self) -> None:
-        self.chars, self.colors = np.full((ROWS, COLUMNS), ord(" "), np.uint8), np.full((ROWS, COLUMNS), GRAY, np.uint8)
-
-    def write(self, row: int, column: int, text: str, color: int = GRAY) -> None:
-        """Writes as much of a text as there is room for."""
-        if row < ROWS:
-            text = text[: COLUMNS - column]
-            self.chars[row, column : column + len(text)] = list(text.encode("ascii", "replace"))
-            self.colors[row, column : column + len(text)] = color
-
-
 def draw(env: "BabyAI", state: "State") -> Terminal:
     """Draws a state: mission, room and caption, which says what the agent carries.
 
@@ -52,7 +49,7 @@ def draw(env: "BabyAI", state: "State") -> Terminal:
     """
     from oni_jax.envs.device.babyai.view import seen_positions
 
-    canvas, size = _Canvas(), env.level.size
+    canvas, size = Canvas(), env.level.size
     canvas.write(0, 0, env.mission(state), WHITE)
     grid, (own_x, own_y) = np.asarray(state.grid), np.asarray(state.position).tolist()
     first_x, first_y = (max(0, min(at - SIDE // 2, size - SIDE)) for at in (own_x, own_y))
@@ -65,10 +62,8 @@ def draw(env: "BabyAI", state: "State") -> Terminal:
             canvas.write(FIRST_ROW + y - first_y, 2 * (x - first_x), glyph, color)
     row = FIRST_ROW
     for sentence in env.caption(np.asarray(env.caption_key(state))).decode().split(". "):
-        for line in textwrap.wrap(sentence, COLUMNS - CAPTION_COLUMN):
-            canvas.write(row, CAPTION_COLUMN, line)
-            row += 1
-    return Terminal(canvas.chars, canvas.colors)
+        row = canvas.write_wrapped(row, CAPTION_COLUMN, sentence, COLUMNS - CAPTION_COLUMN)
+    return canvas.terminal()
 
 
 def _cell(cell: int, is_seen: bool) -> tuple[str, int]:
@@ -88,8 +83,8 @@ def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int,
     return WatchedDeviceEnv(env, lambda state: draw(env, state), seed, index, config.max_episode_steps, spec, number)
 
 
-def _keys(root_env: str) -> Sequence[ActionKey]:
-    del root_env
+def _keys(config: EnvConfig) -> Sequence[ActionKey]:
+    del config
     return [ActionKey(ord(KEYS[action]), ACTION_WORDS[action], KEYS[action] not in "hkl") for action in Action]
 
 

@@ -1,12 +1,12 @@
 """Crafter and the forks of it that ELLM and BK play, registered without importing JAX."""
 
-import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, VectorEnv
-from oni_jax.envs.device.crafter.levels import VARIANTS, crafter_spec, find_variant
+from oni_jax.envs.device.crafter.display import DISPLAY
+from oni_jax.envs.device.crafter.levels import VARIANTS, crafter_spec, with_own_maps
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -23,14 +23,10 @@ def _device(config: EnvConfig) -> "DeviceEnv":
 def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
     from oni_jax.envs.device.vector_env import DeviceVectorEnv
 
-    if config.crafter.crafter_maps == "auto":
-        config = dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, crafter_maps="exact"))
-    return DeviceVectorEnv(_device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
-
-
-def _make_spec(config: EnvConfig) -> EnvSpec:
-    return crafter_spec(find_variant(config))
+    return DeviceVectorEnv(_device(with_own_maps(config)), num_envs, seed, first_index, config.max_episode_steps, spec)
 
 
 _LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules")
-ENVIRONMENT = Environment(tuple(VARIANTS), _make_spec, _make, device=_device, labels_events=True, language=_LANGUAGE)
+ENVIRONMENT = Environment(
+    tuple(VARIANTS), crafter_spec, _make, device=_device, labels_events=True, language=_LANGUAGE, display=DISPLAY
+)

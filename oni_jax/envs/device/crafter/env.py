@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,15 @@ import numpy as np
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.crafter import captions, maps, things, view, world
+from oni_jax.envs.device.crafter import captions, maps, pixels, things, view, world
 from oni_jax.envs.device.crafter.draws import draws_of
-from oni_jax.envs.device.crafter.levels import Variant, crafter_spec, find_variant
+from oni_jax.envs.device.crafter.levels import NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
 from oni_jax.envs.device.crafter.rules import EVENTS
 from oni_jax.envs.device.crafter.state import State, begin
 from oni_jax.envs.device.crafter.stock import load_stock
-from oni_jax.types import EnvSpec
+from oni_jax.envs.device.crafter.textures import load_textures
+from oni_jax.envs.device.wrapper import DeviceWrapper, FrameStack
+from oni_jax.types import ArraySpec, EnvSpec
 
 _MAP_SHAPES = ((things.SIZE, things.SIZE), (maps.MAX_BORN,), (maps.MAX_BORN, 2))
 _EXACT = 0  # maps in stock
@@ -52,7 +54,7 @@ class Crafter(DeviceEnv[State]):
 
     @property
     def spec(self) -> EnvSpec:
-        return crafter_spec(self.variant)
+        return spec_of(self.variant, TILE_VIEW)
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -105,7 +107,42 @@ class Crafter(DeviceEnv[State]):
         return EVENTS[key[0]].encode()
 
 
-def make_env(config: EnvConfig) -> Crafter:
-    """Makes one environment of a variant."""
+@dataclasses.dataclass(frozen=True)
+class Pictures(DeviceWrapper):
+    """Crafter, shown as a picture.
+
+    Attributes:
+      is_grey: it shows `grey` [84, 84, 1] uint8, ELLM's; else `rgb` [64, 64, 3] uint8.
+      textures: see `load_textures`.
+    """
+
+    is_grey: bool
+    textures: str
+
+    @property
+    def spec(self) -> EnvSpec:
+        shown = {"grey": ArraySpec((pixels.GREY_SIDE, pixels.GREY_SIDE, 1), "uint8")} if self.is_grey else RGB_VIEW
+        return self.env.spec._replace(observations=shown)
+
+    def observe(self, state: State) -> dict[str, jax.Array]:
+        picture = pixels.rgb(load_textures(self.textures), pixels.scene(state))
+        return {"grey": pixels.grey(picture)} if self.is_grey else {"rgb": picture}
+
+
+def find_crafter(env: DeviceEnv, state: Any) -> tuple[Crafter, State]:
+    """Returns the innermost environment of one of `make_env`, and its state."""
+    while isinstance(env, DeviceWrapper):
+        env, state = env.env, env.inner(state)
+    assert isinstance(env, Crafter)
+    return env, state
+
+
+def make_env(config: EnvConfig) -> DeviceEnv:
+    """Makes one environment of a variant. Raises UserError: see `find_variant` and `load_textures`."""
     settings = config.crafter
-    return Crafter(find_variant(config), _EXACT if settings.crafter_maps == "exact" else settings.crafter_map_stock)
+    env = Crafter(find_variant(config), _EXACT if settings.crafter_maps == "exact" else settings.crafter_map_stock)
+    if settings.crafter_view == "tiles":
+        return env
+    load_textures(settings.crafter_textures)  # which may be missing
+    shown = Pictures(env, settings.crafter_view == "grey", settings.crafter_textures)
+    return FrameStack(shown, "grey", NUM_FRAMES) if shown.is_grey else shown

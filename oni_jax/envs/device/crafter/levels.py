@@ -1,5 +1,7 @@
 """The ids of Crafter: each a variant of its rules, and a way to describe its states."""
 
+import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.config import EnvConfig, UserError
@@ -55,13 +57,32 @@ def find_variant(config: EnvConfig) -> Variant:
     return variant._replace(rules=rules)
 
 
-def crafter_spec(variant: Variant) -> EnvSpec:
-    """Returns the facts of a variant's environment."""
+def with_own_maps(config: EnvConfig) -> EnvConfig:
+    """Returns the settings with `--crafter_maps auto` as it is on the host: each episode has a map of its own."""
+    if config.crafter.crafter_maps != "auto":
+        return config
+    return dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, crafter_maps="exact"))
+
+
+TILE_VIEW = {"tiles": ArraySpec(VIEW, "uint8", num_ids=len(TILES)), "status": ArraySpec((STATUS_SIZE,), "float32")}
+RGB_VIEW = {"rgb": ArraySpec((64, 64, 3), "uint8")}
+NUM_FRAMES = 4
+OBSERVATIONS = {  # by `--crafter_view`
+    "tiles": TILE_VIEW,
+    "rgb": RGB_VIEW,
+    "grey": {"grey": ArraySpec((84, 84, NUM_FRAMES), "uint8")},  # ELLM's
+}
+
+
+def crafter_spec(config: EnvConfig) -> EnvSpec:
+    """Returns the facts of the environment `root_env`. Raises UserError: see `find_variant`."""
+    return spec_of(find_variant(config), OBSERVATIONS[config.crafter.crafter_view])
+
+
+def spec_of(variant: Variant, observations: Mapping[str, ArraySpec]) -> EnvSpec:
+    """Returns the facts of a variant that shows these observations."""
     return EnvSpec(
-        observations={
-            "tiles": ArraySpec(VIEW, "uint8", num_ids=len(TILES)),
-            "status": ArraySpec((STATUS_SIZE,), "float32"),
-        },
+        observations=observations,
         num_actions=len(variant.rules.actions),
         has_captions=True,
         has_events=True,

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from oni_jax.networks.glyph_table import glyph_table
+from oni_jax.ops.glyph_table import glyph_table
 
 
 def test_shape_and_blanks():
