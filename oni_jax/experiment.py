@@ -1,6 +1,5 @@
 """The folder of a run: its lock, its settings, and the check of changed settings on resume."""
 
-import dataclasses
 import fcntl
 import os
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from oni_jax.config import (
     config_to_json,
     of_all_processes,
 )
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, with_chosen_caption
 from oni_jax.files import write_atomically
 
 
@@ -62,8 +61,6 @@ def read_settings(folder: str) -> Config:
         with open(path, "rb") as file:
             config = config_from_json(file.read())
         check_values(config)  # the file may be a stranger's
-        if config.env.caption == "auto":  # a run writes what it chose: this one is older than the choice
-            config = dataclasses.replace(config, env=dataclasses.replace(config.env, caption="state"))
         return config
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}); name a training run") from None
@@ -91,7 +88,8 @@ def _check_settings(config: Config, folder: str) -> None:
     if not os.path.exists(_settings_path(folder)):
         return
     try:
-        old = read_settings(folder)
+        # A run from before there was a choice has none, and one that is built by hand may have none yet
+        old, config = map(with_chosen_caption, (read_settings(folder), config))
     except UserError as error:
         raise UserError(f"{error}; move it away, or choose another --experiment") from None
     check_resume(old, config)

@@ -24,8 +24,7 @@ from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
-from oni_jax.envs.event_captions import with_chosen_caption
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_caption
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.descent import Epochs
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
@@ -54,7 +53,7 @@ def run(config: Config, stop: StopRequest) -> int:
         ChildError: an actor process or the annotation service died; a checkpoint is saved.
     """
     keep_compiled_code()
-    config = with_chosen_caption(config, find_environment(config.env))
+    config = with_chosen_caption(config)
     with joined(config.devices, stop) as peers:
         try:
             _train(config, stop, peers)

@@ -54,6 +54,7 @@ class EnvSpec(NamedTuple):
     final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
     caption_size: int = 512  # bytes of the observation `caption`: the text, cut off; of a device environment, its key
     event_size: int = 512  # the same of events, where they are the captions
+    achievements: tuple[str, ...] = ()  # those of `episode_stats` that are 1 where an episode has achieved them, else 0
 
 
 class CaptionBatch(NamedTuple):

@@ -12,7 +12,7 @@ from benchmarks.studies.results import load
 from launch import flags
 from launch.sweeps.results import cell_label, estimate, shown, table
 from oni_jax.config import Config
-from oni_jax.reporting.curves import SUCCESS, Run, Setting
+from oni_jax.reporting.curves import SUCCESS, UNLOCKED, Run, Setting
 from oni_jax.reporting.plots import Panel, Scale, draw_panels, image
 
 DOCS = FOLDER.parents[1] / "docs"
@@ -36,6 +36,7 @@ LEVELS = (0.5, 0.8)  # of success, whose steps are in the table
 PANELS = {
     "mean_return": Panel("mean_return", "Return, mean of the last {episodes}", "env_steps"),
     SUCCESS: Panel(SUCCESS, "Success rate of the last {episodes}", "env_steps", Scale.FRACTION),
+    UNLOCKED: Panel(UNLOCKED, "Achievements in an episode, mean of the last {episodes}", "env_steps"),
 }
 
 
@@ -59,7 +60,7 @@ def _section(study: Study) -> Iterator[str]:
     for task in _tasks(found):
         runs = [run for run in found["runs"] if run["task"] == task]
         yield from (f"`{task}`, {found['steps'][-1]:,} steps:", "", *_table(study, runs, found["steps"]), "")
-        yield from (f"![{study.metric.replace('_', ' ')} against steps](images/studies/{_image_name(study, task)})", "")
+        yield from (f"![{_shown_name(study)} against steps](images/studies/{_image_name(study, task)})", "")
     for index, machine in enumerate(found["machines"]):
         dates = sorted({run["date"] for run in found["runs"] if run["machine"] == index})
         yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
@@ -67,7 +68,7 @@ def _section(study: Study) -> Iterator[str]:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
-    name = study.metric.removeprefix("mean_")
+    name = _shown_name(study)
     rows = []
     for label, own in _by_cell(runs).items():
         curves = [_values(run, study.metric) for run in own]
@@ -77,6 +78,10 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]
         rows.append([label, str(len(own)), *map(shown, about), *reached, f"{minutes:.2g}"])
     levels = [f"million steps to {level:.0%}" for level in LEVELS] if study.metric == SUCCESS else []
     return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, "minutes a run"], rows)
+
+
+def _shown_name(study: Study) -> str:
+    return study.metric.removeprefix("mean_").removeprefix("episode/").replace("_", " ")
 
 
 def _steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -> str:

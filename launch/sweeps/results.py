@@ -11,9 +11,9 @@ from launch.sweeps.grid import SEED, GridRun
 from launch.sweeps.state import is_finished
 from oni_jax.evaluation.statistics import summarise
 from oni_jax.files import write_output
-from oni_jax.reporting.curves import SUCCESS, last_value, read_run
+from oni_jax.reporting.curves import SUCCESS, UNLOCKED, last_value, read_run
 
-METRICS = ("mean_return", SUCCESS)
+METRICS = ("mean_return", SUCCESS, UNLOCKED)
 FILE = "results.json"
 
 

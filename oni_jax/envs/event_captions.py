@@ -4,21 +4,19 @@ An episode's first caption is empty. Where nothing reads alike twice, as states 
 events can be looked up again, and their episodic counts say something.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.config import Config, EnvConfig, UserError
+from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, SavableEnv, StepOutput, VectorEnv
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.device.base import DeviceEnv
 
-EVENT, STATE, AUTO = "event", "state", "auto"
-_PREFIX = "online_"  # of the rewards that label the messages of a game
+EVENT, STATE = "event", "state"
 
 
 def with_event_captions(environment: Environment) -> Environment:
@@ -54,15 +52,6 @@ def _device_wrapper() -> Any:
     from oni_jax.envs.device.wrapper import EventCaptions
 
     return EventCaptions
-
-
-def with_chosen_caption(config: Config, environment: Environment) -> Config:
-    """Returns the settings with `--caption auto` replaced by what suits the environment and the rewards."""
-    if config.env.caption != AUTO:
-        return config
-    kinds = config.reward.llm_reward_type.split(",")
-    is_event = environment.labels_events and all(kind.startswith(_PREFIX) for kind in kinds)
-    return dataclasses.replace(config, env=dataclasses.replace(config.env, caption=EVENT if is_event else STATE))
 
 
 class EventCaptions(VectorEnv):

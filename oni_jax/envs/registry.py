@@ -1,18 +1,21 @@
 """Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers its own."""
 
+import dataclasses
 from collections.abc import Callable, Collection
 
 import numpy as np
 
-from oni_jax.config import EnvConfig, UserError
+from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
-from oni_jax.envs.event_captions import EVENT, with_event_captions
+from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
+AUTO = "auto"  # `--caption`
+LABELLING = "online_"  # begins the names of the rewards that label captions
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
 
@@ -70,6 +73,19 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     unasked = {*spec.observations} - {*environment.on_request} if EVERYTHING in observations else set()
     shown = {name: x for name, x in known.items() if name in unasked.union(needed)}
     return spec._replace(observations={**shown, **past_specs(spec, observations)})
+
+
+def with_chosen_caption(config: Config) -> Config:
+    """Returns the settings with `--caption auto` replaced by what suits the environment and the rewards.
+
+    Raises:
+        UserError: an unknown environment.
+    """
+    if config.env.caption != AUTO:
+        return config
+    kinds = [kind for term in config.terms() for kind in term.reward.llm_reward_type.split(",")]
+    is_event = find_environment(config.env).labels_events and all(kind.startswith(LABELLING) for kind in kinds)
+    return dataclasses.replace(config, env=dataclasses.replace(config.env, caption=EVENT if is_event else STATE))
 
 
 def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:

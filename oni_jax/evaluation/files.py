@@ -34,7 +34,9 @@ def versions() -> dict[str, str]:
 
 def _tree(evaluation: Evaluation) -> dict[str, Any]:
     of, success = evaluation, evaluation.success()
-    about = {name: value for name, value in of._asdict().items() if name not in ("episodes", "interrupted")}
+    about = {
+        name: value for name, value in of._asdict().items() if name not in ("episodes", "interrupted", "achievements")
+    }
     return {
         **about,
         "experiment": of.experiment or None,
@@ -45,8 +47,14 @@ def _tree(evaluation: Evaluation) -> dict[str, Any]:
         },
         "ends": {end: x._asdict() for end, x in of.ends().items()},
         "success": success._asdict() if success else None,
+        **_achievements(of),
         "episodes": _rows(evaluation),
     }
+
+
+def _achievements(of: Evaluation) -> dict[str, Any]:
+    score, rates = of.score(), of.achievement_rates()
+    return {"score": score._asdict(), "achievements": {name: x._asdict() for name, x in rates.items()}} if score else {}
 
 
 def _difference_tree(first: Evaluation, second: Evaluation) -> dict[str, Any]:

@@ -111,6 +111,7 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         num_episodes=config.episodes,
         episodes=episodes,
         interrupted=interrupted,
+        achievements=player.spec.achievements,
     )
 
 

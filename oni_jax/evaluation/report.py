@@ -30,7 +30,16 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
     if (success := of.success()) is not None:
         bounds = ", ".join(f"{100 * bound:.1f}" for bound in success.interval)
         text.append(f"success: {100 * success.fraction:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
-    return [*_wrapped([heading], width), *_table(HEADER, rows, width), *_wrapped(text, width)]
+    if (score := of.score()) is not None:
+        text.append(
+            f"score: {number(score.value)} % {interval(score.interval)}, the geometric mean of the achievements' rates"
+        )
+    rates = [
+        [name, *(f"{100 * x:.1f} %" for x in (rate.fraction, *rate.interval))]
+        for name, rate in of.achievement_rates().items()
+    ]
+    table = _table(("achievement", "episodes", "from", "to"), rates, width) if rates else []
+    return [*_wrapped([heading], width), *_table(HEADER, rows, width), *_wrapped(text, width), *table]
 
 
 def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[str]:

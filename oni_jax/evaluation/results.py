@@ -8,7 +8,16 @@ import numpy as np
 
 from oni_jax.evaluation import statistics
 from oni_jax.evaluation.episodes import SUCCESS, Episode, succeeded
-from oni_jax.evaluation.statistics import Difference, Fraction, Summary, difference, fraction, summarise
+from oni_jax.evaluation.statistics import (
+    Difference,
+    Fraction,
+    Score,
+    Summary,
+    achievement_score,
+    difference,
+    fraction,
+    summarise,
+)
 
 # Statistic of an environment -> its name here. Others keep theirs; ELSEWHERE are not reported as measures.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
@@ -29,6 +38,7 @@ class Evaluation(NamedTuple):
     num_episodes: int  # requested
     episodes: Sequence[Episode]  # at least one
     interrupted: str = ""  # reason
+    achievements: tuple[str, ...] = ()  # see `EnvSpec`
 
     @property
     def complete(self) -> bool:
@@ -36,7 +46,7 @@ class Evaluation(NamedTuple):
 
     def measures(self) -> dict[str, np.ndarray]:
         """Returns {name: [E] float64}, the measures of each episode."""
-        names = [name for name in self.episodes[0].stats if name not in ELSEWHERE]
+        names = [name for name in self.episodes[0].stats if name not in (*ELSEWHERE, *self.achievements)]
         return {NAMES.get(name, name): np.array([episode.stats[name] for episode in self.episodes]) for name in names}
 
     def summaries(self) -> dict[str, Summary]:
@@ -60,6 +70,19 @@ class Evaluation(NamedTuple):
         """Returns the fraction of episodes that reached the goal; None for a task without one."""
         successes = self.successes()
         return None if successes is None else fraction(int(successes.sum()), len(successes))
+
+    def achievement_rates(self) -> dict[str, Fraction]:
+        """Returns the fraction of episodes with each achievement."""
+        counts = zip(self.achievements, self._achieved().sum(axis=0).tolist())
+        return {name: fraction(count, len(self.episodes)) for name, count in counts}
+
+    def score(self) -> Score | None:
+        """Returns the score of the achievements; None for a task without any."""
+        return achievement_score(self._achieved()) if self.achievements else None
+
+    def _achieved(self) -> np.ndarray:
+        """Returns [E, A] bool, episodes by achievements."""
+        return np.array([[episode.stats[name] > 0 for name in self.achievements] for episode in self.episodes])
 
 
 def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, Difference]]:

@@ -36,6 +36,13 @@ class Fraction(NamedTuple):
     interval: Interval
 
 
+class Score(NamedTuple):
+    """Crafter's score of episodes' achievements, in percent."""
+
+    value: float
+    interval: Interval | None  # None with one episode
+
+
 class Difference(NamedTuple):
     """Difference of one measure between two agents on the same episodes."""
 
@@ -75,6 +82,24 @@ def fraction_difference(first: np.ndarray, second: np.ndarray) -> Difference:
 
     below, above = length(p1 - low1, high2 - p2), length(high1 - p1, p2 - low2)
     return Difference(p1 - p2, Interval(p1 - p2 - below, p1 - p2 + above))
+
+
+def achievement_score(achieved: np.ndarray) -> Score:
+    """Returns the score of achieved [E, A] bool, E >= 1: the geometric mean of 1 + the rates in percent, then - 1.
+
+    A way from 0 % to 1 % counts for as much as one from 1 % to 3 %.
+    Source: Hafner, Benchmarking the Spectrum of Agent Capabilities (2022), section 3.3.
+    """
+    num = len(achieved)
+
+    def score(rates: np.ndarray) -> np.ndarray:
+        return np.expm1(np.log1p(100 * rates).mean(axis=-1))
+
+    value = float(score(achieved.mean(axis=0)))
+    if num < 2:
+        return Score(value, None)
+    counts = np.random.default_rng(0).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES // 5)
+    return Score(value, Interval(*np.quantile(score(counts @ achieved / num), (0.025, 0.975)).tolist()))
 
 
 def bootstrap_interval(values: np.ndarray) -> Interval | None:

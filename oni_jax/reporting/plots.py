@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.config import UserError
-from oni_jax.reporting.curves import MIN_SEEDS, SUCCESS, Setting, mean_curve, series
+from oni_jax.reporting.curves import MIN_SEEDS, SUCCESS, UNLOCKED, Setting, mean_curve, series
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -60,6 +60,7 @@ def _on_both(metric: str, title: str, scale: Scale = Scale.NUMBER) -> tuple[Pane
 FIGURES: Mapping[str, Sequence[Panel]] = {
     "return": _on_both("mean_return", "Return, mean of the last {episodes}"),
     "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.FRACTION),
+    "achievements": _on_both(UNLOCKED, "Achievements in an episode, mean of the last {episodes}"),
     "depth": _on_both("episode/dlvl", "Depth at the end, mean of the last {episodes}"),
     "labels": (
         Panel("labels_held", "Labels held", "hours"),

@@ -8,8 +8,13 @@ import pytest
 
 from oni_jax.config import Config, CrafterConfig, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.base import make_step_output
-from oni_jax.envs.event_captions import with_chosen_caption
-from oni_jax.envs.registry import caption_reader, env_spec, find_environment, make_vector_env
+from oni_jax.envs.registry import (
+    caption_reader,
+    env_spec,
+    find_environment,
+    make_vector_env,
+    with_chosen_caption,
+)
 
 CRAFTER = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(crafter_map_stock=8, crafter_maps="stock"))
 
@@ -68,4 +73,4 @@ def test_an_environment_without_events_says_so():
 )
 def test_oni_s_rewards_label_events_of_crafter(env, kinds, chosen):
     config = Config(env, reward=RewardConfig(llm_reward_type=kinds))
-    assert with_chosen_caption(config, find_environment(env)).env.caption == chosen
+    assert with_chosen_caption(config).env.caption == chosen

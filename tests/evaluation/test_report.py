@@ -45,6 +45,24 @@ def test_a_wide_table_has_a_line_a_measure():
     assert row.split() == ["return", "25", "[0,", "50]", "0", "0", "25", "50", "50"]
 
 
+def test_achievements_are_reported_by_their_rates_and_their_score():
+    stats = [{"return": 1.0, "length": 9.0, "wood": float(i < 3), "coal": float(i < 1)} for i in range(4)]
+    of = evaluation([Episode(i, x, b"", "death") for i, x in enumerate(stats)], achievements=("wood", "coal"))
+    score = of.score()
+    assert score and score.value == pytest.approx((76 * 26) ** 0.5 - 1)  # of 75 % and 25 %
+    assert score.interval and 0 <= score.interval.low < score.value < score.interval.high <= 100
+    assert {name: rate.fraction for name, rate in of.achievement_rates().items()} == {"wood": 0.75, "coal": 0.25}
+    assert set(of.summaries()) == {"return", "length"}
+    text = lines(of, 120)
+    assert any(line.split()[:3] == ["wood", "75.0", "%"] for line in text)
+    assert any(line.startswith("score: 43.5 %") for line in text) and max(map(len, lines(of, 40))) <= 40
+    tree = json.loads(as_json([of], None))["evaluations"][0]
+    assert tree["score"]["value"] == score.value and tree["achievements"]["coal"]["count"] == 1
+    assert evaluation([episode(0, 1.0)]).score() is None
+    alone = evaluation([Episode(0, stats[0], b"", "death")], achievements=("wood", "coal")).score()
+    assert alone == (pytest.approx(100), None)
+
+
 def test_the_difference_is_that_of_pairs():
     shuffled = BAD._replace(episodes=BAD.episodes[1:])  # as after an interruption
     num_common, found = differences(GOOD, shuffled)

@@ -24,7 +24,7 @@ HOSTILE = [
     ("TimeoutError", "while True:\n        try:\n            while True: pass\n        except BaseException: pass"),
     ("MemoryError", "return [0] * 10**9"),
     ("MemoryError", "return 10**10**8"),
-    ("MemoryError", "kept = []\n    while True: kept.append('x' * 50000000)"),
+    ("MemoryError", "kept = []\n    while True: kept.append('x' * 500000000)"),
     ("RecursionError", "return compute_reward(obs, past_obs, past_actions)"),
     ("WrongResult", "return float('nan'), {}"),
     ("WrongResult", "return float('inf'), {}"),

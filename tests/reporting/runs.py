@@ -32,7 +32,12 @@ def learning(seed: int, num_rows: int = 12) -> list[dict[str, object]]:
             env_steps_per_sec=100.0 + seed,
             learner_waits_fraction=0.1,
             labels_held=10 * i,
-            **{"episode/dlvl": 1.0 + 0.1 * i, "reward/accuracy": 0.9, "server_state": "ok"},
+            **{
+                "episode/dlvl": 1.0 + 0.1 * i,
+                "episode/unlocked": 0.2 * i,
+                "reward/accuracy": 0.9,
+                "server_state": "ok",
+            },
         )
         for i in range(num_rows)
     ]

@@ -33,6 +33,8 @@ from oni_jax.envs.device.crafter.things import CHUNK, COW, SIZE, SKELETON, ZOMBI
 PERIOD = 10  # steps
 DAY = 300  # steps
 _SIDE = -(-SIZE // CHUNK)  # chunks
+_BITS = 32  # of a word
+_BEFORE = np.tri(CHUNK + 1, CHUNK, k=-1, dtype=np.float32)  # of counts: their sums before each, and of all
 
 
 def daylight(num_steps: np.ndarray) -> np.ndarray:
@@ -71,7 +73,7 @@ def update(state: State, draws: Draws) -> State:
     u = draws.of_chunks(_NUM_KINDS, NUM_CHUNKS)
     groups, grounds = _groups(state), _grounds(state)
     counts = jnp.zeros(_NUM_GROUPS + 1, jnp.int32).at[groups].add(1)[:-1].reshape(_NUM_KINDS, -1)
-    spaces = [grounds[kind.material].sum((1, 2), dtype=jnp.int32) for kind in _KINDS]
+    spaces = [grounds[kind.material].before[:, -1] for kind in _KINDS]
     time = state.num_steps % DAY
     was_entered = state.chunk_entered < NEVER
     grow, nth = [], []
@@ -115,8 +117,15 @@ def compact(state: State) -> State:
 
 
 def _count_before(chosen: jax.Array) -> jax.Array:
-    """Returns the number of chosen elements [N] before each. By a product: XLA's cumulative sum is slow on CPUs."""
-    return jnp.asarray(np.tri(len(chosen), k=-1, dtype=np.float32)).dot(chosen.astype(jnp.float32)).astype(jnp.int32)
+    """Returns the number of chosen elements [N] before each, N a multiple of 32.
+
+    By bits of words: XLA's cumulative sum is slow on CPUs.
+    """
+    bits = jnp.arange(_BITS, dtype=jnp.uint32)
+    words = jnp.sum(chosen.reshape(-1, _BITS).astype(jnp.uint32) << bits, axis=1, dtype=jnp.uint32)
+    within = jax.lax.population_count(words[:, None] & ((jnp.uint32(1) << bits) - 1)).astype(jnp.int32)
+    earlier = jnp.asarray(np.tri(len(words), k=-1, dtype=np.int32)) @ jax.lax.population_count(words).astype(jnp.int32)
+    return (earlier[:, None] + within).reshape(-1)
 
 
 def _groups(state: State) -> jax.Array:
@@ -149,23 +158,42 @@ def _chosen(state: State, groups: jax.Array, nth: jax.Array) -> jax.Array:
     return entered == found[groups]
 
 
-def _grounds(state: State) -> dict[int, jax.Array]:
-    """Returns for each material that something is born on where it is [NUM_CHUNKS, 12, 12], by chunk, x and y."""
-    inside = state.cells.reshape(WIDTH, WIDTH)[BORDER:-BORDER, BORDER:-BORDER]
-    padded = jnp.pad(material_of(inside), (0, _SIDE * CHUNK - SIZE))
-    chunks = padded.reshape(_SIDE, CHUNK, _SIDE, CHUNK).swapaxes(1, 2).reshape(NUM_CHUNKS, CHUNK, CHUNK)
-    return {material: chunks == material for material in {kind.material for kind in _KINDS}}
+class _Ground(NamedTuple):
+    """Cells of a material in each chunk, by its columns."""
+
+    columns: jax.Array  # [NUM_CHUNKS, 12] int32; by x, bit y of a cell of the material
+    before: jax.Array  # [NUM_CHUNKS, 13] int32; their number in the columns before each; the last: in all
 
 
-def _nth_cell(ground: jax.Array, nth: jax.Array) -> jax.Array:
-    """Returns the cell of each chunk's n-th true value [NUM_CHUNKS, 12, 12], from 0 on, by x, then y."""
-    before = jnp.asarray(np.tri(CHUNK, k=-1, dtype=np.int32))
-    columns = ground.sum(2, dtype=jnp.int32)  # [chunks, x]
-    starts = columns @ before.T
-    x = jnp.max(jnp.where((starts <= nth[:, None]) & (columns > 0), jnp.arange(CHUNK), 0), axis=1)
+# The index of each column's n-th bit
+_NTH_BIT = np.zeros((1 << CHUNK, CHUNK), np.uint8)
+for _column in range(1 << CHUNK):
+    _ones = [bit for bit in range(CHUNK) if _column >> bit & 1]
+    _NTH_BIT[_column, : len(_ones)] = _ones
+
+
+def _grounds(state: State) -> dict[int, _Ground]:
+    """Returns for each material that something is born on where it is."""
+    inside = material_of(state.cells).reshape(WIDTH, WIDTH)[BORDER:-BORDER, BORDER:-BORDER]
+    y = np.arange(SIZE)
+    powers = np.where(y[:, None] // CHUNK == np.arange(_SIDE), 1 << y[:, None] % CHUNK, 0).astype(np.float32)
+
+    def ground(material: int) -> _Ground:
+        # A product: exact, as its sums of powers of two are below 2^24
+        columns = ((inside == material).astype(jnp.float32) @ jnp.asarray(powers)).astype(jnp.int32)  # [x, chunk]
+        columns = jnp.pad(columns, ((0, _SIDE * CHUNK - SIZE), (0, 0)))
+        columns = columns.reshape(_SIDE, CHUNK, _SIDE).swapaxes(1, 2).reshape(NUM_CHUNKS, CHUNK)
+        counts = jax.lax.population_count(columns)
+        return _Ground(columns, (counts.astype(jnp.float32) @ _BEFORE.T).astype(jnp.int32))
+
+    return {material: ground(material) for material in {kind.material for kind in _KINDS}}
+
+
+def _nth_cell(ground: _Ground, nth: jax.Array) -> jax.Array:
+    """Returns each chunk's n-th cell of the material [NUM_CHUNKS], n from 0 on, by x, then y."""
+    x = jnp.sum(ground.before[:, 1:-1] <= nth[:, None], axis=1, dtype=jnp.int32)
     chunks = jnp.arange(NUM_CHUNKS)
-    column, left = ground[chunks, x], nth - starts[chunks, x]
-    y = jnp.argmax(column & (column.astype(jnp.int32) @ before.T == left[:, None]), axis=1)
+    y = jnp.asarray(_NTH_BIT)[ground.columns[chunks, x], nth - ground.before[chunks, x]].astype(jnp.int32)
     return (chunks // _SIDE * CHUNK + x + BORDER) * WIDTH + chunks % _SIDE * CHUNK + y + BORDER
 
 

@@ -89,4 +89,5 @@ def spec_of(variant: Variant, observations: Mapping[str, ArraySpec]) -> EnvSpec:
         episode_stats=("return", "length", "unlocked", *ACHIEVEMENTS),
         caption_size=KEY_SIZES[variant.captions],
         event_size=1,
+        achievements=ACHIEVEMENTS,
     )

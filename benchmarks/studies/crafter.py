@@ -1,0 +1,26 @@
+"""Study of curiosity and of judged events on Crafter."""
+
+from benchmarks.studies.base import Study
+from oni_jax.reporting.curves import UNLOCKED
+
+STUDY = Study(
+    name="crafter",
+    question="Does curiosity (RND), or do labels of events, help to unlock Crafter's achievements?",
+    cases=(
+        "none: --llm_reward_type none",
+        "rnd: --llm_reward_type rnd --llm_reward_coeff 0.01",
+        "judge: --llm_reward_type online_cls --llm_reward_coeff 0.1",
+        "rnd_alone: --llm_reward_type rnd --llm_reward_coeff 0.01 --extrinsic_reward_coeff 0",
+        "judge_alone: --llm_reward_type online_cls --llm_reward_coeff 0.1 --extrinsic_reward_coeff 0",
+    ),
+    axes=("root_env=Crafter-v1", "seed=1-5"),
+    flags=(
+        "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32 --encoder_custom generic_encoder "
+        "--hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 1"
+    ),
+    metric=UNLOCKED,
+    note=(
+        "The labels of `judge` are those of fixed rules on the events' words, not of an LLM; an event pays less each "
+        "time in an episode. `..._alone`: without the reward of the world."
+    ),
+)
