@@ -1,4 +1,4 @@
-# make train   sets up, then trains for five minutes on what this machine has
+# make train   sets up, then trains for five minutes on what this machine has; WORLD=babyai or crafter: there
 # make test    sets up, then runs the tests, compiled without LLVM's optimisations, which is sooner; make test-slow
 #              those that take minutes each, compiled as training is
 # make test-servers   builds llama.cpp's server and installs FastChat, once, into ~/.cache/oni_jax (18 minutes of one
@@ -13,13 +13,20 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 
 # No server is named, so the run starts a rule-based judge of its own. It ends by itself, and goes on when called again.
-TRAIN_FLAGS := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
-	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1 --train_for_seconds 300
+WORLD ?= nethack
+ON_DEVICE := --llm_reward_type online_cls --rollout 32 --batch_size 8192 --hidden_size 128 --use_rnn False --learning_rate 1e-3
+TRAIN_nethack := --experiment make_train --root_env NetHackScoreExtendedActions-v1 --llm_reward_type online_cls \
+	--llm_reward_coeff 0.4 --extrinsic_reward_coeff 0.1
+TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-RedBall-S20 --encoder_custom mlp_encoder \
+	--llm_reward_coeff 0.01 $(ON_DEVICE)
+TRAIN_crafter := --experiment make_train_crafter --root_env Crafter-v1 --encoder_custom generic_encoder \
+	--llm_reward_coeff 0.1 $(ON_DEVICE)
+TRAIN_FLAGS = $(or $(TRAIN_$(WORLD)),$(error WORLD=$(WORLD): choose nethack, babyai or crafter))
 
 .PHONY: train test test-slow test-servers test-slurm docs setup clean
 
 train: $(INSTALLED)
-	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) $(ARGS)
+	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
 
 test: $(INSTALLED)
 	XLA_FLAGS="--xla_backend_optimization_level=0 $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)

@@ -162,6 +162,12 @@ class DevicesConfig:
     inference_devices: int = setting(
         0, "Accelerators of each process that act, counted from the last; 0: all, shared with learning."
     )
+    cpu_devices: int = setting(
+        1,
+        "Devices that a CPU without an accelerator counts as. Environments on the device run on a core each: 2 on two "
+        "cores train up to twice as fast.",
+        within="[1, 256]",
+    )
     coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: taken from Slurm.")
     num_processes: int = setting(
         0, "Processes of this run; 0: the number of tasks of Slurm's step, 1 elsewhere.", within="[0, 65536]"

@@ -53,6 +53,8 @@ def run(config: Config, stop: StopRequest) -> int:
         ChildError: an actor process or the annotation service died; a checkpoint is saved.
     """
     keep_compiled_code()
+    if config.devices.cpu_devices > 1:  # JAX refuses it beside XLA's own flag of that meaning
+        jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
     config = with_chosen_caption(config)
     with joined(config.devices, stop) as peers:
         try:

@@ -21,6 +21,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll
+from tests.processes import Launched
 from tests.test_resume import COMPILES_SOON, DEVICE, ROOT, Answers, train, write_files
 
 ROLLOUT, NUM_GAMES = 5, 16
@@ -159,3 +160,15 @@ def test_a_batch_that_can_not_be_shared(monkeypatch):
 
 if __name__ == "__main__":
     compare(pathlib.Path(sys.argv[1]), *sys.argv[2:])
+
+
+def test_a_cpu_that_counts_as_several_devices(tmp_path):
+    words = (
+        f"--train_dir={tmp_path} --experiment=run --root_env=Catch-v0 --encoder_custom=mlp_encoder --hidden_size=16 "
+    )
+    words += "--use_rnn=False --llm_reward_type=none --actor_pool=serial --num_workers=1 --num_envs_per_worker=4 "
+    words += "--rollout=8 --recurrence=8 --batch_size=32 --train_for_env_steps=64 --device=cpu --learner_devices=2"
+    run = Launched("launch.train", *words.split(), "--cpu_devices=2")
+    assert "64 steps" in run.finish() and run.process.returncode == 0
+    refused = Launched("launch.train", *words.split(), "--experiment=other")
+    assert "--learner_devices 2: this process has 1" in refused.finish() and refused.process.returncode == 2

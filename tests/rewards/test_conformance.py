@@ -35,6 +35,7 @@ from tests.rewards.word_vector_files import write_text
 
 T, B = 4, 6
 NETHACK, CATCH = "NetHackScore-v1", "Catch-v0"
+QUICK = ("online_cls", "rnd")  # rewards whose tests in NetHack are among the quick ones
 KEY = np.zeros(2, np.uint32)
 assert potential_plugin.make in [kind.make for kind in REWARD_TYPES.values()]
 NETWORK = NetworkConfig(
@@ -190,7 +191,16 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
     return state, answers
 
 
-@pytest.fixture(scope="module", params=[(name, env) for env in (NETHACK, CATCH) for name in REWARD_TYPES], ids=str)
+def cases() -> list:
+    """Every reward in Catch, and some in NetHack, where the rest are slow ones."""
+    own = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in REWARD_TYPES]
+    return own + [
+        pytest.param((name, NETHACK), id=f"{name} {NETHACK}", marks=() if name in QUICK else pytest.mark.slow)
+        for name in REWARD_TYPES
+    ]
+
+
+@pytest.fixture(scope="module", params=cases())
 def taught(request, files):
     """((name, environment, answers so far), rewards, state) after some learning."""
     name, root_env = request.param
@@ -374,7 +384,7 @@ def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
     return jax.device_get(jax.jit(score)(replicas.put(state), batch.features)), passed[0]
 
 
-def two_devices(folder: str) -> None:
+def two_devices(folder: str, *root_envs: str) -> None:
     ragged.LENGTHS = ()
     given = {"reward_dir": folder, "word_vectors": f"{folder}/words.vec"}
 
@@ -384,7 +394,7 @@ def two_devices(folder: str) -> None:
         soft = {"llm_reward_value": "probability"} if name.startswith("online_cls") else {}
         return make(name, given, root_env, **soft)
 
-    for root_env, name in itertools.product((NETHACK, CATCH), (*REWARD_TYPES, "own")):
+    for root_env, name in itertools.product(root_envs, (*REWARD_TYPES, "own")):
         one, two = (scored(of(name, root_env), Replicas(jax.devices()[:count])) for count in (1, 2))
         assert one[1] == two[1], name
         assert one[0].rewards.shape == two[0].rewards.shape == (1, T, B), name
@@ -394,10 +404,11 @@ def two_devices(folder: str) -> None:
     print("equal")
 
 
-def test_two_devices_score_as_one_does(files):
+@pytest.mark.parametrize("root_env", [pytest.param(NETHACK, marks=pytest.mark.slow), CATCH])
+def test_two_devices_score_as_one_does(files, root_env):
     flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    code = f"from tests.rewards.test_conformance import two_devices; two_devices({files['reward_dir']!r})"
+    code = f"from tests.rewards.test_conformance import two_devices; two_devices({files['reward_dir']!r}, {root_env!r})"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
