@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import ipaddress
 import json
 import math
@@ -296,6 +297,7 @@ def test_any_prompt_for_the_judge(prompt):
         read_prompts({"prompt": prompt, "messages": [{"content": prompt}]}, chat=True)
 
 
+PATIENT = dataclasses.replace(CONFIG, llm_timeout_secs=9.0)  # no fault here is one of time: a busy machine adds none
 QUICK_FAULTS = [
     fault for name, fault in FAULTS if name not in ("timed_out", "too_slow", "unreadable", "empty_text", "bad_http")
 ]
@@ -321,7 +323,7 @@ def test_any_sequence_of_faults(tmp_path_factory, faults):
         patch.setattr(pacing, "MAX_RETRY_AFTER_SECS", 0.005)
         patch.setattr(LabelStore, "commit_delay_secs", 0.005)
         store = LabelStore(str(tmp_path_factory.mktemp("labels") / "labels.sqlite"))
-        outcome = run(script, store, 24, CONFIG)
+        outcome = run(script, store, 24, PATIENT, wait_secs=60.0)
         store.close()
     assert outcome.messages == all_messages(24) == sorted(good) and outcome.stats["put_aside"] == 0
     assert all(label_of(annotation) == int(annotation.item[0][8:]) % 2 for annotation in outcome.annotations)
