@@ -66,13 +66,18 @@ class DeviceSteps:
         self._count += 1
         return jax.block_until_ready(results)
 
-    def first_returns(self, first_index: int) -> np.ndarray:
-        """Plays the first episodes of the environments from this index on. Returns their returns [N]."""
+    def first_stats(self, first_index: int) -> np.ndarray:
+        """Plays the first episodes of the environments from this index on. Returns their statistics [N, S]."""
         self.begin(first_index)
-        returns = np.full(self.num_envs, np.nan, np.float32)
+        first: np.ndarray | None = None
         for _ in range(-(-self.limit // self.unroll)):
             _, stepped = self.run()
             ended, stats = np.asarray(stepped.ended), np.asarray(stepped.stats)
-            is_first = ended.any(0) & np.isnan(returns)
-            returns[is_first] = stats[ended.argmax(0), np.arange(self.num_envs), 0][is_first]
-        return returns
+            if first is None:
+                first = np.full(stats.shape[1:], np.nan, np.float32)
+            is_first = ended.any(0) & np.isnan(first[:, 0])
+            first[is_first] = stats[ended.argmax(0), np.arange(self.num_envs)][is_first]
+            if not np.isnan(first[:, 0]).any():
+                break
+        assert first is not None
+        return first

@@ -7,8 +7,9 @@ them `minigrid` plays the same level, its images only, in one process and in one
 `launch.train` after its first third; beside it PPO in PyTorch (benchmarks/peers/torch_ppo.py) trains an equal network
 on gymnasium's vectors of that level, synchronous and asynchronous, of which the faster one counts, after its first
 update. Beside Crafter, which takes maps from its stock, PyPI's `crafter` plays whole episodes with their resets, but
-draws nothing. `online_cls` with the rule-based judge on the same cores is measured in turn with `none`. Peers, and
-Craftax-Classic, are measured where they are installed: pip install torch craftax.
+draws nothing; PPO in PyTorch reads its cells and its inventory as numbers; Craftax-Classic runs, and is trained on, by
+the same code as ours. `online_cls` with the rule-based judge on the same cores is measured in turn with `none`. Without
+a GPU the cores are as many devices. Peers are measured where they are installed: pip install torch craftax.
 """
 
 import functools
@@ -20,6 +21,8 @@ from importlib import util
 from typing import Any
 
 import gymnasium
+import jax
+import numpy as np
 from absl import app, flags
 
 from benchmarks.device_steps import DeviceSteps
@@ -35,13 +38,15 @@ from benchmarks.harness import (
     total_rate,
     write_report,
 )
-from benchmarks.peers import crafter_worlds, minigrid_levels
+from benchmarks.peers import craftax_classic, crafter_worlds, minigrid_levels
 from benchmarks.training import train
 from oni_jax.envs.device.babyai.env import BabyAI
 from oni_jax.envs.device.babyai.levels import LEVELS
 from oni_jax.envs.device.crafter.env import Crafter
 from oni_jax.envs.device.crafter.levels import VARIANTS as CRAFTER_LEVELS
+from oni_jax.envs.device.crafter.things import ACHIEVEMENTS
 from oni_jax.envs.device.gymnax_env import GymnaxEnv
+from oni_jax.parallel import Replicas
 
 LEVEL = "BabyAI-Text-GoToLocal-RedBall-S20"
 HIDDEN_SIZE = 128
@@ -51,15 +56,21 @@ SMALL = "--train_for_env_steps 1280 --batch_size 128 --rollout 32 --log_every_se
 CRAFTER = "Crafter-v1"
 CRAFTER_TRAINING = f"--encoder_custom generic_encoder --hidden_size {HIDDEN_SIZE} --use_rnn False --log_every_sec 1"
 CRAFTER_FULL = "--train_for_env_steps 1000000 --batch_size 8192 --rollout 32"
+CRAFTAX_FULL = "--train_for_env_steps 300000 --batch_size 8192 --rollout 32"
+CRAFTAX = f"--plugin {craftax_classic.__name__} --root_env {craftax_classic.NAME}"
 ASYNC_ENVS = 16  # processes of a vector: hundreds would not fit
 
-_SIDES = flags.DEFINE_list("sides", ["alone", "training", "online_cls", "crafter"], "What is measured.")
 _ENVS = flags.DEFINE_integer("envs", None, "Environments. (default: 256; 8 with --smoke)", 1)
 _SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement of environments alone, at least.")
 
 
 def num_envs() -> int:
     return _ENVS.value or sized(256, 8)
+
+
+def num_cpu_devices() -> int:
+    """Number of devices that the cores are, equally many environments on each."""
+    return math.gcd(len(os.sched_getaffinity(0)), num_envs())
 
 
 def measure_alone(repeats: int) -> dict[str, Any]:
@@ -71,8 +82,6 @@ def measure_alone(repeats: int) -> dict[str, Any]:
     if has_peer:
         sides["minigrid"] = functools.partial(minigrid_rate, 1)
         sides["minigrid_all_cores"] = functools.partial(minigrid_rate, len(os.sched_getaffinity(0)))
-    if is_installed("craftax"):
-        sides["craftax_classic"] = functools.partial(rate_of, craftax_steps())
     rates = alternate(sides, repeats)
     figures: dict[str, Any] = {f"{name}_env_steps_per_sec": spread(own) for name, own in rates.items()}
     if has_peer:
@@ -84,7 +93,7 @@ def measure_alone(repeats: int) -> dict[str, Any]:
 
 def device_steps(env: Any, unroll: int = 32) -> DeviceSteps:
     """Builds environments whose episodes have gone on for longer than a step limit."""
-    steps = DeviceSteps(env, num_envs(), sized(unroll, 4))
+    steps = DeviceSteps(env, num_envs(), sized(unroll, 4), Replicas())
     for _ in range(sized(-(-2 * min(steps.limit, 1000) // unroll), 2)):
         steps.run()
     return steps
@@ -106,11 +115,20 @@ def compare_returns(ours: DeviceSteps, num_episodes: int) -> dict[str, Any]:
     processes = len(os.sched_getaffinity(0))
     arguments = [(LEVELS[LEVEL], 1000 + i, -(-num_episodes // processes)) for i in range(processes)]
     theirs = [total for timed in run_together(minigrid_levels.play, arguments) for total in timed.result.returns]
-    own = [float(x) for i in range(sized(16, 1)) for x in ours.first_returns(1_000_000 + i * ours.num_envs)]
-    errors = [statistics.variance(side) / len(side) for side in (own, theirs)]
-    difference = statistics.mean(own) - statistics.mean(theirs)
+    return compare(first_stats(ours, sized(16, 1))[:, 0], theirs)
+
+
+def first_stats(ours: DeviceSteps, num_batches: int) -> np.ndarray:
+    """Returns statistics of the first episodes of that many times N environments."""
+    return np.concatenate([ours.first_stats(1_000_000 + i * ours.num_envs) for i in range(num_batches)])
+
+
+def compare(ours: np.ndarray, theirs: Sequence[float]) -> dict[str, float]:
+    """Returns both means, and how many standard errors they differ by."""
+    errors = [float(np.var(side, ddof=1)) / len(side) for side in (ours, theirs)]
+    difference = float(np.mean(ours) - np.mean(theirs))
     z = difference / math.sqrt(sum(errors)) if sum(errors) else 0.0
-    return {"babyai": statistics.mean(own), "minigrid": statistics.mean(theirs), "z": z}
+    return {"ours": float(np.mean(ours)), "peer": float(np.mean(theirs)), "z": z}
 
 
 def measure_crafter(repeats: int) -> dict[str, Any]:
@@ -126,23 +144,55 @@ def measure_crafter(repeats: int) -> dict[str, Any]:
     figures: dict[str, Any] = {f"{name}_env_steps_per_sec": spread(own) for name, own in rates.items()}
     for name in set(rates) - {"crafter"}:
         figures[f"crafter_ratio_to_{name}"] = ratio(rates["crafter"], rates[name])
-    words = f"--root_env {CRAFTER} {CRAFTER_TRAINING} {sized(CRAFTER_FULL, SMALL)}".split()
-    training = alternate({"crafter": lambda: train("none", words).env_steps_per_sec()}, repeats)
-    return {**figures, "crafter_training_steps_per_sec": spread(training["crafter"])}
+    training = alternate(crafter_training_sides(), repeats)
+    for name, own in training.items():
+        figures[f"{name}_training_steps_per_sec"] = spread(own)
+        if name != "crafter":
+            figures[f"crafter_training_ratio_to_{name}"] = ratio(training["crafter"], own)
+    return figures
+
+
+def crafter_training_sides() -> dict[str, Callable[[], float]]:
+    """Returns training on Crafter, on Craftax-Classic and by PPO in PyTorch on the published Crafter."""
+    ours, theirs = f"--root_env {CRAFTER} {sized(CRAFTER_FULL, SMALL)}", f"{CRAFTAX} {sized(CRAFTAX_FULL, SMALL)}"
+    sides: dict[str, Callable[[], float]] = {"crafter": functools.partial(crafter_training_rate, ours)}
+    if is_installed("craftax"):
+        sides["craftax_classic"] = functools.partial(crafter_training_rate, theirs)
+    if is_installed("torch") and is_installed("crafter"):
+        vector = functools.partial(gymnasium.vector.AsyncVectorEnv, context="spawn")
+        size = min(ASYNC_ENVS, num_envs())
+        sides["torch_ppo"] = functools.partial(torch_rate, vector, crafter_worlds.SymbolsEnv, size)
+    return sides
+
+
+def crafter_training_rate(words: str) -> float:
+    devices = f"--cpu_devices {num_cpu_devices()}"
+    return train("none", f"{CRAFTER_TRAINING} {devices} {words}".split()).env_steps_per_sec()
+
+
+def measure_random_crafter(repeats: int) -> dict[str, Any]:
+    """Compares whole episodes of random actions: length, and how many of the episodes unlock each achievement."""
+    del repeats
+    env, num_episodes = Crafter(CRAFTER_LEVELS[CRAFTER], sized(4096, 16)), sized(500, 2)
+    processes = len(os.sched_getaffinity(0))
+    arguments = [(1000 + i, -(-num_episodes // processes)) for i in range(processes)]
+    theirs = [own for timed in run_together(crafter_worlds.play, arguments) for own in timed.result.episodes]
+    ours, names = first_stats(DeviceSteps(env, num_envs(), 100, Replicas()), sized(16, 1)), env.spec.episode_stats
+    figures = {"length": compare(ours[:, names.index("length")], [length for length, _ in theirs])}
+    for name in ACHIEVEMENTS:
+        figures[name] = compare(ours[:, names.index(name)], [float(name in unlocked) for _, unlocked in theirs])
+    return {"random_crafter": figures}
 
 
 def crafter_rate(num_processes: int) -> float:
     """Measures steps a second of PyPI's `crafter`, without pictures, in processes on a core each."""
     timed = run_together(crafter_worlds.play, [(seed, sized(4, 1)) for seed in range(num_processes)])
-    return total_rate(timed, sum(own.result.num_steps for own in timed))
+    return total_rate(timed, sum(length for own in timed for length, _ in own.result.episodes))
 
 
 def craftax_steps() -> DeviceSteps:
     """Builds environments of Craftax-Classic's symbolic version."""
-    from craftax.craftax_env import make_craftax_env_from_name  # pyright: ignore[reportMissingImports]
-
-    env = make_craftax_env_from_name("Craftax-Classic-Symbolic-v1", auto_reset=False)
-    return device_steps(GymnaxEnv(env, env.default_params))
+    return device_steps(GymnaxEnv(*craftax_classic.make()))
 
 
 def measure_training(repeats: int) -> dict[str, Any]:
@@ -174,14 +224,15 @@ def torch_sides() -> dict[str, Callable[[], float]]:
             min(ASYNC_ENVS, num_envs()),
         ),
     }
-    return {name: functools.partial(torch_rate, *vector) for name, vector in vectors.items()}
+    make_env = functools.partial(minigrid_levels.make_image_env, LEVELS[LEVEL])
+    return {name: functools.partial(torch_rate, make, make_env, size) for name, (make, size) in vectors.items()}
 
 
-def torch_rate(make_vector: Callable[..., Any], size: int) -> float:
+def torch_rate(make_vector: Callable[..., Any], make_env: Callable[[], Any], size: int) -> float:
     """Measures training by the peer in batches of our size, on a vector of `size` environments."""
     from benchmarks.peers.torch_ppo import TorchPPO
 
-    envs = make_vector([functools.partial(minigrid_levels.make_image_env, LEVELS[LEVEL])] * size)
+    envs = make_vector([make_env] * size)
     try:
         ppo = TorchPPO(envs, sized(8192, 128) // size, HIDDEN_SIZE)
         ppo.run(1)
@@ -213,13 +264,17 @@ SIDES = {
     "training": measure_training,
     "online_cls": measure_online_cls,
     "crafter": measure_crafter,
+    "random_crafter": measure_random_crafter,
 }
+
+_SIDES = flags.DEFINE_list("sides", list(SIDES), "What is measured.")
 
 
 def main(argv: Sequence[str]) -> None:
     del argv
     if wrong := set(_SIDES.value) - set(SIDES):
         raise app.UsageError(f"--sides {','.join(sorted(wrong))}: there are {', '.join(SIDES)}")
+    jax.config.update("jax_num_cpu_devices", num_cpu_devices())
     figures: dict[str, Any] = {}
     for name in _SIDES.value:
         figures |= SIDES[name](num_repeats())

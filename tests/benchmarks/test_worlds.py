@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.device_steps import DeviceSteps
-from benchmarks.peers import minigrid_levels
+from benchmarks.peers import crafter_worlds, minigrid_levels
 from oni_jax.envs.device.babyai.env import BabyAI
 from oni_jax.envs.device.babyai.levels import LEVELS, sized
 
@@ -23,7 +23,7 @@ def test_both_sides_play_the_same_game():
     with pytest.raises(StopIteration) as stopped:
         next(played)
     theirs = stopped.value.value
-    ours = DeviceSteps(BabyAI(SMALL), 512, 12).first_returns(77)
+    ours = DeviceSteps(BabyAI(SMALL), 512, 12).first_stats(77)[:, 0]
     assert ours.shape == (512,) and not np.isnan(ours).any() and 0.1 < (ours > 0).mean() < 0.9
     for read in (lambda x: x, lambda x: x > 0):
         one, other = read(ours.astype(float)) * 1.0, read(np.array(theirs.returns)) * 1.0
@@ -57,3 +57,13 @@ def test_the_peer_s_advantages_are_gae_s():
         expected.append(trace)
         after = values[t]
     np.testing.assert_allclose(actual, expected[::-1], rtol=1e-5)
+
+
+def test_the_peer_reads_crafter_s_cells_and_inventory():
+    env = crafter_worlds.SymbolsEnv()
+    shown, _ = env.reset(seed=3)
+    cells, items = shown[: -crafter_worlds.NUM_ITEMS].reshape(crafter_worlds.VIEW), shown[-crafter_worlds.NUM_ITEMS :]
+    assert cells[4, 3] == cells.max() and (cells == cells.max()).sum() == 1  # the player, in the middle
+    assert items[:4].tolist() == [9, 9, 9, 9] and not items[4:].any()
+    again, _ = env.reset(seed=3)
+    assert np.array_equal(shown, again) and env.observation_space.contains(env.step(0)[0])
