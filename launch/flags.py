@@ -112,11 +112,12 @@ def check(config: Config) -> None:
     from oni_jax.annotation.address import api_key_header, server_url
     from oni_jax.annotation.judge_answers import load_rules
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
-    from oni_jax.envs.registry import env_spec, find_environment
+    from oni_jax.envs.registry import env_spec, find_environment, with_chosen_env
     from oni_jax.networks.registry import policy_observations
     from oni_jax.rewards.registry import check_rewards, questions
 
     check_config(config)
+    config = with_chosen_env(config)
     environment = find_environment(config.env)
     check_rewards(config)
     spec = env_spec(config.env, policy_observations(config.network))

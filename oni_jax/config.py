@@ -112,6 +112,28 @@ class CrafterConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class GoalConfig:
+    """Goals that are suggested for an environment's states."""
+
+    goal_suggester: str = setting(
+        "auto",
+        "Who suggests goals for a state: what its prerequisites allow (oracle), all goals, or some at random; auto: "
+        "the oracle where a reward is ellm, else none.",
+        choices=("auto", "none", "oracle", "all", "random"),
+        fixed=True,
+    )
+    goal_success: str = setting(
+        "strict",
+        "What reaches a goal: an action that took effect; loose: also one that names what is faced or owned, as "
+        "published; tried: any action of that name.",
+        choices=("strict", "loose", "tried"),
+        fixed=True,
+    )
+    goal_repeats: bool = setting(False, "A goal pays each time, not once an episode.", fixed=True)
+    goal_count: int = setting(5, "Goals suggested for a state at random.", within=_COUNT, fixed=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class EnvConfig:
     """The environment."""
 
@@ -130,6 +152,7 @@ class EnvConfig:
     nethack: NetHackConfig = NetHackConfig()
     babyai: BabyAIConfig = BabyAIConfig()
     crafter: CrafterConfig = CrafterConfig()
+    goals: GoalConfig = GoalConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,6 +252,7 @@ class NetworkConfig:
     )
     use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
     use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
+    goal_conditioned: bool = setting(False, "The policy sees the open goals of its state.", fixed=True)
     precision: str = setting(
         "float32",
         "Precision of the policy's computations; its parameters, state and losses are float32.",

@@ -15,7 +15,7 @@ from oni_jax.config import (
     config_to_json,
     of_all_processes,
 )
-from oni_jax.envs.registry import env_spec, with_chosen_caption
+from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.files import write_atomically
 
 
@@ -89,7 +89,7 @@ def _check_settings(config: Config, folder: str) -> None:
         return
     try:
         # A run from before there was a choice has none, and one that is built by hand may have none yet
-        old, config = map(with_chosen_caption, (read_settings(folder), config))
+        old, config = map(with_chosen_env, (read_settings(folder), config))
     except UserError as error:
         raise UserError(f"{error}; move it away, or choose another --experiment") from None
     check_resume(old, config)

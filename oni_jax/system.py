@@ -24,7 +24,7 @@ from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_caption
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.descent import Epochs
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
@@ -55,7 +55,7 @@ def run(config: Config, stop: StopRequest) -> int:
     keep_compiled_code()
     if config.devices.cpu_devices > 1:  # JAX refuses it beside XLA's own flag of that meaning
         jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
-    config = with_chosen_caption(config)
+    config = with_chosen_env(config)
     with joined(config.devices, stop) as peers:
         try:
             _train(config, stop, peers)

@@ -32,6 +32,7 @@ Item = tuple[bytes, ...]
 
 FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3  # labels of a pair: the better one, a tie, no label
 EVERYTHING = "*"  # as a name: all observations that an environment shows by default
+GOAL_REWARD, OPEN_GOALS = "goal_reward", "open_goals"  # names of observations, see `envs.goals`
 NO_MESSAGE = "(no message)"  # shown for an empty caption
 
 
@@ -54,6 +55,7 @@ class EnvSpec(NamedTuple):
     final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
     caption_size: int = 512  # bytes of the observation `caption`: the text, cut off; of a device environment, its key
     event_size: int = 512  # the same of events, where they are the captions
+    goals: tuple[str, ...] = ()  # phrases of what an action can reach, see `envs.goals`
     achievements: tuple[str, ...] = ()  # those of `episode_stats` that are 1 where an episode has achieved them, else 0
 
 

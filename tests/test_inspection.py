@@ -135,7 +135,9 @@ def test_a_reward_of_no_captions_has_none_to_show(tmp_path, name):
         inspect_reward(str(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("none", "rnd") and "bk-" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in BUILT_IN if name not in ("none", "rnd", "ellm") and "bk-" not in name]
+)
 def test_the_learner_gives_what_is_told(tmp_path, monkeypatch, name):
     monkeypatch.setattr("oni_jax.networks.ragged.LENGTHS", ())  # compiles networks once, not for three lengths
     config = settings_of(tmp_path, name)

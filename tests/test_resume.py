@@ -24,6 +24,7 @@ from oni_jax.config import (
     AnnotationConfig,
     Config,
     EnvConfig,
+    GoalConfig,
     LearnerConfig,
     NetworkConfig,
     RewardConfig,
@@ -74,7 +75,9 @@ GOALS = {
 
 def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
     """name: a type of reward, on Catch; NETHACK, without one; or DEVICE, where a device environment is labelled."""
-    root_env, reward_type = {NETHACK: (NETHACK, "none"), DEVICE: (DEVICE, "online_cls")}.get(name, ("Catch-v0", name))
+    others = {NETHACK: (NETHACK, "none"), DEVICE: (DEVICE, "online_cls"), "ellm": (DEVICE, "ellm")}
+    root_env, reward_type = others.get(name, ("Catch-v0", name))
+    is_device = root_env == DEVICE
     files: dict[str, dict[str, Any]] = {
         "motif": {"reward_dir": f"{folder}"},
         "cosine-bow": {"word_vectors": f"{folder / 'words.vec'}"},
@@ -93,15 +96,19 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
         files[name] = {"reward_dir": path, "potential_horizon": HORIZON, "potential_warmup_steps": warmup_steps}
     coeff = 0.0 if reward_type == "none" else 0.3
     return Config(
-        env=EnvConfig(root_env=root_env, max_episode_steps=30),
-        actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="auto" if name == DEVICE else "serial"),
+        env=EnvConfig(
+            root_env=root_env,
+            max_episode_steps=30,
+            goals=GoalConfig(goal_suggester="oracle" if name == "ellm" else "none"),
+        ),
+        actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="auto" if is_device else "serial"),
         network=NETWORK,
         learner=LearnerConfig(
             batch_size=BATCH_SIZE,
             rollout=ROLLOUT,
             recurrence=ROLLOUT,
             learning_rate=1e-2,
-            ppo_epochs=2 if name == DEVICE else 1,
+            ppo_epochs=2 if is_device else 1,
         ),
         reward=RewardConfig(
             llm_reward_type=reward_type,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from launch import flags
 from oni_jax.config import Config, RunConfig, UserError, changed, sections
-from oni_jax.envs.registry import with_chosen_caption
+from oni_jax.envs.registry import with_chosen_env
 from oni_jax.experiment import experiment_folder, read_settings
 from oni_jax.rewards.registry import NONE, reward_type
 
@@ -166,7 +166,7 @@ def _check_folder(run: GridRun) -> None:
     local = (parts["run"], parts["actors"], parts["devices"])
     free = {field.name for part in local for field in dataclasses.fields(part)} - {SEED}
     free |= {"llm_server_addr", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries"}
-    both = map(with_chosen_caption, (read_settings(run.folder), run.config))
+    both = map(with_chosen_env, (read_settings(run.folder), run.config))
     found = [text for text in changed(*both) if text.split(":")[0] not in free]
     if found:
         raise UserError(

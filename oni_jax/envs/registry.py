@@ -10,12 +10,14 @@ from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
 from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
+from oni_jax.envs.goals import NO_GOALS, ORACLE, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
 AUTO = "auto"  # `--caption`
 LABELLING = "online_"  # begins the names of the rewards that label captions
+GOAL_REWARDED = "ellm"  # name of the reward for suggested goals
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
 
@@ -38,7 +40,8 @@ def find_environment(config: EnvConfig) -> Environment:
     load_plugins(config.plugin)
     for environment in ENVIRONMENTS:
         if config.root_env in environment.names:
-            return with_event_captions(environment) if config.caption == EVENT else environment
+            environment = with_event_captions(environment) if config.caption == EVENT else environment
+            return environment if config.goals.goal_suggester in (AUTO, NO_GOALS) else with_goals(environment)
     raise UserError(
         f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
     )
@@ -75,17 +78,20 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     return spec._replace(observations={**shown, **past_specs(spec, observations)})
 
 
-def with_chosen_caption(config: Config) -> Config:
-    """Returns the settings with `--caption auto` replaced by what suits the environment and the rewards.
+def with_chosen_env(config: Config) -> Config:
+    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits the rewards.
 
     Raises:
         UserError: an unknown environment.
     """
-    if config.env.caption != AUTO:
-        return config
+    env, goals = config.env, config.env.goals
     kinds = [kind for term in config.terms() for kind in term.reward.llm_reward_type.split(",")]
-    is_event = find_environment(config.env).labels_events and all(kind.startswith(LABELLING) for kind in kinds)
-    return dataclasses.replace(config, env=dataclasses.replace(config.env, caption=EVENT if is_event else STATE))
+    if env.caption == AUTO:
+        is_event = find_environment(env).labels_events and all(kind.startswith(LABELLING) for kind in kinds)
+        env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
+    if goals.goal_suggester == AUTO:
+        goals = dataclasses.replace(goals, goal_suggester=ORACLE if GOAL_REWARDED in kinds else NO_GOALS)
+    return dataclasses.replace(config, env=dataclasses.replace(env, goals=goals))
 
 
 def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:

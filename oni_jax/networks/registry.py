@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import NetworkConfig, UserError
-from oni_jax.types import EVERYTHING, EnvSpec
+from oni_jax.types import EVERYTHING, OPEN_GOALS, EnvSpec
 
 if TYPE_CHECKING:
     from flax import linen as nn
@@ -64,5 +64,16 @@ def find_encoder(network: NetworkConfig) -> EncoderType:
 
 
 def policy_observations(network: NetworkConfig) -> Collection[str]:
-    """Names of the observations that the policy reads. Raises UserError for an unknown encoder."""
-    return find_encoder(network).observations(network)
+    """Names of the observations that the policy reads.
+
+    Raises:
+        UserError: an unknown encoder, or one that can't read goals.
+    """
+    names = find_encoder(network).observations(network)
+    if not network.goal_conditioned:
+        return names
+    if EVERYTHING not in names:
+        raise UserError(
+            f"--goal_conditioned: --encoder_custom {network.encoder_custom} reads no goals; use generic_encoder"
+        )
+    return [*names, OPEN_GOALS]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oni_jax.annotation.prompts import goal_text
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, own_settings
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import GOAL_REWARDED, NO_GOALS, find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
 from oni_jax.potentials.code import read_code
-from oni_jax.types import EnvSpec
+from oni_jax.types import GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
     from oni_jax.parallel import Replicas
@@ -72,6 +72,11 @@ def _check_word_vectors(config: Config) -> None:
     _in("word_vectors", "check_word_vectors")(config.reward.word_vectors)
 
 
+def _check_goals(config: Config) -> None:
+    if config.env.goals.goal_suggester == NO_GOALS:
+        raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type {GOAL_REWARDED} pays for goals; leave it out")
+
+
 def _check_code(config: Config) -> None:
     if not config.reward.reward_dir:
         raise UserError("--llm_reward_type bk-code: needs --reward_dir, the code that launch.write_potential wrote")
@@ -107,6 +112,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
     "rnd": RewardType(_in("rnd", "make"), own_settings="rnd_"),
+    GOAL_REWARDED: RewardType(_in("ellm", "make"), observations=lambda config: [GOAL_REWARD], check=_check_goals),
     "bk-code": RewardType(
         _in("bk_code", "make"),
         needs="reward_dir",

@@ -13,7 +13,7 @@ from oni_jax.envs.registry import (
     env_spec,
     find_environment,
     make_vector_env,
-    with_chosen_caption,
+    with_chosen_env,
 )
 
 CRAFTER = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(crafter_map_stock=8, crafter_maps="stock"))
@@ -75,4 +75,4 @@ def test_an_environment_without_events_says_so():
 )
 def test_oni_s_rewards_label_events_of_crafter(env, kinds, chosen):
     config = Config(env, reward=RewardConfig(llm_reward_type=kinds))
-    assert with_chosen_caption(config).env.caption == chosen
+    assert with_chosen_env(config).env.caption == chosen

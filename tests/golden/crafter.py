@@ -3,6 +3,7 @@
 Four kinds of file: ELLM's episodes, its table of effects, BK's streams of rows, and made-up views with their captions.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import captions, maps, pixels, player, things, view
+from oni_jax.envs.device import goals as device_goals
+from oni_jax.envs.device.crafter import captions, goals, maps, pixels, player, things, view
 from oni_jax.envs.device.crafter import state as states
 from oni_jax.envs.device.crafter.levels import VARIANTS
-from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS
+from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS, ELLM_RULES
 from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.crafter.things import COW, DOWN, GRASS, LEFT, MATERIALS, PLAYER, SAND, SKELETON, VIEW, ZOMBIE
 
@@ -28,6 +30,7 @@ _RECORDED_KINDS = (0, PLAYER, COW, ZOMBIE, SKELETON, things.ARROW, things.PLANT)
 _TEXTS = ("caption", "inventory_text", "status_text")
 _UNSEEN = 255
 _begin = jax.jit(states.begin)
+_pay = jax.jit(device_goals.pay)
 
 
 def recognises(npz: Npz) -> bool:
@@ -59,13 +62,46 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
         is_sleeping=npz["state_sleeping"],
         is_dead=np.zeros(len(npz["state_pos"]), bool),
     )
+    names = ELLM_RULES._replace(actions=ELLM_ACTIONS[texts["settings"]["action_space_type"]]).goals
+    possible = np.asarray(jax.jit(jax.vmap(functools.partial(goals.possible, names)))(seen))
     keys = np.asarray(jax.jit(jax.vmap(view.ellm_key))(seen))
     made = np.array([captions.ellm_parts(key) for key in keys])
     recorded = np.array([[texts["strings"][i] for i in npz[f"state_{name}"]] for name in _TEXTS]).T
     first = maps.make_map(maps.episode_seed(texts["seed"], 1))
     results = [_result(name, made[:, i], recorded[:, i]) for i, name in enumerate(_TEXTS)]
     results.append(_result("first map", _semantic(first), npz["world_semantic_0"]))
+    results.append(("oracle", _oracle_errors(npz, texts, names, possible), 0.0))
+    results.append(_result("paid", np.round(_paid(npz, texts, names), 3), np.round(npz["step_text_reward"], 3)))
     return results + (_check_pictures(npz) if "frames_t" in npz else [])
+
+
+def _oracle_errors(npz: Npz, texts: Any, names: tuple[str, ...], possible: np.ndarray) -> float:
+    """Counts the states for which the oracle suggested other goals, of those that an action can reach."""
+    strings, errors = texts["strings"], 0
+    repeats = not texts["settings"]["novelty_bonus"]
+    for row, suggested, achieved in zip(possible, npz["state_oracle"], npz["state_oracle_achieved"]):
+        found = {name for name, is_possible in zip(names, row) if is_possible}
+        had = set() if repeats else {*(strings[achieved] or ())}
+        errors += found - had != {*(strings[suggested] or ())} & {*names}
+    return errors
+
+
+def _paid(npz: Npz, texts: Any, names: tuple[str, ...]) -> list[float]:
+    """Computes what the steps were paid for the goals that were suggested then."""
+    settings = texts["settings"]
+    together = device_goals.same_meaning(names, goals.SAME)
+    checks_success = settings["check_ac_success"] and settings["lm_class"] != "BaselineModel"
+    done = npz["step_success"] > 0 if checks_success else np.ones(len(npz["step_action"]), bool)
+    paid, reached, episode = [], np.zeros(len(names), bool), -1
+    for state, action, is_done in zip(npz["step_state"], npz["step_action"], done):
+        if npz["state_episode"][state] != episode:
+            episode, reached = npz["state_episode"][state], np.zeros(len(names), bool)
+        worth = np.isin(names, texts["strings"][npz["state_suggested"][state]]).astype(np.float32)
+        is_open = ~reached | (not settings["novelty_bonus"])
+        taken = (np.arange(len(names)) == action) & is_done
+        now, reached = map(np.asarray, _pay(worth * is_open, taken, reached, together))
+        paid.append(float(now))
+    return paid
 
 
 def _check_pictures(npz: Npz) -> list[Result]:

@@ -31,6 +31,8 @@ def test_recorded_values(path):
         ("ellm_e2_random139_gpt_hash", "state_inventory", "status_text"),
         ("ellm_e2_random139_gpt_hash", "world_semantic_0", "first map"),
         ("ellm_e2_random139_gpt_hash", "frames_rgb64", "picture"),
+        ("ellm_e2_random139_gpt_hash", "state_oracle", "oracle"),
+        ("ellm_e2_random139_gpt_hash", "step_text_reward", "paid"),
         ("ellm_success_table", "inv_delta", "inv_delta"),
         ("bk_crafter_Crafter-Text-CollectDrink_s12", "inventory", "caption"),
     ],

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
@@ -27,7 +27,7 @@ from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, 
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
-from tests import potential_plugin  # which registers its own
+from tests import potential_plugin, signals_plugin  # which register their own
 from tests.documented import undocumented
 from tests.labelled import labelled
 from tests.potentials.preference_models import HORIZON, write_untrained
@@ -113,7 +113,9 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
     coeff = 0.0 if name == "none" else 0.1
     reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})
     annotation = AnnotationConfig(llm_batch_size=20, goal="The player wants to kill monsters.")
-    return Config(EnvConfig(root_env=root_env), network=NETWORK, reward=reward, annotation=annotation)
+    root_env = signals_plugin.NAME if name == "ellm" else root_env  # which has goals
+    config = Config(EnvConfig(root_env=root_env), network=NETWORK, reward=reward, annotation=annotation)
+    return with_chosen_env(config)
 
 
 def make(name, files, root_env=NETHACK, **settings) -> RewardSum:

@@ -3,6 +3,7 @@
 `envs.device` is the only part of `envs` that imports JAX.
 """
 
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
@@ -34,8 +35,8 @@ class DeviceEnv(Protocol[State]):
 
     Texts are made on the host. A text's key is a short array that says all of it; its code is 64 bits that stand for
     the key, so that few bytes have to be read back, and each distinct text is made once. Equal texts have equal keys,
-    and so equal codes: counting codes counts texts. An environment without captions or events leaves their functions
-    as they are here.
+    and so equal codes: counting codes counts texts. An environment without captions, events or goals leaves their
+    functions as they are here.
     """
 
     # With all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`; `caption_size`: M of
@@ -86,6 +87,19 @@ class DeviceEnv(Protocol[State]):
     def event(self, key: np.ndarray) -> bytes:
         """Returns the text of an event's key, on the host."""
         return b""
+
+    same_goals: Sequence[tuple[str, ...]] = ()  # goals of the spec's that mean the same
+
+    def goals_reached(self, state: State, action: jax.Array, success: str) -> jax.Array:
+        """Returns the goals [G] bool that `action` [] int32 reached, which led to `state`.
+
+        success: what counts, a value of --goal_success.
+        """
+        return jnp.zeros(len(self.spec.goals), bool)
+
+    def goals_possible(self, state: State) -> jax.Array:
+        """Returns the goals [G] bool whose prerequisites hold, as a player sees it."""
+        return jnp.zeros(len(self.spec.goals), bool)
 
 
 def observe_all(env: DeviceEnv, state: Any) -> dict[str, jax.Array]:

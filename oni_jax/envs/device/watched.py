@@ -11,6 +11,7 @@ from oni_jax.envs.base import StepOutput
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import Episode, advance
 from oni_jax.envs.device.vector_env import DeviceVectorEnv, on_cpu
+from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.display import Terminal, WatchedEnv
 from oni_jax.types import EnvSpec
 
@@ -36,7 +37,7 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
         number: int,
     ):
         super().__init__(env, 1, seed, index, max_episode_steps, spec, number)
-        self._draw = draw
+        self._drawn, self._draw = env, draw
         self._shown: Episode | None = None  # not reset at its end
 
     def reset(self, out: StepOutput) -> None:
@@ -51,7 +52,11 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
     def terminal(self) -> Terminal:
         assert self._shown is not None
         with on_cpu():
-            return self._draw(jax.tree.map(lambda x: x[0], self._shown.state))
+            env, state = self._env, jax.tree.map(lambda x: x[0], self._shown.state)
+            while env is not self._drawn:
+                assert isinstance(env, DeviceWrapper)
+                env, state = env.env, env.inner(state)
+            return self._draw(state)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,6 +1,7 @@
 """Device environments around others."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -58,6 +59,16 @@ class DeviceWrapper(DeviceEnv[Any]):
 
     def event(self, key: np.ndarray) -> bytes:
         return self.env.event(key)
+
+    @property
+    def same_goals(self) -> Sequence[tuple[str, ...]]:  # type: ignore
+        return self.env.same_goals
+
+    def goals_reached(self, state: Any, action: jax.Array, success: str) -> jax.Array:
+        return self.env.goals_reached(self.inner(state), action, success)
+
+    def goals_possible(self, state: Any) -> jax.Array:
+        return self.env.goals_possible(self.inner(state))
 
 
 @dataclasses.dataclass(frozen=True)

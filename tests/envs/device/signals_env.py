@@ -16,6 +16,7 @@ class Signals(NamedTuple):
     signal: jax.Array  # [] uint8
     action: jax.Array  # [] uint8; the last one
     num_right: jax.Array  # [] int32
+    is_right: jax.Array  # [] bool; the last action was
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,16 +31,18 @@ class SignalsEnv(DeviceEnv[Signals]):
         has_events=True,
         episode_stats=("return", "length", "right"),
         caption_size=1,
+        goals=("say 0", "say 1", "answer 1"),
     )
+    same_goals = (("say 1", "answer 1"),)
 
     def reset(self, key: jax.Array) -> Signals:
         signal = jax.random.randint(key, (), 1, 8).astype(jnp.uint8)
-        return Signals(key, signal, jnp.uint8(0), jnp.int32(0))
+        return Signals(key, signal, jnp.uint8(0), jnp.int32(0), jnp.bool_(False))
 
     def step(self, state: Signals, action: jax.Array, key: jax.Array) -> Step[Signals]:
         is_right = action == state.signal % 2
         signal = jax.random.randint(key, (), 0, 8).astype(jnp.uint8)
-        state = Signals(state.key, signal, action.astype(jnp.uint8), state.num_right + is_right)
+        state = Signals(state.key, signal, action.astype(jnp.uint8), state.num_right + is_right, is_right)
         return Step(state, is_right.astype(jnp.float32), signal == 0)
 
     def observe(self, state: Signals) -> dict[str, jax.Array]:
@@ -59,3 +62,10 @@ class SignalsEnv(DeviceEnv[Signals]):
 
     def event(self, key: np.ndarray) -> bytes:
         return b"You say %d." % key[0]
+
+    def goals_reached(self, state: Signals, action: jax.Array, success: str) -> jax.Array:
+        said = jnp.arange(3) == action
+        return said & state.is_right if success == "strict" else said
+
+    def goals_possible(self, state: Signals) -> jax.Array:
+        return jnp.array([0, 1, 1]) == state.signal % 2

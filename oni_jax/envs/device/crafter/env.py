@@ -10,9 +10,9 @@ import numpy as np
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.crafter import captions, maps, pixels, things, view, world
+from oni_jax.envs.device.crafter import captions, goals, maps, pixels, things, view, world
 from oni_jax.envs.device.crafter.draws import draws_of
-from oni_jax.envs.device.crafter.levels import NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
+from oni_jax.envs.device.crafter.levels import BK, ELLM, NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
 from oni_jax.envs.device.crafter.rules import EVENTS
 from oni_jax.envs.device.crafter.state import State, begin
 from oni_jax.envs.device.crafter.stock import load_stock
@@ -32,8 +32,8 @@ class _Captions(NamedTuple):
 
 
 _CAPTIONS = {
-    "ellm": _Captions(view.ellm_key, captions.ellm_caption),
-    "bk": _Captions(view.bk_key, captions.bk_caption),
+    ELLM: _Captions(view.ellm_key, captions.ellm_caption),
+    BK: _Captions(view.bk_key, captions.bk_caption),
 }
 
 
@@ -105,6 +105,14 @@ class Crafter(DeviceEnv[State]):
 
     def event(self, key: np.ndarray) -> bytes:
         return EVENTS[key[0]].encode()
+
+    same_goals = goals.SAME
+
+    def goals_reached(self, state: State, action: jax.Array, success: str) -> jax.Array:
+        return goals.reached(self.variant.rules, state, action, success)
+
+    def goals_possible(self, state: State) -> jax.Array:
+        return goals.possible(self.spec.goals, view.look(state))
 
 
 @dataclasses.dataclass(frozen=True)

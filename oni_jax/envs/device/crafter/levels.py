@@ -12,26 +12,27 @@ from oni_jax.types import ArraySpec, EnvSpec
 # What is seen on a cell: Crafter's own numbers, and more of what its pictures show
 TILES = (*NAMES, "ripe plant", "arrow to the right", "arrow upwards", "arrow downwards")
 STATUS_SIZE = len(ITEMS) + len(DIRECTIONS) + 2
-KEY_SIZES = {"ellm": 6, "bk": len(NAMES) + 1 + len(ITEMS) + 1}  # bytes of a caption's key
+ELLM, BK = "ELLM", "BK"  # whose way to describe states
+KEY_SIZES = {ELLM: 6, BK: len(NAMES) + 1 + len(ITEMS) + 1}  # bytes of a caption's key
 
 
 class Variant(NamedTuple):
     """A registered world."""
 
     rules: Rules
-    captions: str  # whose, a key of KEY_SIZES
+    captions: str  # a key of KEY_SIZES
 
 
 def _bk_task(achievement: str) -> Variant:
-    return Variant(BK_RULES._replace(rewarded=(ACHIEVEMENT[achievement],), health_reward=0.0), "bk")
+    return Variant(BK_RULES._replace(rewarded=(ACHIEVEMENT[achievement],), health_reward=0.0), BK)
 
 
 VARIANTS = {
-    "Crafter-v1": Variant(Rules(), "ellm"),
+    "Crafter-v1": Variant(Rules(), ELLM),
     # ELLM: pretraining, which no reward of the world's disturbs, and the reward for achievements
-    "CrafterTextEnv-v1": Variant(ELLM_RULES._replace(rewarded=()), "ellm"),
-    "CrafterReward-v1": Variant(ELLM_RULES, "ellm"),
-    "Crafter-Text-Reward": Variant(BK_RULES, "bk"),
+    "CrafterTextEnv-v1": Variant(ELLM_RULES._replace(rewarded=()), ELLM),
+    "CrafterReward-v1": Variant(ELLM_RULES, ELLM),
+    "Crafter-Text-Reward": Variant(BK_RULES, BK),
     "Crafter-Text-PlaceCraftingTable": _bk_task("place_table"),
     "Crafter-Text-MakeWoodPickAxe": _bk_task("make_wood_pickaxe"),
     "Crafter-Text-CollectDrink": _bk_task("collect_drink"),
@@ -89,5 +90,6 @@ def spec_of(variant: Variant, observations: Mapping[str, ArraySpec]) -> EnvSpec:
         episode_stats=("return", "length", "unlocked", *ACHIEVEMENTS),
         caption_size=KEY_SIZES[variant.captions],
         event_size=1,
+        goals=variant.rules.goals,
         achievements=ACHIEVEMENTS,
     )

@@ -221,6 +221,12 @@ class Rules(NamedTuple):
     rewarded: tuple[int, ...] = tuple(range(len(ACHIEVEMENTS)))
     ends_when_done: bool = False
 
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """The actions in words; where one action does several things, what these are."""
+        is_typed = all(action.words in EVENTS or action.noun for action in self.actions)
+        return tuple(action.words for action in self.actions) if is_typed else EVENTS[1:]
+
 
 ELLM_RULES = Rules(ELLM_ACTIONS["harder"], (5, 5, 5, 5), 1, 9, 400, can_die=False, health_reward=0.0)
 BK_RULES = Rules(BK_ACTIONS, (5, 5, 5, 5), most_collected=9, spent_steps=1, ends_when_done=True)

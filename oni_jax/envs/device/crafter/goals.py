@@ -1,0 +1,70 @@
+"""Goals in Crafter: the actions in words. Their prerequisites are those of ELLM's oracle, arXiv 2302.06692."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.envs.device.crafter import view
+from oni_jax.envs.device.crafter.rules import EVENTS, MADE, MAKE_TABLE, SLEEP, Rules, amounts
+from oni_jax.envs.device.crafter.state import State
+from oni_jax.envs.device.crafter.things import ENERGY, MAX_AMOUNT, NAMES, TABLE
+from oni_jax.types import Array
+
+SAME = (("eat cow", "attack cow"), ("place crafting table", MAKE_TABLE.words))
+
+
+class Prerequisite(NamedTuple):
+    """Conditions of a goal, as a player sees them."""
+
+    uses: tuple[tuple[str, int], ...] = ()  # items that one has
+    seen: tuple[str, ...] = ()  # what is in view
+
+
+PREREQUISITES = {
+    **{words: Prerequisite(seen=(words.split()[1],)) for words in ("eat plant", "attack zombie", "attack skeleton")},
+    **{words: Prerequisite(seen=(words.split()[1],)) for words in ("attack cow", "eat cow", "chop tree")},
+    "mine stone": Prerequisite((("wood_pickaxe", 1),), ("stone",)),
+    "mine coal": Prerequisite((("wood_pickaxe", 1),), ("coal",)),
+    "mine iron": Prerequisite((("stone_pickaxe", 1),), ("iron",)),
+    "mine diamond": Prerequisite((("iron_pickaxe", 1),), ("diamond",)),
+    "drink water": Prerequisite(seen=("water",)),
+    "chop grass": Prerequisite(seen=("grass",)),
+    SLEEP.words: Prerequisite(),  # and one is tired
+    "place stone": Prerequisite((("stone", 1),)),
+    "place crafting table": Prerequisite((("wood", 1),)),  # and there is none in view
+    MAKE_TABLE.words: Prerequisite((("wood", 1),)),
+    "place furnace": Prerequisite((("stone", 4),)),
+    "place plant": Prerequisite((("sapling", 1),)),
+    **{
+        f"make {made.item.replace('_', ' ')}": Prerequisite(made.uses, tuple(NAMES[i] for i in made.nearby))
+        for made in MADE
+    },
+}
+
+
+def reached(rules: Rules, state: State, action: Array, success: str) -> jax.Array:
+    """Returns the goals [G] that an action [] reached, which led to a state; `success`: of --goal_success."""
+    goals = np.array(rules.goals)
+    by_event = np.array([goals == event for event in EVENTS])
+    by_action = jnp.asarray(np.array([goals == one.words for one in rules.actions]))[action]
+    done = jnp.asarray(by_event)[state.event]
+    if success == "strict":
+        return done
+    return done | by_action & (state.names_something | (success == "tried"))
+
+
+def possible(goals: tuple[str, ...], seen: view.Seen) -> jax.Array:
+    """Returns the goals [G] that ELLM's oracle suggests."""
+    rows = [PREREQUISITES.get(goal) for goal in goals]
+    uses = np.array([amounts(row.uses if row else ()) for row in rows])
+    needed = np.array([[name in (row.seen if row else ()) for name in NAMES] for row in rows])
+    in_view = (view.cells(seen).reshape(-1, 1) == jnp.arange(len(NAMES))).any(0)
+    owned = (seen.inventory >= jnp.asarray(uses)).all(1)
+    holds = np.array([row is not None for row in rows]) & owned & (in_view | ~jnp.asarray(needed)).all(1)
+    is_sleep, is_table = (
+        np.array([goal == words for goal in goals]) for words in (SLEEP.words, "place crafting table")
+    )
+    is_awake = seen.inventory[ENERGY] >= MAX_AMOUNT
+    return holds & ~(is_sleep & is_awake) & ~(is_table & in_view[TABLE])

@@ -1,0 +1,116 @@
+"""Goals suggested for each state of a device environment, and what reaching them pays; see `envs.goals`."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oni_jax.config import GoalConfig
+from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.device.wrapper import DeviceWrapper
+from oni_jax.envs.goals import goal_spec
+from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
+
+_SUGGESTING = 0x60A1  # folded into the key of a step
+
+
+class Goals(NamedTuple):
+    """A state, and its goals, G in all."""
+
+    inner: Any
+    reached: jax.Array  # [G] bool; paid in this episode, or of the same meaning as one that was
+    suggested: jax.Array  # [G] float32; for the present state: what reaching each is worth, 0 of those not suggested
+    paid: jax.Array  # [] float32; by the last action
+    num_paid: jax.Array  # [] int32; actions paid in this episode
+
+
+def _oracle(env: DeviceEnv, settings: GoalConfig, state: Any, key: jax.Array) -> jax.Array:
+    return env.goals_possible(state)
+
+
+def _every(env: DeviceEnv, settings: GoalConfig, state: Any, key: jax.Array) -> jax.Array:
+    return jnp.ones(len(env.spec.goals), bool)
+
+
+def _random(env: DeviceEnv, settings: GoalConfig, state: Any, key: jax.Array) -> jax.Array:
+    order = jax.random.permutation(key, len(env.spec.goals))
+    return order < settings.goal_count
+
+
+# By --goal_suggester; each returns what reaching the goals is worth [G], for a state and a key of its own
+SUGGESTERS: dict[str, Callable[[DeviceEnv, GoalConfig, Any, jax.Array], jax.Array]] = {
+    "oracle": _oracle,
+    "all": _every,
+    "random": _random,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class WithGoals(DeviceWrapper):
+    """An environment with goals suggested for its states.
+
+    Attributes:
+      settings: who suggests them, what reaches them, and how often they pay.
+    """
+
+    settings: GoalConfig
+
+    @property
+    def spec(self) -> EnvSpec:
+        return goal_spec(self.env.spec)
+
+    def inner(self, state: Goals) -> Any:
+        return state.inner
+
+    def reset(self, key: jax.Array) -> Goals:
+        inner = self.env.reset(key)
+        nothing = jnp.zeros(len(self.env.spec.goals), bool)
+        return Goals(inner, nothing, self._suggest(inner, key), jnp.float32(0), jnp.int32(0))
+
+    def step(self, state: Goals, action: jax.Array, key: jax.Array) -> Step[Goals]:
+        outcome = self.env.step(state.inner, action, key)
+        taken = self.env.goals_reached(outcome.state, action, self.settings.goal_success)
+        paid, reached = pay(
+            self._open(state), taken, state.reached, same_meaning(self.env.spec.goals, self.env.same_goals)
+        )
+        suggested = self._suggest(outcome.state, key)
+        return outcome._replace(state=Goals(outcome.state, reached, suggested, paid, state.num_paid + (paid > 0)))
+
+    def _suggest(self, inner: Any, key: jax.Array) -> jax.Array:
+        suggest = SUGGESTERS[self.settings.goal_suggester]
+        return suggest(self.env, self.settings, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
+
+    def _open(self, state: Goals) -> jax.Array:
+        """Returns what reaching each goal would pay now [G]."""
+        return state.suggested * (~state.reached | self.settings.goal_repeats)
+
+    def observe(self, state: Goals) -> dict[str, jax.Array]:
+        return {**self.env.observe(state.inner), GOAL_REWARD: state.paid, OPEN_GOALS: self._open(state)}
+
+    def stats(self, state: Goals) -> jax.Array:
+        return jnp.concatenate([self.env.stats(state.inner), state.num_paid[None].astype(jnp.float32)])
+
+
+def same_meaning(names: Sequence[str], groups: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """Returns [G, G] bool: goals that are the same, or of one group."""
+    together = np.eye(len(names), dtype=bool)
+    for group in groups:
+        rows = [names.index(name) for name in group if name in names]
+        together[np.ix_(rows, rows)] = True
+    return together
+
+
+def pay(worth: jax.Array, taken: jax.Array, reached: jax.Array, together: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    """Returns what an action is paid [], the most of the open goals that it reached, and the goals reached so far [G].
+
+    Args:
+      worth: [G] float32; what each goal would pay, 0 of those not open.
+      taken: [G] bool; reached by this action.
+      reached: [G] bool; before it.
+      together: [G, G] bool; goals that mean the same.
+    """
+    paid = worth * taken
+    return paid.max(), reached | ((paid > 0)[:, None] & together).any(0)

@@ -1,0 +1,66 @@
+"""Environments with goals suggested for each state, and paid to an action that reaches one: ELLM, arXiv 2302.06692.
+
+An environment's goals are phrases such as `chop tree`; what an action reached is known from its effect. Goals are
+suggested for the state in which the action is taken. Each pays once an episode; so do those that mean the same,
+together.
+
+Two observations, shown when they are asked for by name: `goal_reward` [] float32, what the last action was paid, 0 at
+an episode's start; `open_goals` [G] float32, what reaching each goal would pay now.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.types import GOAL_REWARD, OPEN_GOALS, ArraySpec, EnvSpec
+
+if TYPE_CHECKING:
+    from oni_jax.envs.device.base import DeviceEnv
+
+NO_GOALS, ORACLE = "none", "oracle"  # of --goal_suggester
+GOAL_STATS = ("goals_reached",)
+
+
+def goal_spec(spec: EnvSpec) -> EnvSpec:
+    """Returns the spec of an environment with goals suggested for its states."""
+    shown = {GOAL_REWARD: ArraySpec((), "float32"), OPEN_GOALS: ArraySpec((len(spec.goals),), "float32")}
+    return spec._replace(observations={**spec.observations, **shown}, episode_stats=(*spec.episode_stats, *GOAL_STATS))
+
+
+def with_goals(environment: Environment) -> Environment:
+    """Returns the environment with goals suggested for its states. Its functions raise UserError where it has none."""
+
+    def make_spec(config: EnvConfig) -> EnvSpec:
+        spec, settings = environment.make_spec(config), config.goals
+        if environment.device is None or not spec.goals:
+            raise UserError(
+                f"--goal_suggester {settings.goal_suggester}: {config.root_env} has no goals; use one that has, such "
+                "as CrafterTextEnv-v1"
+            )
+        if settings.goal_suggester == "random" and settings.goal_count > len(spec.goals):
+            raise UserError(f"--goal_count {settings.goal_count}: {config.root_env} has {len(spec.goals)} goals")
+        return goal_spec(spec)
+
+    def wrapped(made: Any, config: EnvConfig) -> Any:
+        return made.wrapped(lambda env: _wrap(env, config))
+
+    def make(config: EnvConfig, *args: Any) -> VectorEnv:
+        return wrapped(environment.make(config, *args), config)
+
+    def device(config: EnvConfig) -> "DeviceEnv":
+        assert environment.device is not None
+        return _wrap(environment.device(config), config)
+
+    display = environment.display
+    if display:
+        watch = display.watch
+        display = display._replace(watch=lambda config, *args: wrapped(watch(config, *args), config))
+    on_request = (*environment.on_request, GOAL_REWARD, OPEN_GOALS)
+    return environment._replace(make_spec=make_spec, make=make, device=device, display=display, on_request=on_request)
+
+
+def _wrap(env: "DeviceEnv", config: EnvConfig) -> "DeviceEnv":
+    # Imported here: JAX is needed where environments run, not where they are named
+    from oni_jax.envs.device.goals import WithGoals
+
+    return WithGoals(env, config.goals)
