@@ -385,14 +385,21 @@ class RewardConfig:
     remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
     rnd_features: str = setting(
         "observations",
-        "rnd: predict a random network of the normalised observations, or of the policy's encoding of them.",
+        "rnd and noveld: predict a random network of the normalised observations, or of the policy's encoding of them.",
         choices=("observations", "policy"),
         fixed=True,
     )
-    rnd_output_dim: int = setting(128, "rnd: outputs of the random network. BK: 512.", within=_COUNT, fixed=True)
-    rnd_learning_rate: float = setting(1e-4, "rnd: Adam's step size for the predictor.", within=_POSITIVE)
+    rnd_output_dim: int = setting(
+        128, "rnd and noveld: outputs of the random network. BK: 512.", within=_COUNT, fixed=True
+    )
+    rnd_learning_rate: float = setting(1e-4, "rnd and noveld: Adam's step size for the predictor.", within=_POSITIVE)
     rnd_update_proportion: float = setting(
-        0.25, "rnd: fraction of a batch's observations that the predictor learns from.", within="(0, 1]"
+        0.25, "rnd and noveld: fraction of a batch's observations that the predictor learns from.", within="(0, 1]"
+    )
+    noveld_alpha: float = setting(
+        1.0,
+        "noveld: weight of the error before a step, which is taken from the one after it. ELLM: 1; NovelD: 0.5.",
+        within="(0, 1]",
     )
     potential_horizon: int = setting(
         5,

@@ -44,7 +44,7 @@ class RewardType(NamedTuple):
     soft: bool = False  # supports llm_reward_value=probability
     needs: str = ""  # the setting that names its file or folder
     may_need: str = ""  # another
-    own_settings: str = ""  # how the names begin of settings that only types with this prefix read
+    own_settings: tuple[str, ...] = ()  # how the names begin of settings that only types with such a beginning read
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
     check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
@@ -111,19 +111,20 @@ REWARD_TYPES: dict[str, RewardType] = {
         check=_needs_folder("motif", "launch.train_reward"),
     ),
     "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
-    "rnd": RewardType(_in("rnd", "make"), own_settings="rnd_"),
+    "rnd": RewardType(_in("rnd", "make"), own_settings=("rnd_",)),
+    "noveld": RewardType(_in("rnd", "make_noveld"), own_settings=("rnd_", "noveld_")),
     GOAL_REWARDED: RewardType(_in("ellm", "make"), observations=lambda config: [GOAL_REWARD], check=_check_goals),
     "bk-code": RewardType(
         _in("bk_code", "make"),
         needs="reward_dir",
-        own_settings="potential_",
+        own_settings=("potential_",),
         observations=_in("bk_code", "observations"),
         check=_check_code,
     ),
     "bk-pref": RewardType(
         _in("bk_pref", "make"),
         needs="reward_dir",
-        own_settings="potential_",
+        own_settings=("potential_",),
         observations=_in("bk_pref", "observations"),
         check=_needs_folder("bk-pref", "launch.train_potential"),
     ),
@@ -131,7 +132,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("bk_goal", "make"),
         needs="reward_dir",
         may_need="word_vectors",
-        own_settings="potential_",
+        own_settings=("potential_",),
         observations=_in("bk_goal", "observations"),
         check=_in("goal_settings", "check_goals"),
     ),
@@ -221,10 +222,10 @@ def check_rewards(config: Config) -> None:
 
 def _check_own_settings(terms: Sequence[Config]) -> None:
     """Raises UserError: a setting was changed that only a type reads that the run does not have."""
-    read = {reward_type(own).own_settings for own in terms}
-    absent = {name: kind.own_settings for name, kind in REWARD_TYPES.items() if kind.own_settings not in {"", *read}}
+    read = {prefix for own in terms for prefix in reward_type(own).own_settings}
+    absent = [(name, prefix) for name, kind in REWARD_TYPES.items() for prefix in {*kind.own_settings} - read]
     changed = [given for own in terms for given in own_settings(own.reward) if given[1] != given[0].default]
-    for (field, value), (name, prefix) in itertools.product(changed, absent.items()):
+    for (field, value), (name, prefix) in itertools.product(changed, absent):
         if field.name.startswith(prefix):
             raise UserError(f"--{field.name} {value}: has no meaning without --llm_reward_type {name}")
 

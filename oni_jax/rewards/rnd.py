@@ -7,6 +7,11 @@ learnt from:
     reward(t)    = curiosity(t) / deviation of c(t),    c(t) = gamma c(t-1) + curiosity(t), from 0 in each trajectory
 
 Means and deviations are those of all batches so far, this one included. Then the predictor learns from the batch.
+
+NovelD (Zhang et al. 2021, "NovelD: A Simple yet Effective Exploration Criterion") pays at the border of what is known,
+with e(x) = 1/2 |target(x) - predictor(x)|^2 of the observations before and after a step:
+
+    curiosity(t) = max(e(after) - alpha e(before), 0)
 """
 
 from collections.abc import Mapping
@@ -46,12 +51,14 @@ class RndReward(Reward):
 
     Args:
         reader: reads from a trajectory what the networks see.
+        alpha: of NovelD; 0: random network distillation alone.
     """
 
-    def __init__(self, context: RewardContext, reader: Observations):
+    def __init__(self, context: RewardContext, reader: Observations, alpha: float = 0.0):
         network, config = context.config.network, context.config.reward
         self.final_observations = reader.names
         self._reader, self._frozen, self._gamma = reader, context.frozen, context.config.learner.gamma
+        self._alpha = alpha
         initialization, width = POLICY_INITIALIZATIONS[network.policy_initialization], network.hidden_size
         self._target = Embedding(reader.encoder, (), config.rnd_output_dim, initialization)
         self._predictor = self._target.clone(hidden_sizes=(width, width))
@@ -75,16 +82,14 @@ class RndReward(Reward):
 
     def score(self, state: RndState, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         shape = trajectory.rewards.shape
-        inputs = dict(self._reader.read(trajectory))
-        inputs |= {name: inputs[name].astype(jnp.float32) for name in self._numeric}
+        inputs = self._numbers(self._reader.read(trajectory))
         moments = state.inputs if self._frozen else {name: _track(m, inputs[name]) for name, m in state.inputs.items()}
-        normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
-        # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
-        inputs |= {name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}
-
-        targets = self._apply(self._target, state.target, inputs)
-        predictions = self._apply(self._predictor, state.predictor.params, inputs)
-        curiosity = 0.5 * jnp.sum((targets - predictions) ** 2, axis=-1)
+        inputs = _normalised(inputs, moments)
+        targets, predictions = self._outputs(state, inputs)
+        curiosity = _error(targets, predictions)
+        if self._alpha:
+            before = _normalised(self._numbers(self._reader.read_before(trajectory)), moments)
+            curiosity = jnp.maximum(curiosity - self._alpha * _error(*self._outputs(state, before)), 0.0)
         sums = state.sums if self._frozen else _track(state.sums, discounted_sums(curiosity, self._gamma))
         rewards = curiosity / deviation(sums)
         if self._frozen:
@@ -92,6 +97,15 @@ class RndReward(Reward):
         index = self._drawn(key, shape)
         predictor, metrics = self._learn(state.predictor, *(_rows(x, index) for x in (inputs, targets)))
         return RewardOutput(rewards, RndState(state.target, predictor, moments, sums, metrics))
+
+    def _numbers(self, inputs: Inputs) -> Inputs:
+        """Returns the inputs, those that are normalised as float32."""
+        return {**inputs, **{name: inputs[name].astype(jnp.float32) for name in self._numeric}}
+
+    def _outputs(self, state: RndState, inputs: Inputs) -> tuple[Array, Array]:
+        """Returns the outputs [T, B, D] of the random network and of the predictor."""
+        target = self._apply(self._target, state.target, inputs)
+        return target, self._apply(self._predictor, state.predictor.params, inputs)
 
     def _apply(self, network: Embedding, params: PyTree, inputs: Inputs) -> Array:
         """Returns the outputs [T, B, D] for inputs [T, B, ...]."""
@@ -135,6 +149,18 @@ def discounted_sums(x: Array, gamma: float) -> Array:
     return jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1]
 
 
+def _normalised(inputs: Inputs, moments: Mapping[str, Moments]) -> Inputs:
+    """Returns the inputs, those with moments normalised and clipped."""
+    normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
+    # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
+    return {**inputs, **{name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}}
+
+
+def _error(targets: Array, predictions: Array) -> Array:
+    """Returns e [...] of outputs [..., D]."""
+    return 0.5 * jnp.sum((targets - predictions) ** 2, axis=-1)
+
+
 def _no_moments(shape: tuple[int, ...]) -> Moments:
     # Of count 0: the first batch's replace them.
     return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
@@ -155,3 +181,8 @@ def _rows(tree: PyTree, index: Array) -> PyTree:
 
 def make(context: RewardContext) -> RndReward:
     return RndReward(context, READERS[context.config.reward.rnd_features](context))
+
+
+def make_noveld(context: RewardContext) -> RndReward:
+    reward = context.config.reward
+    return RndReward(context, READERS[reward.rnd_features](context), reward.noveld_alpha)

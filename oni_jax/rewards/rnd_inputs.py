@@ -38,6 +38,10 @@ class Observations:
         # BK: after an episode's end, the next one's first observation.
         return {name: observations_after(trajectory, name) for name in self.names}
 
+    def read_before(self, trajectory: Trajectory) -> Inputs:
+        """Returns the observations before the steps."""
+        return {name: trajectory.observations[name][:-1] for name in self.names}
+
 
 class PolicyFeatures(Observations):
     """The policy's encoding of these observations, by its newest parameters; for networks of dense layers."""
@@ -59,8 +63,14 @@ class PolicyFeatures(Observations):
         self.encoder = make_mlp_encoder(network, spec)
 
     def read(self, trajectory: Trajectory) -> Inputs:
+        return self._encoded(trajectory, super().read(trajectory))
+
+    def read_before(self, trajectory: Trajectory) -> Inputs:
+        return self._encoded(trajectory, super().read_before(trajectory))
+
+    def _encoded(self, trajectory: Trajectory, inputs: Inputs) -> Inputs:
         params = {"params": trajectory.policy_params["params"]["encoder"]}
-        merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in super().read(trajectory).items()}
+        merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
         features = cast(Array, self._encode(params, merged))
         return {"features": features.reshape(*trajectory.rewards.shape, -1)}
 

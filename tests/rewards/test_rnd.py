@@ -93,31 +93,45 @@ def errors(state, x: np.ndarray) -> np.ndarray:
     return outputs[0] - outputs[1]
 
 
-def test_the_formula():
+def before(trajectory: Trajectory) -> np.ndarray:
+    """Observations before the steps [T * B, F], in that order."""
+    seen = trajectory.observations
+    return np.concatenate([seen[name][:-1].reshape(T * B, -1) for name in sorted(seen)], axis=1).astype(np.float64)
+
+
+@pytest.mark.parametrize("name, alpha", [("rnd", 0.0), ("noveld", 1.0), ("noveld", 0.5)])
+def test_the_formula(name, alpha):
     """Of two batches, with statistics of the first and of both, and with a predictor that has learnt from the first."""
-    rewards = make(rnd_update_proportion=1.0, rnd_learning_rate=1e-2)
+    settings = {"noveld_alpha": alpha} if alpha else {}
+    rewards = make(name, rnd_update_proportion=1.0, rnd_learning_rate=1e-2, **settings)
     state, seen, sums, losses = rewards.init(jax.random.key(1)), [], [], []
     score = jax.jit(rewards.score)
     for number in range(2):
         trajectory = steps(number)
         seen.append(flat(trajectory))
         known = np.concatenate(seen)
-        x = np.clip((seen[-1] - known.mean(axis=0)) / np.sqrt(known.var(axis=0) + 1e-8), -5, 5)
-        error = errors(state, x)
-        curiosity = 0.5 * np.sum(error**2, axis=1).reshape(T, B)
+
+        def normalised(x: np.ndarray, known: np.ndarray = known) -> np.ndarray:
+            return np.clip((x - known.mean(axis=0)) / np.sqrt(known.var(axis=0) + 1e-8), -5, 5)
+
+        x = normalised(seen[-1])
+        error, earlier = errors(state, x), errors(state, normalised(before(trajectory)))
+        novelty = np.sum(error**2, axis=1) - alpha * np.sum(earlier**2, axis=1)
+        curiosity = 0.5 * np.maximum(novelty, 0).reshape(T, B)
         total = np.zeros(B)
         for now in curiosity:
             total = GAMMA * total + now
             sums.append(total)
         expected = curiosity / np.std(sums)
         (given,), after = score(state, trajectory, ({},), key_of(number))
-        np.testing.assert_allclose(given, expected, rtol=2e-4)
+        np.testing.assert_allclose(given, expected, rtol=2e-4, atol=1e-6)
         metrics = rewards.metrics(after)
         assert metrics["loss"] == pytest.approx(np.mean(error**2), rel=1e-4)
         assert metrics["deviation"] == pytest.approx(np.std(sums), rel=1e-4)
         losses.append(np.mean(errors(after, x) ** 2) / np.mean(error**2))
         chex.assert_trees_all_equal(after.target, state.target)
         state = after
+        assert name == "rnd" or 0 < np.mean(curiosity == 0) < 1
     assert max(losses) < 0.95  # smaller on what was learnt from
 
 
