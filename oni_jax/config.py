@@ -401,6 +401,15 @@ class RewardConfig:
         "noveld: weight of the error before a step, which is taken from the one after it. ELLM: 1; NovelD: 0.5.",
         within="(0, 1]",
     )
+    apt_output_dim: int = setting(32, "apt: size of an embedding.", within=_COUNT, fixed=True)
+    apt_neighbours: int = setting(12, "apt: nearest neighbours whose distances pay.", within=_COUNT)
+    apt_particles: int = setting(
+        1024, "apt: observations of a batch, drawn at random, among which neighbours are sought.", within="[2, inf)"
+    )
+    apt_learning_rate: float = setting(1e-4, "apt: Adam's step size for the embedding.", within=_POSITIVE)
+    apt_update_proportion: float = setting(
+        0.25, "apt: fraction of a batch's steps that the embedding learns from.", within="(0, 1]"
+    )
     potential_horizon: int = setting(
         5,
         "bk-*: steps before the present one that a potential sees; bk-goal reads 4 of them.",

@@ -113,6 +113,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
     "rnd": RewardType(_in("rnd", "make"), own_settings=("rnd_",)),
     "noveld": RewardType(_in("rnd", "make_noveld"), own_settings=("rnd_", "noveld_")),
+    "apt": RewardType(_in("apt", "make"), own_settings=("apt_",)),
     GOAL_REWARDED: RewardType(_in("ellm", "make"), observations=lambda config: [GOAL_REWARD], check=_check_goals),
     "bk-code": RewardType(
         _in("bk_code", "make"),

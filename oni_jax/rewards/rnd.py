@@ -26,13 +26,21 @@ from oni_jax import parallel
 from oni_jax.networks.distillation import Embedding
 from oni_jax.networks.encoder import is_numeric
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS
-from oni_jax.ops.moments import Moments, deviation, merge_moments, normalise
+from oni_jax.ops.moments import Moments, deviation
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.rnd_inputs import READERS, Inputs, Observations
+from oni_jax.rewards.rnd_inputs import (
+    READERS,
+    Inputs,
+    Observations,
+    drawn_steps,
+    no_moments,
+    normalised,
+    rows_at,
+    track,
+)
 from oni_jax.types import Array, ModelState, PyTree, RewardOutput, Trajectory
 
-MAX_NORMALISED = 5.0
 ADAM_EPS = 1e-5  # above the gradients that are rounding errors, such as those of inputs that never change
 
 
@@ -75,27 +83,27 @@ class RndReward(Reward):
         return RndState(
             target=target,
             predictor=ModelState(params, self._optimizer.init(params)),
-            inputs={name: _no_moments(shapes[name]) for name in self._numeric},
-            sums=_no_moments(()),
+            inputs={name: no_moments(shapes[name]) for name in self._numeric},
+            sums=no_moments(()),
             metrics=dict.fromkeys(("loss", "grad_norm"), jnp.float32(0)),
         )
 
     def score(self, state: RndState, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         shape = trajectory.rewards.shape
         inputs = self._numbers(self._reader.read(trajectory))
-        moments = state.inputs if self._frozen else {name: _track(m, inputs[name]) for name, m in state.inputs.items()}
-        inputs = _normalised(inputs, moments)
+        moments = state.inputs if self._frozen else {name: track(m, inputs[name]) for name, m in state.inputs.items()}
+        inputs = normalised(inputs, moments)
         targets, predictions = self._outputs(state, inputs)
         curiosity = _error(targets, predictions)
         if self._alpha:
-            before = _normalised(self._numbers(self._reader.read_before(trajectory)), moments)
+            before = normalised(self._numbers(self._reader.read_before(trajectory)), moments)
             curiosity = jnp.maximum(curiosity - self._alpha * _error(*self._outputs(state, before)), 0.0)
-        sums = state.sums if self._frozen else _track(state.sums, discounted_sums(curiosity, self._gamma))
+        sums = state.sums if self._frozen else track(state.sums, discounted_sums(curiosity, self._gamma))
         rewards = curiosity / deviation(sums)
         if self._frozen:
             return RewardOutput(rewards, state)
-        index = self._drawn(key, shape)
-        predictor, metrics = self._learn(state.predictor, *(_rows(x, index) for x in (inputs, targets)))
+        index = drawn_steps(key, shape, self._proportion)
+        predictor, metrics = self._learn(state.predictor, *(rows_at(x, index) for x in (inputs, targets)))
         return RewardOutput(rewards, RndState(state.target, predictor, moments, sums, metrics))
 
     def _numbers(self, inputs: Inputs) -> Inputs:
@@ -112,13 +120,6 @@ class RndReward(Reward):
         shape = next(iter(inputs.values())).shape[:2]
         flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
         return cast(Array, network.apply(params, flat)).reshape(*shape, -1)
-
-    def _drawn(self, key: Array, shape: tuple[int, ...]) -> Array:
-        """Draws the steps that are learnt from, [K, B] int32: equally many of each trajectory."""
-        # BK: each step of the batch by itself, with that probability; the others are masked, and cost as much.
-        whole = parallel.all_gather(jnp.zeros(shape), axis=1).shape
-        draws = parallel.own_shard(jax.random.uniform(key, whole), axis=1)
-        return jnp.argsort(draws, axis=0)[: max(1, round(self._proportion * shape[0]))]
 
     def _learn(self, model: ModelState, inputs: Inputs, targets: Array) -> tuple[ModelState, Mapping[str, Array]]:
         def loss_fn(params: PyTree) -> Array:
@@ -149,34 +150,9 @@ def discounted_sums(x: Array, gamma: float) -> Array:
     return jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1]
 
 
-def _normalised(inputs: Inputs, moments: Mapping[str, Moments]) -> Inputs:
-    """Returns the inputs, those with moments normalised and clipped."""
-    normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
-    # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
-    return {**inputs, **{name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}}
-
-
 def _error(targets: Array, predictions: Array) -> Array:
     """Returns e [...] of outputs [..., D]."""
     return 0.5 * jnp.sum((targets - predictions) ** 2, axis=-1)
-
-
-def _no_moments(shape: tuple[int, ...]) -> Moments:
-    # Of count 0: the first batch's replace them.
-    return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
-
-
-def _track(moments: Moments, x: Array) -> Moments:
-    """Merges in the moments of the batch of which x [T, B, ...] is this device's shard; every batch weighs 1."""
-    mean = parallel.mean(jnp.mean(x, axis=(0, 1)))
-    variance = parallel.mean(jnp.mean((x - mean) ** 2, axis=(0, 1)))
-    return merge_moments(moments, Moments(mean, variance, jnp.float32(1)))
-
-
-def _rows(tree: PyTree, index: Array) -> PyTree:
-    """Returns steps [K, B, ...] of arrays [T, B, ...], by index [K, B]."""
-    columns = jnp.arange(index.shape[1])
-    return jax.tree.map(lambda x: x[index, columns], tree)
 
 
 def make(context: RewardContext) -> RndReward:

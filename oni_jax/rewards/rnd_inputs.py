@@ -1,4 +1,4 @@
-"""Inputs of random network distillation: observations, or the policy's encoding of them."""
+"""Inputs of curiosity: observations, or the policy's encoding of them, normalised by running moments."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,13 +7,15 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
+from oni_jax import parallel
 from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.generic import make_mlp_encoder
 from oni_jax.networks.registry import find_encoder, policy_observations
+from oni_jax.ops.moments import Moments, merge_moments, normalise
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.types import Array, ArraySpec, Trajectory
+from oni_jax.types import Array, ArraySpec, PyTree, Trajectory
 
 Inputs = Mapping[str, Array]  # each [T, B, ...]
 
@@ -76,3 +78,45 @@ class PolicyFeatures(Observations):
 
 
 READERS = {"observations": Observations, "policy": PolicyFeatures}  # by --rnd_features
+
+MAX_NORMALISED = 5.0
+
+
+def normalised(inputs: Inputs, moments: Mapping[str, Moments]) -> Inputs:
+    """Returns the inputs, those with moments normalised and clipped."""
+    normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
+    # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
+    return {**inputs, **{name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}}
+
+
+def no_moments(shape: tuple[int, ...]) -> Moments:
+    """Returns the moments of nothing, of this shape."""
+    # Of count 0: the first batch's replace them.
+    return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
+
+
+def track(moments: Moments, x: Array) -> Moments:
+    """Merges in the moments of the batch of which x [T, B, ...] is this device's shard; every batch weighs 1."""
+    mean = parallel.mean(jnp.mean(x, axis=(0, 1)))
+    variance = parallel.mean(jnp.mean((x - mean) ** 2, axis=(0, 1)))
+    return merge_moments(moments, Moments(mean, variance, jnp.float32(1)))
+
+
+def drawn_steps(key: Array, shape: tuple[int, ...], proportion: float) -> Array:
+    """Draws the steps of a batch that are learnt from, [K, B] int32: equally many of each trajectory.
+
+    Args:
+        key: the same on every device.
+        shape: [T, B] of this device's shard.
+        proportion: K / T.
+    """
+    # BK: each step of the batch by itself, with that probability; the others are masked, and cost as much.
+    whole = parallel.all_gather(jnp.zeros(shape), axis=1).shape
+    draws = parallel.own_shard(jax.random.uniform(key, whole), axis=1)
+    return jnp.argsort(draws, axis=0)[: max(1, round(proportion * shape[0]))]
+
+
+def rows_at(tree: PyTree, index: Array) -> PyTree:
+    """Returns steps [K, B, ...] of arrays [T, B, ...], by index [K, B]."""
+    columns = jnp.arange(index.shape[1])
+    return jax.tree.map(lambda x: x[index, columns], tree)

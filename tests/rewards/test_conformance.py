@@ -146,7 +146,12 @@ def trajectory_of(**known) -> Trajectory:
     """Steps without an end, at which captions are there for the first time."""
     zeros = np.zeros((T, B), np.float32)
     counts = {"own_counts": zeros + 1, "caused_counts": zeros + 1}
-    others = {"is_first": np.zeros((T + 1, B)), "initial_core_state": np.zeros(B), "final_observations": {}}
+    others = {
+        "is_first": np.zeros((T + 1, B)),
+        "actions": zeros.astype(np.int32),
+        "initial_core_state": np.zeros(B),
+        "final_observations": {},
+    }
     fields = {**dict.fromkeys(Trajectory._fields, zeros), **counts, **others, "observations": {}, **known}
     return Trajectory(**fields)
 
