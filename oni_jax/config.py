@@ -118,7 +118,7 @@ class GoalConfig:
     goal_suggester: str = setting(
         "auto",
         "Who suggests goals for a state: what its prerequisites allow (oracle), all goals, or some at random; auto: "
-        "the oracle where a reward is ellm, else none.",
+        "the oracle where a reward is ellm or the policy is goal_conditioned, else none.",
         choices=("auto", "none", "oracle", "all", "random"),
         fixed=True,
     )

@@ -79,10 +79,10 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
 
 
 def with_chosen_env(config: Config) -> Config:
-    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits the rewards.
+    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits rewards and policy.
 
     Raises:
-        UserError: an unknown environment.
+        UserError: an unknown environment, or a policy that is to see goals where there are none.
     """
     env, goals = config.env, config.env.goals
     kinds = [kind for term in config.terms() for kind in term.reward.llm_reward_type.split(",")]
@@ -90,7 +90,10 @@ def with_chosen_env(config: Config) -> Config:
         is_event = find_environment(env).labels_events and all(kind.startswith(LABELLING) for kind in kinds)
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
     if goals.goal_suggester == AUTO:
-        goals = dataclasses.replace(goals, goal_suggester=ORACLE if GOAL_REWARDED in kinds else NO_GOALS)
+        are_used = GOAL_REWARDED in kinds or config.network.goal_conditioned
+        goals = dataclasses.replace(goals, goal_suggester=ORACLE if are_used else NO_GOALS)
+    if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
+        raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
     return dataclasses.replace(config, env=dataclasses.replace(env, goals=goals))
 
 

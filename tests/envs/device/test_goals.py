@@ -100,6 +100,10 @@ def test_the_oracle_suggests_where_goals_are_rewarded():
 
     assert chosen("ellm") == chosen("rnd,ellm") == "oracle"
     assert chosen("none") == chosen("rnd") == "none"
+    policy = NetworkConfig(encoder_custom="mlp_encoder", goal_conditioned=True)
+    assert with_chosen_env(Config(config_of("auto"), network=policy)).env.goals.goal_suggester == "oracle"
+    with pytest.raises(UserError, match="--goal_suggester none: --goal_conditioned shows goals"):
+        with_chosen_env(Config(config_of("none"), network=policy))
 
 
 @pytest.mark.parametrize(
