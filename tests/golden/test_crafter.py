@@ -12,7 +12,7 @@ from tests.golden.check import read
 DATA = pathlib.Path(__file__).parent / "data"
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "golden"  # more recordings, where they lie
 ELSEWHERE = (*SHARED.glob("ellm/episodes/*.npz"), *SHARED.glob("bk/crafter_*.npz"))
-FILES = [*sorted(DATA.glob("ellm_*.npz")), *sorted(DATA.glob("bk_crafter_*.npz"))]
+FILES = [*sorted(DATA.glob("ellm_[es]*.npz")), *sorted(DATA.glob("bk_crafter_*.npz"))]
 
 
 def failed(npz: crafter.Npz) -> set[str]:
