@@ -15,7 +15,11 @@ from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward
 from oni_jax.rewards import registry
 
 # Types that read NetHack's messages, or nothing.
-REWARD_TYPES = [name for name, kind in registry.REWARD_TYPES.items() if kind.own_settings != "potential_"]
+REWARD_TYPES = [
+    name
+    for name, kind in registry.REWARD_TYPES.items()
+    if "potential_" not in kind.own_settings and name != registry.GOAL_REWARDED
+]
 WORD_VECTOR_SIZE = 300
 WORDS = (  # of the default goal, and of many messages
     "you the a an it is hit miss kill see here door gold pieces collect collecting score monster monsters killing "

@@ -8,8 +8,9 @@ them `minigrid` plays the same level, its images only, in one process and in one
 on gymnasium's vectors of that level, synchronous and asynchronous, of which the faster one counts, after its first
 update. Beside Crafter, which takes maps from its stock, PyPI's `crafter` plays whole episodes with their resets, but
 draws nothing; PPO in PyTorch reads its cells and its inventory as numbers; Craftax-Classic runs, and is trained on, by
-the same code as ours. `online_cls` with the rule-based judge on the same cores is measured in turn with `none`. Without
-a GPU the cores are as many devices. Peers are measured where they are installed: pip install torch craftax.
+the same code as ours. `online_cls` with the rule-based judge on the same cores, rewards for suggested goals, and
+curiosity are measured in turn with `none`. Without a GPU the cores are as many devices. Peers are measured where
+they are installed: pip install torch craftax.
 """
 
 import functools
@@ -165,9 +166,9 @@ def crafter_training_sides() -> dict[str, Callable[[], float]]:
     return sides
 
 
-def crafter_training_rate(words: str) -> float:
+def crafter_training_rate(words: str, reward_type: str = "none") -> float:
     devices = f"--cpu_devices {num_cpu_devices()}"
-    return train("none", f"{CRAFTER_TRAINING} {devices} {words}".split()).env_steps_per_sec()
+    return train(reward_type, f"{CRAFTER_TRAINING} {devices} {words}".split()).env_steps_per_sec()
 
 
 def measure_random_crafter(repeats: int) -> dict[str, Any]:
@@ -251,6 +252,19 @@ def measure_online_cls(repeats: int) -> dict[str, Any]:
     }
 
 
+def measure_goals(repeats: int) -> dict[str, Any]:
+    """Measures training for suggested goals, and for curiosity, against none."""
+    own = f"--root_env CrafterTextEnv-v1 {sized(CRAFTER_FULL, SMALL)}"
+    kinds = {name: (name, own) for name in ("none", "ellm", "rnd", "noveld", "apt")}
+    kinds["ellm_goal_conditioned"] = "ellm", f"{own} --goal_conditioned"
+    sides = {name: functools.partial(crafter_training_rate, words, kind) for name, (kind, words) in kinds.items()}
+    rates = alternate(sides, repeats)
+    return {
+        **{f"goals_{name}_training_steps_per_sec": spread(own) for name, own in rates.items()},
+        **{f"goals_{name}_ratio_to_none": ratio(rates[name], rates["none"]) for name in rates if name != "none"},
+    }
+
+
 def is_installed(package: str) -> bool:
     """Returns whether a package can be imported; says so where it can't."""
     found = util.find_spec(package) is not None
@@ -265,6 +279,7 @@ SIDES = {
     "online_cls": measure_online_cls,
     "crafter": measure_crafter,
     "random_crafter": measure_random_crafter,
+    "goals": measure_goals,
 }
 
 _SIDES = flags.DEFINE_list("sides", list(SIDES), "What is measured.")
