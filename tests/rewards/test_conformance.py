@@ -383,12 +383,12 @@ def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
     batch = pack_shards(Collected((), observed(rewards, captions)), (), rewards, replicas)
     passed = []
 
-    def score(state, features):
-        output = shard_score(rewards, replicas)(state, steps_read_by(rewards), features, KEY)
+    def score(state, steps, features):
+        output = shard_score(rewards, replicas)(state, steps, features, KEY)
         passed.append([a is b for a, b in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))])
         return output
 
-    return jax.device_get(jax.jit(score)(replicas.put(state), batch.features)), passed[0]
+    return jax.device_get(jax.jit(score)(replicas.put(state), steps_read_by(rewards), batch.features)), passed[0]
 
 
 def two_devices(folder: str, *root_envs: str) -> None:
