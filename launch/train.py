@@ -1,5 +1,6 @@
 """Trains an agent (or resumes the training of one)."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,7 +18,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None and not help.wants_help(sys.argv[1:]):
         tune_memory()
-    return run_program("train", argv, flags.TRAINING, flags.check, _run)
+    return run_program("train", argv, flags.TRAINING, _check, _run)
+
+
+def _check(config: Config) -> None:
+    if config.devices.cpu_devices > 1:  # read when JAX is imported; a plugin may compute before the run begins
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
+    flags.check(config)
 
 
 def _run(config: Config, stop: StopRequest) -> int:
