@@ -53,7 +53,8 @@ def run(config: Config, stop: StopRequest) -> int:
         ChildError: an actor process or the annotation service died; a checkpoint is saved.
     """
     keep_compiled_code()
-    if config.devices.cpu_devices != max(1, jax.config.read("jax_num_cpu_devices")):  # JAX refuses it beside XLA's flag
+    known: Any = jax.config
+    if config.devices.cpu_devices != max(1, known.jax_num_cpu_devices):  # JAX refuses it beside XLA's own flag
         jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
     config = with_chosen_env(config)
     with joined(config.devices, stop) as peers:
