@@ -117,9 +117,10 @@ class GoalConfig:
 
     goal_suggester: str = setting(
         "auto",
-        "Who suggests goals for a state: what its prerequisites allow (oracle), all goals, or some at random; auto: "
-        "the oracle where a reward is ellm or the policy is goal_conditioned, else none.",
-        choices=("auto", "none", "oracle", "all", "random"),
+        "Who suggests goals for a state: an LLM by its caption, what its prerequisites allow (oracle), all goals, or "
+        "some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then an LLM where ellm "
+        "has an --llm_server_addr, else the oracle.",
+        choices=("auto", "none", "llm", "oracle", "all", "random"),
         fixed=True,
     )
     goal_success: str = setting(
@@ -131,6 +132,31 @@ class GoalConfig:
     )
     goal_repeats: bool = setting(False, "A goal pays each time, not once an episode.", fixed=True)
     goal_count: int = setting(5, "Goals suggested for a state at random.", within=_COUNT, fixed=True)
+    goal_parser: str = setting(
+        "tolerant",
+        "Reads the goals in an LLM's answer: lists of any form, or only lines that begin with a dash, as published.",
+        choices=("tolerant", "strict"),
+        fixed=True,
+    )
+    goal_similarity: str = setting(
+        "exact",
+        "A goal is suggested by its own words, or by any that mean nearly the same (embeddings, those of "
+        "--potential_embeddings).",
+        choices=("exact", "embeddings"),
+        fixed=True,
+    )
+    goal_threshold: float = setting(
+        0.99,
+        "Cosine of embeddings above which words suggest a goal; reaching it pays that cosine.",
+        within="[0, 1]",
+        fixed=True,
+    )
+    goal_table_size: int = setting(
+        32768,
+        "Captions whose suggested goals the device holds; beyond, the oldest give way.",
+        within=_COUNT,
+        fixed=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

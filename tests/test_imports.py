@@ -22,7 +22,17 @@ MAY_IMPORT = {
     "buffers": {"envs.base"},
     "actors": {"buffers", "envs"},
     "inference": {"actors.pool", "buffers", "networks"},
-    "worlds": {"actors", "buffers", "envs.base", "envs.captions", "envs.device", "inference", "networks", "parallel"},
+    "worlds": {
+        "actors",
+        "buffers",
+        "envs.base",
+        "envs.captions",
+        "envs.device",
+        "envs.goals",
+        "inference",
+        "networks",
+        "parallel",
+    },
     # What is learnt from them
     "annotation": {"envs.base"},
     "rewards": {

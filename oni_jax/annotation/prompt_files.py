@@ -2,8 +2,9 @@
 
 A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
 where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.
-`again`, optional, is the user's turn after an unreadable answer. A kind may need further texts, such as code's
-`improve` (with {samples}) and `failed` (with {error}). Ranking: `answer_key` is the name under which the
+`again`, optional, is the user's turn after an unreadable answer. `rewrite`, optional, lists pairs, a regular expression
+and what to write for it in a caption; captions that read alike then are one query. A kind may need further texts, such
+as code's `improve` (with {samples}) and `failed` (with {error}). Ranking: `answer_key` is the name under which the
 answer declares its choice. A text is a string or a list of lines. The captions come last, so that a server's prefix
 cache covers everything before them.
 """
@@ -52,7 +53,24 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         choices[group] = {key: _text(text, path, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
         if misplaced := [name for name in placeholders if any(name in text for text in choices[group].values())]:
             raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
-    return {"kind": kind, **texts, "answer_key": answer_key, **choices}
+    rewrites = _rewrites(data.get("rewrite", []), path)
+    return {"kind": kind, **texts, "answer_key": answer_key, "rewrite": rewrites, **choices}
+
+
+def _rewrites(pairs: object, path: pathlib.Path) -> list[tuple[re.Pattern[str], str]]:
+    try:
+        assert isinstance(pairs, list)
+        compiled = [(re.compile(pattern), by) for pattern, by in pairs]
+        for pattern, by in compiled:
+            pattern.sub(by, "")
+            re.sub(f"{pattern.pattern}|", by, "")  # fails now if `by` names a group that is not there
+        return compiled
+    except (AssertionError, IndexError, TypeError, ValueError, re.error) as error:
+        problem = f": {error}" if str(error) else ""
+        text = (
+            f"prompt file {path}: `rewrite` must be a list of pairs, a regular expression and its replacement{problem}"
+        )
+        raise UserError(text) from None
 
 
 def _text(value: object, path: pathlib.Path, key: str) -> str:

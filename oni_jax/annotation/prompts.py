@@ -47,6 +47,14 @@ class Prompt:
     answer_key: str
     digest: str
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # `QueryKind.texts`
+    rewrites: Sequence[tuple[re.Pattern[str], str]] = ()
+
+    def rewrite(self, caption: bytes) -> bytes:
+        """Returns what a query says of a caption, by the prompt file's `rewrite`: its item."""
+        text = caption.decode("latin-1")
+        for pattern, by in self.rewrites:
+            text = pattern.sub(by, text)
+        return text.encode("latin-1", "replace")
 
     def user(self, item: tuple[bytes, ...]) -> str:
         """Renders the user's turn. Captions are decoded as latin-1 and escaped: they are untrusted.
@@ -112,7 +120,8 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     parts += [data[name] for name in QUERIES[kind].texts]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     texts = {name: data[name] for name in QUERIES[kind].texts}
-    return Prompt(QUERIES[kind], data["system"], pieces, fill(data["again"]), data["answer_key"], digest, texts)
+    again, rewrites = fill(data["again"]), data["rewrite"]
+    return Prompt(QUERIES[kind], data["system"], pieces, again, data["answer_key"], digest, texts, rewrites)
 
 
 def goal_text(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> str:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.envs.event_captions import EVENT
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, ArraySpec, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.device.base import DeviceEnv
 
-NO_GOALS, ORACLE = "none", "oracle"  # of --goal_suggester
+NO_GOALS, ORACLE, LLM = "none", "oracle", "llm"  # of --goal_suggester
 GOAL_STATS = ("goals_reached",)
 
 
@@ -37,6 +38,8 @@ def with_goals(environment: Environment) -> Environment:
                 f"--goal_suggester {settings.goal_suggester}: {config.root_env} has no goals; use one that has, such "
                 "as CrafterTextEnv-v1"
             )
+        if settings.goal_suggester == LLM and config.caption == EVENT:
+            raise UserError("--caption event: --goal_suggester llm suggests goals for states; leave it out")
         if settings.goal_suggester == "random" and settings.goal_count > len(spec.goals):
             raise UserError(f"--goal_count {settings.goal_count}: {config.root_env} has {len(spec.goals)} goals")
         return goal_spec(spec)
@@ -44,8 +47,10 @@ def with_goals(environment: Environment) -> Environment:
     def wrapped(made: Any, config: EnvConfig) -> Any:
         return made.wrapped(lambda env: _wrap(env, config))
 
-    def make(config: EnvConfig, *args: Any) -> VectorEnv:
-        return wrapped(environment.make(config, *args), config)
+    def make(config: EnvConfig, shown: EnvSpec, *args: Any) -> VectorEnv:
+        if config.goals.goal_suggester == LLM and OPEN_GOALS in shown.observations:
+            raise UserError("--goal_suggester llm: the policy sees an LLM's goals while it trains only; use oracle")
+        return wrapped(environment.make(config, shown, *args), config)
 
     def device(config: EnvConfig) -> "DeviceEnv":
         assert environment.device is not None

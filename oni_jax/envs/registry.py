@@ -10,7 +10,7 @@ from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
 from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
-from oni_jax.envs.goals import NO_GOALS, ORACLE, with_goals
+from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
@@ -85,13 +85,16 @@ def with_chosen_env(config: Config) -> Config:
         UserError: an unknown environment, or a policy that is to see goals where there are none.
     """
     env, goals = config.env, config.env.goals
-    kinds = [kind for term in config.terms() for kind in term.reward.llm_reward_type.split(",")]
+    terms = config.terms()
+    kinds = [kind for term in terms for kind in term.reward.llm_reward_type.split(",")]
+    asking = [term.reward.llm_reward_type for term in terms if term.annotation.llm_server_addr]
     if env.caption == AUTO:
         is_event = find_environment(env).labels_events and all(kind.startswith(LABELLING) for kind in kinds)
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
     if goals.goal_suggester == AUTO:
         are_used = GOAL_REWARDED in kinds or config.network.goal_conditioned
-        goals = dataclasses.replace(goals, goal_suggester=ORACLE if are_used else NO_GOALS)
+        suggester = LLM if GOAL_REWARDED in asking else ORACLE if are_used else NO_GOALS
+        goals = dataclasses.replace(goals, goal_suggester=suggester)
     if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
     return dataclasses.replace(config, env=dataclasses.replace(env, goals=goals))

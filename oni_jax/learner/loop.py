@@ -142,6 +142,7 @@ class Learner:
         self.message_counts.add(captions.own)
         self.reward.ingest(annotations)
         self.reward.observe(captions)
+        self._world.suggest(self.reward.suggested())
         self._annotator.submit(self.reward.queries(self._annotator.room()))
         with self.lookup_wait.waiting():
             return self._compiled.pack(collected)

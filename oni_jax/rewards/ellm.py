@@ -1,13 +1,29 @@
-"""ELLM (Du et al. 2023, arXiv 2302.06692): pays what reaches a goal suggested for the state; see `envs.goals`."""
+"""ELLM (Du et al. 2023, arXiv 2302.06692): pays what reaches a goal suggested for the state; see `envs.goals`.
 
-from collections.abc import Mapping
+Where an LLM suggests goals, it is asked about each caption, in the background, the most frequent ones first. Until its
+answer is there, nothing is suggested for that state. What it answers is matched with the environment's goals.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 
+from oni_jax.annotation.prompts import Prompt
+from oni_jax.annotation.queries.suggestions import parsed
+from oni_jax.config import GoalConfig
+from oni_jax.envs.registry import LLM
+from oni_jax.potentials.embeddings import Embed, Memo
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.combine import observations_after
+from oni_jax.rewards.goal_settings import make_embedder
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.types import GOAL_REWARD, Array, PyTree, RewardOutput, Trajectory
+from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
+
+MAX_ASKED = 512  # queries without an answer yet: those asked later are chosen by what has been seen until then
+MAX_KNOWN = 200_000  # captions; beyond, they are forgotten, and known again when they are seen
 
 
 class GoalReward(Reward):
@@ -19,6 +35,113 @@ class GoalReward(Reward):
         return RewardOutput(observations_after(trajectory, GOAL_REWARD).astype(jnp.float32), state)
 
 
+class Matcher:
+    """Finds which of an environment's goals an LLM's words suggest, and how much each is worth.
+
+    Args:
+        goals: the environment's, G.
+        settings: of the goals.
+        embed: of texts; None: only equal words suggest a goal.
+    """
+
+    def __init__(self, goals: Sequence[str], settings: GoalConfig, embed: Embed | None = None):
+        self._goals, self._settings, self._embed = goals, settings, embed and Memo(embed)
+        self.num_suggested, self.num_unmatched = 0, 0  # words, so far
+
+    def worths(self, answer: bytes) -> np.ndarray:
+        """Returns what reaching each goal is worth [G] float32, by a kept answer: 0 of those not suggested.
+
+        The largest cosine with what was suggested, where it is above the threshold; 1 for equal words.
+        """
+        return self.of_words(parsed(answer, self._settings.goal_parser == "strict"))
+
+    def of_words(self, words: Sequence[str]) -> np.ndarray:
+        """Returns what each goal is worth by what was suggested."""
+        if not words:
+            return np.zeros(len(self._goals), np.float32)
+        cosines = np.array([[goal == own for own in words] for goal in self._goals], np.float32)
+        if self._embed:
+            cosines = self._embed(self._goals) @ self._embed(words).T
+        matches = cosines > self._settings.goal_threshold if self._embed else cosines > 0
+        self.num_suggested += len(words)
+        self.num_unmatched += len(words) - int(matches.any(0).sum())
+        return np.where(matches, cosines, 0.0).max(1).astype(np.float32)
+
+
+class SuggestedGoalReward(GoalReward):
+    """Rewards goals that an LLM suggests.
+
+    Args:
+        prompt: of the queries.
+        matcher: of their answers with the environment's goals.
+    """
+
+    captions_read = ("own",)
+
+    def __init__(self, prompt: Prompt, matcher: Matcher):
+        self._prompt, self._matcher = prompt, matcher
+        self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
+        self._captions: dict[bytes, list[bytes]] = {}  # the inverse
+        self._worths: dict[bytes, np.ndarray] = {}  # of what was asked; the label store holds the same
+        self._waiting: Counter[bytes] = Counter()  # steps seen of what is not asked yet
+        self._asked: set[bytes] = set()  # without an answer yet
+        self._new: dict[bytes, np.ndarray] = {}
+        self._coverage = 0.0
+
+    def observe(self, captions: StepCaptions) -> None:
+        own = captions.own
+        if len(self._items) > MAX_KNOWN:
+            for known in (self._items, self._captions, self._waiting):
+                known.clear()
+        counts = np.bincount(own.index.ravel(), minlength=len(own.captions)).tolist()
+        num_covered = 0
+        for caption, count in zip(own.captions, counts):
+            item = self._item(caption)
+            if (worths := self._worths.get(item)) is not None:
+                self._new[caption] = worths
+                num_covered += count
+            elif item not in self._asked:
+                self._waiting[item] += count
+        self._coverage = num_covered / max(1, own.index.size)
+
+    def _item(self, caption: bytes) -> bytes:
+        item = self._items.get(caption)
+        if item is None:
+            item = self._items[caption] = self._prompt.rewrite(caption)
+            self._captions.setdefault(item, []).append(caption)
+        return item
+
+    def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
+        chosen = self._waiting.most_common(max(0, min(limit, MAX_ASKED - len(self._asked))))
+        for item, _ in chosen:
+            del self._waiting[item]
+            self._asked.add(item)
+        return [(item,) for item, _ in reversed(chosen)]
+
+    def ingest(self, annotations: Sequence[Annotation]) -> None:
+        for (item,), answer, _ in annotations:
+            worths = self._matcher.worths(answer or b"")
+            self._worths[item] = worths
+            self._asked.discard(item)
+            self._waiting.pop(item, None)
+            self._new.update(dict.fromkeys(self._captions.get(item, ()), worths))
+
+    def suggested(self) -> Mapping[bytes, np.ndarray]:
+        new, self._new = self._new, {}
+        return new
+
+    def metrics(self) -> Mapping[str, Array]:
+        total = max(1, self._matcher.num_suggested)
+        return {
+            "goal_coverage": np.float32(self._coverage),
+            "goals_unmatched_fraction": np.float32(self._matcher.num_unmatched / total),
+            "captions_answered": np.float32(len(self._worths)),
+        }
+
+
 def make(context: RewardContext) -> GoalReward:
-    del context  # the goals' settings are the environment's
-    return GoalReward()
+    settings = context.config.env.goals
+    if settings.goal_suggester != LLM:
+        return GoalReward()
+    embed = make_embedder(context.config) if settings.goal_similarity == "embeddings" else None
+    return SuggestedGoalReward(context.prompt(), Matcher(context.spec.goals, settings, embed))

@@ -1,9 +1,10 @@
-"""Settings of bk-goal, checked without JAX, and the embedder that they choose."""
+"""Settings of bk-goal and ellm, checked without JAX, and the embedder that they choose."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from oni_jax.config import Config, UserError
+from oni_jax.envs.registry import LLM, NO_GOALS
 from oni_jax.potentials.embeddings import (
     Embed,
     SentenceEncoder,
@@ -60,11 +61,37 @@ def check_goals(config: Config) -> None:
         raise UserError(
             f"--potential_horizon {reward.potential_horizon}: bk-goal reads {HORIZON} steps; give {HORIZON} or more"
         )
+    _check_embeddings(config)
+    read_library(reward.reward_dir)
+
+
+def check_suggestions(config: Config) -> None:
+    """Checks the settings of ellm, and the files that they name. Raises UserError."""
+    goals = config.env.goals
+    if goals.goal_suggester == NO_GOALS:
+        raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type ellm pays for goals; leave it out")
+    if goals.goal_suggester != LLM:
+        unused = {"goal_similarity": "exact", "goal_parser": "tolerant"}
+        for name, default in unused.items():
+            if getattr(goals, name) != default:
+                raise UserError(f"--{name} {getattr(goals, name)}: has no meaning without --goal_suggester {LLM}")
+    elif goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
+        raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
+    if goals.goal_similarity == "exact":
+        given = [(name, getattr(config.reward, name)) for name in ("word_vectors", "potential_embedding_model")]
+        for name, value in given:
+            if value:
+                raise UserError(f"--{name} {value}: has no meaning with --goal_similarity exact")
+    else:
+        _check_embeddings(config)
+
+
+def _check_embeddings(config: Config) -> None:
+    reward = config.reward
     chosen = EMBEDDINGS[reward.potential_embeddings]
     for name in ("word_vectors", "potential_embedding_model"):
         if (value := getattr(reward, name)) and chosen.reads != name:
             raise UserError(
                 f"--{name} {value}: has no meaning with --potential_embeddings {reward.potential_embeddings}"
             )
-    read_library(reward.reward_dir)
     chosen.check(config)

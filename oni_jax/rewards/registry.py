@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oni_jax.annotation.prompts import goal_text
+from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, own_settings
-from oni_jax.envs.registry import GOAL_REWARDED, NO_GOALS, find_environment
+from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
 from oni_jax.potentials.code import read_code
@@ -30,6 +30,10 @@ class RewardContext(NamedTuple):
     replicas: "Replicas | None" = None  # devices of a reward model's gradient steps; None: all there are
     frozen: bool = False  # keeps running statistics as they are, for inspection
 
+    def prompt(self) -> Prompt:
+        """Returns the prompt of the reward's queries. Raises UserError: it can't be read."""
+        return load_prompt(self.config.annotation, find_environment(self.config.env).language, _query(self.config))
+
     def goal(self) -> str:
         """Returns the goal's sentences from the prompt. Raises UserError: the prompt has none."""
         return goal_text(self.config.annotation, find_environment(self.config.env).language)
@@ -40,6 +44,7 @@ class RewardType(NamedTuple):
 
     make: Callable[[RewardContext], "Reward"]  # UserError: unusable settings or files
     query: str = ""  # kind of query that the LLM is asked; empty: nothing
+    asks: Callable[[Config], bool] = lambda config: True  # with these settings
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # supports llm_reward_value=probability
     needs: str = ""  # the setting that names its file or folder
@@ -70,11 +75,6 @@ def _other_observations(network: NetworkConfig) -> Collection[str]:
 
 def _check_word_vectors(config: Config) -> None:
     _in("word_vectors", "check_word_vectors")(config.reward.word_vectors)
-
-
-def _check_goals(config: Config) -> None:
-    if config.env.goals.goal_suggester == NO_GOALS:
-        raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type {GOAL_REWARDED} pays for goals; leave it out")
 
 
 def _check_code(config: Config) -> None:
@@ -114,7 +114,15 @@ REWARD_TYPES: dict[str, RewardType] = {
     "rnd": RewardType(_in("rnd", "make"), own_settings=("rnd_",)),
     "noveld": RewardType(_in("rnd", "make_noveld"), own_settings=("rnd_", "noveld_")),
     "apt": RewardType(_in("apt", "make"), own_settings=("apt_",)),
-    GOAL_REWARDED: RewardType(_in("ellm", "make"), observations=lambda config: [GOAL_REWARD], check=_check_goals),
+    GOAL_REWARDED: RewardType(
+        _in("ellm", "make"),
+        "suggestions",
+        asks=lambda config: config.env.goals.goal_suggester == LLM,
+        may_need="word_vectors",
+        own_settings=("potential_embedding",),
+        observations=lambda config: [GOAL_REWARD],
+        check=_in("goal_settings", "check_suggestions"),
+    ),
     "bk-code": RewardType(
         _in("bk_code", "make"),
         needs="reward_dir",
@@ -165,8 +173,13 @@ def reward_type(config: Config) -> RewardType:
 
 def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
     """Returns the run's questions, deduplicated: settings and kind of query. UserError: an unknown type."""
-    asked = ((own.annotation, reward_type(own).query) for own in config.terms())
-    return list(dict.fromkeys(question for question in asked if question[1]))
+    return list(dict.fromkeys((own.annotation, kind) for own in config.terms() if (kind := _query(own))))
+
+
+def _query(config: Config) -> str:
+    """Returns the kind of query that a reward asks; empty: it asks nothing."""
+    kind = reward_type(config)
+    return kind.query if kind.asks(config) else ""
 
 
 def make_rewards(
@@ -182,9 +195,9 @@ def make_rewards(
     asked = questions(config)
 
     def term(own: Config) -> Term:
-        kind, reward = reward_type(own), own.reward
-        question = asked.index((own.annotation, kind.query)) if kind.query else -1
-        made = kind.make(RewardContext(own, spec, replicas, frozen))
+        reward, query = own.reward, _query(own)
+        question = asked.index((own.annotation, query)) if query else -1
+        made = reward_type(own).make(RewardContext(own, spec, replicas, frozen))
         return Term(reward.llm_reward_type, made, reward.llm_reward_coeff, question)
 
     return RewardSum([term(own) for own in config.terms()])
@@ -227,7 +240,7 @@ def _check_own_settings(terms: Sequence[Config]) -> None:
     absent = [(name, prefix) for name, kind in REWARD_TYPES.items() for prefix in {*kind.own_settings} - read]
     changed = [given for own in terms for given in own_settings(own.reward) if given[1] != given[0].default]
     for (field, value), (name, prefix) in itertools.product(changed, absent):
-        if field.name.startswith(prefix):
+        if field.name.startswith(prefix) and not any(map(field.name.startswith, read)):
             raise UserError(f"--{field.name} {value}: has no meaning without --llm_reward_type {name}")
 
 

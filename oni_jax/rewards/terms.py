@@ -87,6 +87,10 @@ class RewardSum:
             if own := [annotation for annotation in annotations if annotation.question == term.question]:
                 term.reward.learning.ingest(own)
 
+    def suggested(self) -> Mapping[bytes, np.ndarray]:
+        """Returns what goals are worth in states with these captions, since the last call; see `Learning.suggested`."""
+        return {caption: worths for part in self._learning for caption, worths in part.suggested().items()}
+
     def steps_due(self) -> int:
         return sum(part.steps_due() for part in self._learning)
 

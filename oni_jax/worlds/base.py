@@ -50,6 +50,9 @@ class World(Protocol):
         """
         ...
 
+    def suggest(self, worths: Mapping[bytes, np.ndarray]) -> None:
+        """Takes in what goals are worth [G] in states with these captions, for the batches to come."""
+
     def begin_update(self) -> None:
         """Counts the batch that `next` returned last as no longer pending: an update on it begins."""
         ...

@@ -62,16 +62,19 @@ def make_start_fn(task: Task, seed: int) -> Callable[[Array], Running]:
     return start
 
 
-def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], Running], tuple[Running, Trajectory, Texts]]:
-    """Returns collect((params, count), running) -> (running, trajectories, texts).
+def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Running], tuple[Running, Trajectory, Texts]]:
+    """Returns collect((params, count), table, running) -> (running, trajectories, texts).
+
+    `table`: the goals that an LLM has suggested, see `DeviceEnv.suggesting`; (): none are asked for.
 
     `count` [] int32 is a number that is never used twice: actions are drawn with it, from a key of each environment,
     so that they are the same however the environments are sharded. The trajectories lack their counts of captions.
     """
-    env, spec, policy, limit, unroll = task
+    spec, policy, limit, unroll = task[1:]
     names = tuple(spec.observations)
 
-    def collect(acting: tuple[PyTree, Array], running: Running) -> tuple[Running, Trajectory, Texts]:
+    def collect(acting: tuple[PyTree, Array], table: PyTree, running: Running) -> tuple[Running, Trajectory, Texts]:
+        env = task.env.suggesting(table) if table else task.env
         params, count = with_tables(policy, acting[0]), acting[1]
         chex.assert_rank(running.is_first, 1)
         chunk = default_chunk(len(running.is_first))

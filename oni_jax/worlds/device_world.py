@@ -16,6 +16,7 @@ from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import step_limit
 from oni_jax.envs.device.saving import from_arrays, to_arrays
 from oni_jax.envs.device.shown import join_codes
+from oni_jax.envs.goals import LLM
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local_rows
 from oni_jax.runtime import WaitClock
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
@@ -23,6 +24,7 @@ from oni_jax.worlds.actor_world import Acting
 from oni_jax.worlds.base import Collected, World, WorldReport, with_finals
 from oni_jax.worlds.device_captions import CodeCounts, TextReader
 from oni_jax.worlds.device_rollout import Running, Task, Texts, make_collect_fn, make_start_fn
+from oni_jax.worlds.goal_table import SuggestedGoals
 
 
 class DeviceWorld(World):
@@ -47,8 +49,8 @@ class DeviceWorld(World):
         self.description = f"{self._num_envs} environments (batch_size / rollout) on the learner's device"
         limit = step_limit(env, config.env.max_episode_steps)
         task = Task(env, spec, acting.policy, limit, learner.rollout)
-        collect = replicas.sharded(make_collect_fn(task), (AXIS_0,), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * 7)))
-        self._collect: Any = jax.jit(collect, donate_argnums=1)  # compiled by `start`
+        collect = replicas.sharded(make_collect_fn(task), (AXIS_0, AXIS_0), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * 7)))
+        self._collect: Any = jax.jit(collect, donate_argnums=2)  # compiled by `start`
         start = make_start_fn(task, seed)
         self._start_fn = jax.jit(replicas.sharded(lambda _, indices: start(indices), (AXIS_0,), AXIS_0))
         self._first_index = jax.process_index() * self._num_envs
@@ -59,6 +61,9 @@ class DeviceWorld(World):
         self._counts, self._texts = CodeCounts(self._num_envs), TextReader(env)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
+        goals, is_llm = config.env.goals, config.env.goals.goal_suggester == LLM
+        self._goals = SuggestedGoals(len(spec.goals), goals.goal_table_size) if is_llm else None
+        self._goal_table: PyTree = ()
 
     def unpack(self, payload: PyTree, version: Array) -> Trajectory:
         del version
@@ -70,7 +75,18 @@ class DeviceWorld(World):
     def start(self) -> None:
         if self._running is None:
             self._running = self._start_fn((), self._replicas.put(self._indices(), AXIS_0))
-        self._collect = self._collect.lower(self._acting(), self._running).compile()
+        self._collect = self._collect.lower(self._acting(), self._suggestions(), self._running).compile()
+
+    def _suggestions(self) -> PyTree:
+        """Returns the table of suggested goals: each device has all of it; () without an LLM that suggests them."""
+        if self._goals and (table := self._goals.take()):
+            copies = jax.tree.map(lambda x: np.tile(x, (self._replicas.num_local, 1)), table)
+            self._goal_table = self._replicas.put(copies, AXIS_0)
+        return self._goal_table
+
+    def suggest(self, worths: Mapping[bytes, np.ndarray]) -> None:
+        if self._goals:
+            self._goals.add(worths)
 
     def _acting(self) -> tuple[PyTree, Array]:
         return self._params, np.int32(self._num_rollouts)
@@ -80,7 +96,7 @@ class DeviceWorld(World):
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
         del version, timeout_secs
-        self._running, trajectory, on_device = self._collect(self._acting(), self._running)
+        self._running, trajectory, on_device = self._collect(self._acting(), self._suggestions(), self._running)
         self._num_rollouts += 1
         ended = local_rows(trajectory.terminations) | local_rows(trajectory.truncations)  # blocks
         texts = Texts(*map(local_rows, on_device))
@@ -93,6 +109,10 @@ class DeviceWorld(World):
                 self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, is_own=True)),
                 self._captions(caused, texts.final_keys, _HostRows(trajectory, ended, is_own=False)),
             )
+            if self._goals:
+                rows = np.empty(len(captions.own.captions), np.int64)
+                rows[captions.own.index.ravel()] = np.arange(captions.own.index.size)  # a step of each
+                self._goals.see(captions.own.captions, codes[:-1].ravel()[rows])
             events = self._texts.events(texts) if self.spec.has_events else None
         own_counts, caused_counts = self._replicas.put(tuple(counted), AXIS_1)
         payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
@@ -118,7 +138,8 @@ class DeviceWorld(World):
         if jax.process_count() > 1 or self._running is None:
             return {}
         own = {"device_world": np.array(self._signature), "num_rollouts": np.array(self._num_rollouts)}
-        return {**own, **self._counts.save(), **to_arrays(self._running)}
+        goals = self._goals.save() if self._goals else {}
+        return {**own, **self._counts.save(), **goals, **to_arrays(self._running)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
         if str(saved.get("device_world")) != self._signature:
@@ -127,6 +148,8 @@ class DeviceWorld(World):
         self._running = self._replicas.put(from_arrays(saved, like), AXIS_0)
         self._num_rollouts = int(saved["num_rollouts"])
         self._counts.restore(saved)
+        if self._goals:
+            self._goals.restore(saved)
         return True
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.device import goals as device_goals
-from oni_jax.envs.device.crafter import captions, goals, maps, pixels, player, things, view
+from oni_jax.envs.device.crafter import captions, goals, maps, pixels, player, prerequisites, things, view
 from oni_jax.envs.device.crafter import state as states
 from oni_jax.envs.device.crafter.levels import VARIANTS
 from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS, ELLM_RULES
@@ -89,7 +89,7 @@ def _oracle_errors(npz: Npz, texts: Any, names: tuple[str, ...], possible: np.nd
 def _paid(npz: Npz, texts: Any, names: tuple[str, ...]) -> list[float]:
     """Computes what the steps were paid for the goals that were suggested then."""
     settings = texts["settings"]
-    together = device_goals.same_meaning(names, goals.SAME)
+    together = device_goals.same_meaning(names, prerequisites.SAME)
     checks_success = settings["check_ac_success"] and settings["lm_class"] != "BaselineModel"
     done = npz["step_success"] > 0 if checks_success else np.ones(len(npz["step_action"]), bool)
     paid, reached, episode = [], np.zeros(len(names), bool), -1

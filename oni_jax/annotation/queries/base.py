@@ -32,6 +32,10 @@ class Rules(Protocol):
         """Returns goals for the end of a segment, see `potentials.goals`. Not every environment's rules have it."""
         ...
 
+    def suggest_goals(self, caption: bytes) -> Sequence[str]:
+        """Returns goals that one could sensibly pursue in a state. Not every environment's rules have it."""
+        ...
+
     def goal_of_words(self, words: str) -> str:
         """Returns the goal key that is nearest to a goal in free text."""
         ...

@@ -101,6 +101,10 @@ class DeviceEnv(Protocol[State]):
         """Returns the goals [G] bool whose prerequisites hold, as a player sees it."""
         return jnp.zeros(len(self.spec.goals), bool)
 
+    def suggesting(self, table: Any) -> "DeviceEnv":
+        """Returns the environment with the goals that an LLM has suggested, a `goals.GoalTable`."""
+        return self
+
 
 def observe_all(env: DeviceEnv, state: Any) -> dict[str, jax.Array]:
     """Returns a state's observations by name, and the caption's key under CAPTION.

@@ -9,12 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import GoalConfig
-from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.device.base import Step
 from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.goals import goal_spec
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
 
 _SUGGESTING = 0x60A1  # folded into the key of a step
+
+
+class GoalTable(NamedTuple):
+    """Goals suggested for K captions, a power of 2; sorted by code."""
+
+    codes: (
+        jax.Array
+    )  # [K, 2] uint32, see `DeviceEnv.caption_code`; rows that hold none come last, all of their bits set
+    worths: jax.Array  # [K, G] float32; what reaching each is worth
 
 
 class Goals(NamedTuple):
@@ -27,36 +36,17 @@ class Goals(NamedTuple):
     num_paid: jax.Array  # [] int32; actions paid in this episode
 
 
-def _oracle(env: DeviceEnv, settings: GoalConfig, state: Any, key: jax.Array) -> jax.Array:
-    return env.goals_possible(state)
-
-
-def _every(env: DeviceEnv, settings: GoalConfig, state: Any, key: jax.Array) -> jax.Array:
-    return jnp.ones(len(env.spec.goals), bool)
-
-
-def _random(env: DeviceEnv, settings: GoalConfig, state: Any, key: jax.Array) -> jax.Array:
-    order = jax.random.permutation(key, len(env.spec.goals))
-    return order < settings.goal_count
-
-
-# By --goal_suggester; each returns what reaching the goals is worth [G], for a state and a key of its own
-SUGGESTERS: dict[str, Callable[[DeviceEnv, GoalConfig, Any, jax.Array], jax.Array]] = {
-    "oracle": _oracle,
-    "all": _every,
-    "random": _random,
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class WithGoals(DeviceWrapper):
     """An environment with goals suggested for its states.
 
     Attributes:
       settings: who suggests them, what reaches them, and how often they pay.
+      table: what an LLM has suggested so far; None: nothing.
     """
 
     settings: GoalConfig
+    table: GoalTable | None = None
 
     @property
     def spec(self) -> EnvSpec:
@@ -64,6 +54,9 @@ class WithGoals(DeviceWrapper):
 
     def inner(self, state: Goals) -> Any:
         return state.inner
+
+    def suggesting(self, table: GoalTable) -> "WithGoals":
+        return dataclasses.replace(self, table=table)
 
     def reset(self, key: jax.Array) -> Goals:
         inner = self.env.reset(key)
@@ -81,7 +74,7 @@ class WithGoals(DeviceWrapper):
 
     def _suggest(self, inner: Any, key: jax.Array) -> jax.Array:
         suggest = SUGGESTERS[self.settings.goal_suggester]
-        return suggest(self.env, self.settings, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
+        return suggest(self, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
 
     def _open(self, state: Goals) -> jax.Array:
         """Returns what reaching each goal would pay now [G]."""
@@ -114,3 +107,41 @@ def pay(worth: jax.Array, taken: jax.Array, reached: jax.Array, together: np.nda
     """
     paid = worth * taken
     return paid.max(), reached | ((paid > 0)[:, None] & together).any(0)
+
+
+def look_up(table: GoalTable, code: jax.Array) -> jax.Array:
+    """Returns what the goals suggested for the caption with this code [2] are worth [G]: 0 where none were."""
+    row, step = jnp.int32(0), len(table.codes) // 2
+    while step:  # a binary search: so many rows come before the code
+        first, second = table.codes[row + step - 1]
+        is_before = (first < code[0]) | (first == code[0]) & (second < code[1])
+        row, step = jnp.where(is_before, row + step, row), step // 2
+    return jnp.where((table.codes[row] == code).all(), table.worths[row], 0.0)
+
+
+def _llm(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
+    if world.table is None:
+        return jnp.zeros(len(world.env.spec.goals))
+    return look_up(world.table, world.env.caption_code(inner))
+
+
+def _oracle(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
+    return world.env.goals_possible(inner)
+
+
+def _every(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
+    return jnp.ones(len(world.env.spec.goals), bool)
+
+
+def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
+    order = jax.random.permutation(key, len(world.env.spec.goals))
+    return order < world.settings.goal_count
+
+
+# By --goal_suggester; each returns what reaching the goals is worth [G], for a state of `env` and a key of its own
+SUGGESTERS: dict[str, Callable[[WithGoals, Any, jax.Array], jax.Array]] = {
+    "llm": _llm,
+    "oracle": _oracle,
+    "all": _every,
+    "random": _random,
+}

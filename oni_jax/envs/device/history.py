@@ -59,6 +59,9 @@ class WithHistory(DeviceEnv[State]):
         actions, times = _shifted(state.actions, action), _shifted(state.times, state.times[-1] + 1)
         return outcome._replace(state=State(outcome.state, seen, actions, times))
 
+    def suggesting(self, table: Any) -> "WithHistory":
+        return dataclasses.replace(self, env=self.env.suggesting(table))
+
     def observe(self, state: State) -> dict[str, jax.Array]:
         shown = dict(self.env.observe(state.own))
         rows = {**state.seen, TIMES: state.times}

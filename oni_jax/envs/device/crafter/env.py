@@ -10,7 +10,7 @@ import numpy as np
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.crafter import captions, goals, maps, pixels, things, view, world
+from oni_jax.envs.device.crafter import captions, goals, maps, pixels, prerequisites, things, view, world
 from oni_jax.envs.device.crafter.draws import draws_of
 from oni_jax.envs.device.crafter.levels import BK, ELLM, NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
 from oni_jax.envs.device.crafter.rules import EVENTS
@@ -106,7 +106,7 @@ class Crafter(DeviceEnv[State]):
     def event(self, key: np.ndarray) -> bytes:
         return EVENTS[key[0]].encode()
 
-    same_goals = goals.SAME
+    same_goals = prerequisites.SAME
 
     def goals_reached(self, state: State, action: jax.Array, success: str) -> jax.Array:
         return goals.reached(self.variant.rules, state, action, success)

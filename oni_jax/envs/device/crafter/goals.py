@@ -1,47 +1,15 @@
-"""Goals in Crafter: the actions in words. Their prerequisites are those of ELLM's oracle, arXiv 2302.06692."""
-
-from typing import NamedTuple
+"""Goals in Crafter's states: which an action reached, and which one can pursue."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.device.crafter import view
-from oni_jax.envs.device.crafter.rules import EVENTS, MADE, MAKE_TABLE, SLEEP, Rules, amounts
+from oni_jax.envs.device.crafter.prerequisites import PREREQUISITES
+from oni_jax.envs.device.crafter.rules import EVENTS, SLEEP, Rules, amounts
 from oni_jax.envs.device.crafter.state import State
 from oni_jax.envs.device.crafter.things import ENERGY, MAX_AMOUNT, NAMES, TABLE
 from oni_jax.types import Array
-
-SAME = (("eat cow", "attack cow"), ("place crafting table", MAKE_TABLE.words))
-
-
-class Prerequisite(NamedTuple):
-    """Conditions of a goal, as a player sees them."""
-
-    uses: tuple[tuple[str, int], ...] = ()  # items that one has
-    seen: tuple[str, ...] = ()  # what is in view
-
-
-PREREQUISITES = {
-    **{words: Prerequisite(seen=(words.split()[1],)) for words in ("eat plant", "attack zombie", "attack skeleton")},
-    **{words: Prerequisite(seen=(words.split()[1],)) for words in ("attack cow", "eat cow", "chop tree")},
-    "mine stone": Prerequisite((("wood_pickaxe", 1),), ("stone",)),
-    "mine coal": Prerequisite((("wood_pickaxe", 1),), ("coal",)),
-    "mine iron": Prerequisite((("stone_pickaxe", 1),), ("iron",)),
-    "mine diamond": Prerequisite((("iron_pickaxe", 1),), ("diamond",)),
-    "drink water": Prerequisite(seen=("water",)),
-    "chop grass": Prerequisite(seen=("grass",)),
-    SLEEP.words: Prerequisite(),  # and one is tired
-    "place stone": Prerequisite((("stone", 1),)),
-    "place crafting table": Prerequisite((("wood", 1),)),  # and there is none in view
-    MAKE_TABLE.words: Prerequisite((("wood", 1),)),
-    "place furnace": Prerequisite((("stone", 4),)),
-    "place plant": Prerequisite((("sapling", 1),)),
-    **{
-        f"make {made.item.replace('_', ' ')}": Prerequisite(made.uses, tuple(NAMES[i] for i in made.nearby))
-        for made in MADE
-    },
-}
 
 
 def reached(rules: Rules, state: State, action: Array, success: str) -> jax.Array:

@@ -1,0 +1,83 @@
+"""Recorded answers, prompts and rewards of ELLM's suggestions (arXiv 2302.06692), read and computed by ours."""
+
+import json
+
+import numpy as np
+import pytest
+
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.suggestions import dashed, parsed
+from oni_jax.config import AnnotationConfig, EnvConfig, GoalConfig
+from oni_jax.envs.registry import find_environment
+from oni_jax.rewards.ellm import Matcher
+from tests.golden import data_file
+
+CRAFTER = EnvConfig(root_env="CrafterTextEnv-v1")
+
+
+def recorded(name: str):
+    return json.loads(data_file(f"ellm_{name}.json").read_text())
+
+
+def test_answers_are_read_strictly():
+    cases = recorded("parsing")
+    for case in cases["parse"]:
+        if "error" in case:
+            with pytest.raises(ValueError):
+                dashed(case["reply"])
+        else:
+            assert dashed(case["reply"]) == case["parsed"]
+    assert sum("error" in case for case in cases["parse"]) > 10
+    for case in cases["predict"]:
+        if not case["novelty_bonus"]:
+            assert sorted(parsed(case["reply"].encode(), strict=True)) == case["suggestions"]
+
+
+def test_what_well_formed_answers_say_is_read_tolerantly_too():
+    for case in recorded("parsing")["parse"]:
+        if "error" not in case and "-" not in case["reply"].replace("\n- ", "")[2:]:
+            words = [" ".join(goal.split()) for goal in case["parsed"]]
+            assert parsed(case["reply"].encode(), strict=False) == list(dict.fromkeys(words)), case
+
+
+def test_a_prompt_says_of_a_state_what_was_recorded():
+    prompt = load_prompt(AnnotationConfig(), find_environment(CRAFTER).language, "suggestions")
+    texts = set()
+    states = [case for case in recorded("prompts")["cases"] if "inv" in case["state"]]  # one was a call of a part
+    for case in states:
+        state = case["state"]
+        caption = " ".join(part for part in (state["obs"], state["inv"], state["status"]) if part)
+        item = prompt.rewrite(caption.encode())
+        text = case["prompt_after_prefix"].removesuffix(" What do you do?\n")
+        assert prompt.kind.render(item.decode()) == text
+        assert prompt.user((item,)).endswith(f"<state>\n{text}\n</state>")
+        texts.add((item, text))
+    assert len({item for item, _ in texts}) == len({text for _, text in texts}) > 5
+
+
+def embed_words(texts) -> np.ndarray:
+    """Stands for any encoder: equal texts have the cosine 1, others less than 0.3."""
+    rows = [np.random.default_rng(list(text.encode())).normal(size=384) for text in texts]
+    return np.stack([row / np.linalg.norm(row) for row in rows]).astype(np.float32)
+
+
+def recorded_embeddings():
+    arrays = np.load(data_file("ellm_text_embeddings.npz"))
+    vectors = dict(zip(arrays["texts"].tolist(), arrays["vectors"].astype(np.float32)))
+    return lambda texts: np.stack([vectors[text] / np.linalg.norm(vectors[text]) for text in texts])
+
+
+@pytest.mark.parametrize("encoder", ["hash", "minilm"])
+def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder):
+    embed = embed_words if encoder == "hash" else recorded_embeddings()
+    num_paid = 0
+    for case in recorded("text_reward"):
+        if case["encoder"] != encoder or case["threshold"] == 1:  # where rounding decides
+            continue
+        matcher = Matcher([case["action"]], GoalConfig(goal_threshold=case["threshold"]), embed)
+        (worth,) = matcher.of_words(case["suggestions"])
+        assert worth == pytest.approx(case["reward"], abs=2e-3), case
+        num_paid += worth > 0
+        if encoder == "hash":  # equal words, or nothing
+            assert Matcher([case["action"]], GoalConfig()).of_words(case["suggestions"]) == round(float(worth))
+    assert num_paid > 5

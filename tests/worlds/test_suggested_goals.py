@@ -1,0 +1,140 @@
+"""Suggested goals on the device: found by the caption's code, shown and paid as a plain account says, and saved."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oni_jax.config import GoalConfig
+from oni_jax.envs.device.goals import GoalTable, look_up
+from oni_jax.worlds.goal_table import SuggestedGoals
+from tests.worlds.device_worlds import CONFIG, N, collect, make_world
+
+SAY_0, SAY_1, ANSWER_1 = range(3)
+ALL_CAPTIONS = [b"The signal is %d." % i for i in range(8)]
+WORTHS = {  # of the goals by the signal: of one nothing is known, of another nothing is suggested
+    ALL_CAPTIONS[0]: [0, 0, 0],
+    ALL_CAPTIONS[1]: [0, 1, 0],
+    ALL_CAPTIONS[2]: [0.96, 0, 0],
+    ALL_CAPTIONS[3]: [1, 1, 1],
+    ALL_CAPTIONS[5]: [0, 0, 0.5],
+    ALL_CAPTIONS[7]: [1, 0, 0],
+}
+NAMES = ("signal", "open_goals", "goal_reward")
+
+
+def config_of(**goals):
+    settings = GoalConfig(goal_suggester="llm", goal_table_size=5, **goals)
+    return dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, goals=settings))
+
+
+def rows(of=WORTHS):
+    return {caption: np.array(worths, np.float32) for caption, worths in of.items()}
+
+
+codes = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(codes, max_size=40), st.lists(codes, max_size=5), st.sampled_from([1, 2, 5, 16, 33]))
+def test_a_table_returns_what_was_put_into_it_last(known, others, size):
+    table, held = SuggestedGoals(1, size), {}
+    capacity = 1 << (size - 1).bit_length()
+    for number, code in enumerate(known):
+        table.see([b"%d" % code], np.array([code], np.uint64))
+        table.add({b"%d" % code: np.array([number + 1.0])})
+        if code not in held:
+            held[code] = number + 1.0
+            if len(held) > capacity:
+                del held[next(iter(held))]
+    device = table.take()
+    assert device is not None and table.take() is None
+    if 2**64 - 1 in held:  # stands for no code
+        held[2**64 - 1] = held[2**64 - 1]
+    for code in {*known, *others}:
+        pair = np.array([code >> 32, code & 0xFFFF_FFFF], np.uint32)
+        found = float(look_up(GoalTable(*map(jax.numpy.asarray, device)), pair)[0])
+        if code != 2**64 - 1:
+            assert found == held.get(code, 0.0)
+
+
+def test_captions_that_were_not_seen_are_left_out():
+    table = SuggestedGoals(3, 8)
+    table.add(rows())
+    assert table.save() == {}
+    table.see(ALL_CAPTIONS[:3], np.arange(3, dtype=np.uint64))
+    table.add(rows())
+    assert table.save()["goal_codes"].tolist() == [0, 1, 2]
+
+
+def played(num_devices: int = 1, **goals):
+    """Trajectories of rollouts before and after goals were suggested."""
+    world, _, _ = make_world(config_of(**goals), num_devices, NAMES)
+    world.start()
+    batches = []
+    for i in range(6):
+        batches += collect(world, 1)
+        if i == 1:
+            world.suggest(rows())
+        world.suggest({caption: own for caption, own in rows().items() if i > 1 and caption in seen(batches[-1])})
+    return [jax.device_get(batch.payload) for batch in batches], world
+
+
+def seen(batch):
+    return {*batch.captions.own.captions}
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+@pytest.mark.parametrize("repeats", [False, True])
+def test_goals_are_shown_and_paid_as_suggested(num_devices, repeats):
+    batches, _ = played(num_devices, goal_repeats=repeats)
+    assert not any(batch.observations["open_goals"].any() for batch in batches[:2])
+    num_paid = num_open = 0
+    reached: list[set[int]] = [set() for _ in range(N)]
+    worths = {int(caption[14:15]): own for caption, own in WORTHS.items()}
+    for number, batch in enumerate(batches):
+        for t, i in np.ndindex(batch.rewards.shape):
+            signal = int(batch.observations["signal"][t, i, 0])
+            shown = batch.observations["open_goals"][t, i]
+            if batch.is_first[t, i]:
+                reached[i] = set()
+            suggested = [w * (repeats or g not in reached[i]) for g, w in enumerate(worths.get(signal, [0, 0, 0]))]
+            # The state that a rollout begins with was reached in the one before.
+            if (number, t) >= (2, 1) and signal and shown.any():
+                np.testing.assert_allclose(shown, suggested)
+            num_open += shown.any() and number > 3
+            action = int(batch.actions[t, i])
+            pays = shown[action] if action == signal % 2 else 0.0
+            ended = batch.terminations[t, i] or batch.truncations[t, i]
+            after = (
+                batch.final_observations["goal_reward"][t, i] if ended else batch.observations["goal_reward"][t + 1, i]
+            )
+            assert after == pytest.approx(pays)
+            if pays:
+                num_paid += 1
+                reached[i] |= {SAY_1, ANSWER_1} if action else {SAY_0}
+    assert num_paid > 10 and num_open > 20
+
+
+def test_what_is_known_is_shown():
+    batches, _ = played(goal_repeats=True)
+    worths = {int(caption[14:15]): own for caption, own in WORTHS.items()}
+    for batch in batches[4:]:
+        for t, i in np.ndindex(batch.rewards.shape):
+            signal = int(batch.observations["signal"][t, i, 0])
+            np.testing.assert_allclose(batch.observations["open_goals"][t, i], worths.get(signal, [0, 0, 0]))
+
+
+def test_a_restored_world_suggests_the_same():
+    before, world = played()
+    saved = world.save()
+    after = [jax.device_get(batch.payload) for batch in collect(world, 3)]
+    other, _, _ = make_world(config_of(), 1, NAMES)
+    assert other.restore(saved)
+    other.start()
+    again = [jax.device_get(batch.payload) for batch in collect(other, 3)]
+    for a, b in zip(after, again):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+    assert sum(batch.observations["goal_reward"].sum() for batch in after) > 0
