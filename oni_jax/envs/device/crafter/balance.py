@@ -9,6 +9,7 @@ import numpy as np
 
 from oni_jax.envs.device.crafter import things
 from oni_jax.envs.device.crafter.draws import Draws
+from oni_jax.envs.device.crafter.loops import when
 from oni_jax.envs.device.crafter.state import (
     BORDER,
     CELL,
@@ -69,7 +70,7 @@ _NUM_KINDS, _NUM_GROUPS = len(_KINDS), len(_KINDS) * NUM_CHUNKS
 
 def update(state: State, draws: Draws) -> State:
     """Lets creatures come and go in every chunk that something has ever entered."""
-    state = compact(state)
+    state = when(state.num_objects > MAX_OBJECTS // 2, compact, state, 1 / 16)
     u = draws.of_chunks(_NUM_KINDS, NUM_CHUNKS)
     groups, grounds = _groups(state), _grounds(state)
     counts = jnp.zeros(_NUM_GROUPS + 1, jnp.int32).at[groups].add(1)[:-1].reshape(_NUM_KINDS, -1)
@@ -175,18 +176,19 @@ for _column in range(1 << CHUNK):
 def _grounds(state: State) -> dict[int, _Ground]:
     """Returns for each material that something is born on where it is."""
     inside = material_of(state.cells).reshape(WIDTH, WIDTH)[BORDER:-BORDER, BORDER:-BORDER]
+    materials = sorted({kind.material for kind in _KINDS})
     y = np.arange(SIZE)
     powers = np.where(y[:, None] // CHUNK == np.arange(_SIDE), 1 << y[:, None] % CHUNK, 0).astype(np.float32)
+    # One product for all materials, each in bits of its own: exact, as its sums are below 2^24
+    values = sum((jnp.where(inside == own, 2.0 ** (CHUNK * i), 0.0) for i, own in enumerate(materials)), jnp.float32(0))
+    columns = (values @ jnp.asarray(powers)).astype(jnp.int32)  # [x, chunk]
+    columns = jnp.pad(columns, ((0, _SIDE * CHUNK - SIZE), (0, 0)))
+    columns = columns.reshape(_SIDE, CHUNK, _SIDE).swapaxes(1, 2).reshape(NUM_CHUNKS, CHUNK)
 
-    def ground(material: int) -> _Ground:
-        # A product: exact, as its sums of powers of two are below 2^24
-        columns = ((inside == material).astype(jnp.float32) @ jnp.asarray(powers)).astype(jnp.int32)  # [x, chunk]
-        columns = jnp.pad(columns, ((0, _SIDE * CHUNK - SIZE), (0, 0)))
-        columns = columns.reshape(_SIDE, CHUNK, _SIDE).swapaxes(1, 2).reshape(NUM_CHUNKS, CHUNK)
-        counts = jax.lax.population_count(columns)
-        return _Ground(columns, (counts.astype(jnp.float32) @ _BEFORE.T).astype(jnp.int32))
-
-    return {material: ground(material) for material in {kind.material for kind in _KINDS}}
+    own = [columns >> CHUNK * i & (1 << CHUNK) - 1 for i in range(len(materials))]
+    counts = sum((jax.lax.population_count(x) << 8 * i for i, x in enumerate(own)), jnp.int32(0))
+    before = (counts.astype(jnp.float32) @ _BEFORE.T).astype(jnp.int32)
+    return {material: _Ground(x, before >> 8 * i & 255) for i, (material, x) in enumerate(zip(materials, own))}
 
 
 def _nth_cell(ground: _Ground, nth: jax.Array) -> jax.Array:
