@@ -11,7 +11,7 @@ _NO_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class SuggestedGoals:
-    """What the goals of an environment are worth, by the codes of its captions.
+    """Goals suggested for captions, by the captions' codes.
 
     Args:
         num_goals: G.

@@ -25,9 +25,17 @@ METHODS = {
 GRID = [(task, method) for task in TASKS for method in METHODS if (task, method) != ("reward_free", "extrinsic")]
 
 
+ELLM = {  # who suggests goals, and what reaches them
+    "ellm_llm": ("llm", "strict"),
+    "ellm_oracle": ("oracle", "strict"),
+    "ellm_novelty": ("all", "tried"),
+    "ellm_uniform": ("random", "strict"),
+}
+
+
 def test_the_grid_is_whole():
     assert named_configs.names() == sorted(
-        ["bk_code", "bk_goal", "bk_pref", *(f"{task}_{method}" for task, method in GRID)]
+        ["bk_code", "bk_goal", "bk_pref", *ELLM, *(f"{task}_{method}" for task, method in GRID)]
     )
 
 
@@ -67,6 +75,15 @@ def test_a_named_config(task, method, tmp_path):
         "reward_dir",
         "word_vectors",
     }
+
+
+@pytest.mark.parametrize("name", ELLM)
+def test_ellm_s_settings(name):
+    config = flags.parse(["--config", name])
+    flags.check(config)
+    assert (config.env.goals.goal_suggester, config.env.goals.goal_success) == ELLM[name]
+    assert (config.env.root_env, config.reward.llm_reward_type) == ("CrafterTextEnv-v1", "ellm")
+    assert (config.reward.extrinsic_reward_coeff, config.run.experiment) == (0.0, name)
 
 
 def test_flags_override_it():

@@ -10,6 +10,7 @@ from oni_jax.rewards.ellm import Matcher
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
+from tests.documented import undocumented
 
 GRASS, COW, HUNGRY_COW = b"you see grass.", b"you see cow.", b"you see cow. you feel hungry."
 
@@ -80,6 +81,7 @@ def test_answers_are_worth_what_they_name_in_all_captions_that_read_alike():
     observe(rewards, later, GRASS)
     assert names_of(rewards.suggested()[later]) == ["eat cow"]
     metrics = rewards.metrics(())
+    assert undocumented(f"reward/{name}" for name in metrics) == []
     assert metrics["goal_coverage"] == 0.5 and metrics["goals_unmatched_fraction"] == 0.5
 
 
