@@ -55,7 +55,7 @@ def test_a_table_returns_what_was_put_into_it_last(known, others, size):
         held[2**64 - 1] = held[2**64 - 1]
     for code in {*known, *others}:
         pair = np.array([code >> 32, code & 0xFFFF_FFFF], np.uint32)
-        found = float(look_up(GoalTable(*map(jax.numpy.asarray, device)), pair)[0])
+        found = float(look_up(GoalTable(*map(jax.numpy.asarray, device)), jax.numpy.asarray(pair))[0])
         if code != 2**64 - 1:
             assert found == held.get(code, 0.0)
 
