@@ -7,6 +7,7 @@ import pytest
 
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.suggestions import dashed, parsed
+from oni_jax.annotation.queries.yes_no import yes_probability
 from oni_jax.config import AnnotationConfig, EnvConfig, GoalConfig
 from oni_jax.envs.registry import find_environment
 from oni_jax.rewards.ellm import Matcher
@@ -81,3 +82,13 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder):
         if encoder == "hash":  # equal words, or nothing
             assert Matcher([case["action"]], GoalConfig()).of_words(case["suggestions"]) == round(float(worth))
     assert num_paid > 5
+
+
+def test_how_sure_an_llm_is_of_yes():
+    cases = [case for case in recorded("yes_no")["cases"] if "Yes" not in case["top_logprobs"]]  # which is one here
+    assert len(cases) > 10
+    for case in cases:
+        probability = yes_probability(case["top_logprobs"])
+        assert probability == pytest.approx(case["p_yes"], rel=1e-6, abs=1e-30), case
+        if case["p_yes"] != 0.5:
+            assert (probability > case["threshold"]) == case["good"]

@@ -1,0 +1,71 @@
+"""Questions that an LLM answers by one word, yes or no; its log-probabilities say how sure it is."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from oni_jax.annotation.queries.base import Judgement, Rules
+from oni_jax.annotation.queries.choices import ChoiceAnswers, bare, decode_label, encode_label
+from oni_jax.types import Annotation, Item
+
+MISSING = -100.0  # log-probability of an answer that is not among the first token's likeliest
+
+
+class YesNo(ChoiceAnswers):
+    """Label 1 is yes, 0 is no; the probability is that of yes. See `QueryKind`."""
+
+    name = "yes_no"
+    placeholders = ("{question}",)
+    choices = ("No", "Yes")
+    names = ("no", "yes")
+    openings = ("<question>\n",)
+    columns = ("label",)
+
+    def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        first = bare(text.strip().partition("\n")[0].partition(" ")[0])
+        likeliest = _likeliest(logprobs)
+        if likeliest and any(_word(token) in ("YES", "NO") for token in likeliest):
+            probability = yes_probability(likeliest)
+        elif first in ("YES", "NO"):
+            probability = float(first == "YES")
+        else:
+            return None
+        return encode_label(int(probability > 0.5), probability)
+
+    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
+        return {a.item[0]: (decode_label(a.answer).label,) for a in annotations if a.answer is not None}
+
+    def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
+        is_yes, words = rules.judge_caption(goal, *item)
+        return Judgement(f"The question is about {words}.", self.choices[is_yes], self.choices[is_yes])
+
+
+def yes_probability(likeliest: Mapping[str, float]) -> float:
+    """Returns the probability of yes, of yes and no: from the log-probabilities of an answer's first token.
+
+    Half, where neither is among them.
+    """
+    # ELLM: only " Yes" and " No" count, each with a space before it.
+    logits = [max([MISSING, *(x for token, x in likeliest.items() if _word(token) == word)]) for word in ("YES", "NO")]
+    return 1 / (1 + math.exp(min(700.0, logits[1] - logits[0])))
+
+
+def _word(token: str) -> str:
+    return token.lstrip("Ġ▁ ").rstrip(".").upper()
+
+
+def _likeliest(logprobs: object) -> dict[str, float]:
+    """Returns the log-probabilities of an answer's first token and its alternatives, of either endpoint."""
+    if not isinstance(logprobs, Mapping):
+        return {}
+    content, tops = logprobs.get("content"), logprobs.get("top_logprobs")
+    if isinstance(content, list) and content and isinstance(content[0], Mapping):
+        entries = content[0].get("top_logprobs")
+        entries = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+        pairs = [(entry.get("token"), entry.get("logprob")) for entry in [*entries, content[0]]]
+    else:
+        pairs = [*tops[0].items()] if isinstance(tops, list) and tops and isinstance(tops[0], Mapping) else []
+    return {
+        token: min(0.0, float(x))
+        for token, x in pairs
+        if isinstance(token, str) and isinstance(x, int | float) and math.isfinite(x)
+    }
