@@ -8,9 +8,9 @@ them `minigrid` plays the same level, its images only, in one process and in one
 on gymnasium's vectors of that level, synchronous and asynchronous, of which the faster one counts, after its first
 update. Beside Crafter, which takes maps from its stock, PyPI's `crafter` plays whole episodes with their resets, but
 draws nothing; PPO in PyTorch reads its cells and its inventory as numbers; Craftax-Classic runs, and is trained on, by
-the same code as ours. `online_cls` with the rule-based judge on the same cores, rewards for suggested goals, and
-curiosity are measured in turn with `none`. Without a GPU the cores are as many devices. Peers are measured where
-they are installed: pip install torch craftax.
+the same code as ours, which resets only what has ended, and alone also with its own auto-reset. `online_cls` with the
+rule-based judge on the same cores, rewards for suggested goals, and curiosity are measured in turn with `none`. Without
+a GPU the cores are as many devices. Peers are measured where they are installed: pip install torch craftax.
 """
 
 import functools
@@ -100,7 +100,7 @@ def device_steps(env: Any, unroll: int = 32) -> DeviceSteps:
     return steps
 
 
-def rate_of(steps: DeviceSteps) -> float:
+def rate_of(steps: DeviceSteps | craftax_classic.AsShipped) -> float:
     return measure_rate(steps.run, steps.num_envs * steps.unroll, sized(_SECS.value, 0.01))
 
 
@@ -125,10 +125,10 @@ def first_stats(ours: DeviceSteps, num_batches: int) -> np.ndarray:
 
 
 def compare(ours: np.ndarray, theirs: Sequence[float]) -> dict[str, float]:
-    """Returns both means, and how many standard errors they differ by."""
-    errors = [float(np.var(side, ddof=1)) / len(side) for side in (ours, theirs)]
+    """Returns both means, and how many standard errors they differ by, of a common variance: rare events may be none."""
+    error = math.sqrt(np.var(np.concatenate([ours, theirs])) * (1 / len(ours) + 1 / len(theirs)))
     difference = float(np.mean(ours) - np.mean(theirs))
-    z = difference / math.sqrt(sum(errors)) if sum(errors) else 0.0
+    z = difference / error if error else 0.0
     return {"ours": float(np.mean(ours)), "peer": float(np.mean(theirs)), "z": z}
 
 
@@ -141,6 +141,8 @@ def measure_crafter(repeats: int) -> dict[str, Any]:
         sides["published_crafter"] = functools.partial(crafter_rate, len(os.sched_getaffinity(0)))
     if is_installed("craftax"):
         sides["craftax_classic"] = functools.partial(rate_of, craftax_steps())
+        shipped = craftax_classic.AsShipped(num_envs(), sized(32, 4), Replicas())
+        sides["craftax_classic_as_shipped"] = functools.partial(rate_of, shipped)
     rates = alternate(sides, repeats)
     figures: dict[str, Any] = {f"{name}_env_steps_per_sec": spread(own) for name, own in rates.items()}
     for name in set(rates) - {"crafter"}:
