@@ -125,7 +125,7 @@ def first_stats(ours: DeviceSteps, num_batches: int) -> np.ndarray:
 
 
 def compare(ours: np.ndarray, theirs: Sequence[float]) -> dict[str, float]:
-    """Returns both means, and how many standard errors they differ by, of a common variance: rare events may be none."""
+    """Returns both means, and how many standard errors of a common variance they differ by: rare events may be none."""
     error = math.sqrt(np.var(np.concatenate([ours, theirs])) * (1 / len(ours) + 1 / len(theirs)))
     difference = float(np.mean(ours) - np.mean(theirs))
     z = difference / error if error else 0.0
