@@ -89,6 +89,20 @@ class CrafterConfig:
     crafter_dying: str = setting(
         "", "Whether an episode of Crafter ends without health; empty: the task's own.", choices=("", "on", "off")
     )
+    crafter_task: str = setting(
+        "",
+        "What pays in Crafter instead of its own reward: a goal, such as `attack cow`, or several in an order, such as "
+        "`deforestation`; empty: the world's own reward.",
+    )
+    crafter_subgoals: str = setting(
+        "hidden",
+        "Goals on the way to --crafter_task: not needed, unless the task consists of them (hidden); to be reached in "
+        "their order, one at a time, which a goal_conditioned policy sees (shown); or each of them pays, too (paid).",
+        choices=("hidden", "shown", "paid"),
+    )
+    crafter_task_repeats: bool = setting(
+        False, "As published: an episode goes on when --crafter_task is solved, and its last goal pays again."
+    )
     crafter_view: str = setting(
         "tiles",
         "What a policy sees of Crafter: numbers of the cells, and a vector of the rest (tiles); pictures of 64 x 64 "
@@ -117,10 +131,10 @@ class GoalConfig:
 
     goal_suggester: str = setting(
         "auto",
-        "Who suggests goals for a state: an LLM by its caption, what its prerequisites allow (oracle), all goals, or "
-        "some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then an LLM where ellm "
-        "has an --llm_server_addr, else the oracle.",
-        choices=("auto", "none", "llm", "oracle", "all", "random"),
+        "Who suggests goals for a state: an LLM by its caption, what its prerequisites allow (oracle), --crafter_task, "
+        "all goals, or some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then the "
+        "task, or an LLM where ellm has an --llm_server_addr, else the oracle.",
+        choices=("auto", "none", "llm", "oracle", "task", "all", "random"),
         fixed=True,
     )
     goal_success: str = setting(

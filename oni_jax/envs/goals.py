@@ -18,7 +18,7 @@ from oni_jax.types import GOAL_REWARD, OPEN_GOALS, ArraySpec, EnvSpec
 if TYPE_CHECKING:
     from oni_jax.envs.device.base import DeviceEnv
 
-NO_GOALS, ORACLE, LLM = "none", "oracle", "llm"  # of --goal_suggester
+NO_GOALS, ORACLE, TASK, LLM = "none", "oracle", "task", "llm"  # of --goal_suggester
 GOAL_STATS = ("goals_reached",)
 
 
@@ -40,6 +40,8 @@ def with_goals(environment: Environment) -> Environment:
             )
         if settings.goal_suggester == LLM and config.caption == EVENT:
             raise UserError("--caption event: --goal_suggester llm suggests goals for states; leave it out")
+        if settings.goal_suggester == TASK and not config.crafter.crafter_task:
+            raise UserError("--goal_suggester task: needs --crafter_task")
         if settings.goal_suggester == "random" and settings.goal_count > len(spec.goals):
             raise UserError(f"--goal_count {settings.goal_count}: {config.root_env} has {len(spec.goals)} goals")
         return goal_spec(spec)
@@ -49,7 +51,9 @@ def with_goals(environment: Environment) -> Environment:
 
     def make(config: EnvConfig, shown: EnvSpec, *args: Any) -> VectorEnv:
         if config.goals.goal_suggester == LLM and OPEN_GOALS in shown.observations:
-            raise UserError("--goal_suggester llm: the policy sees an LLM's goals while it trains only; use oracle")
+            raise UserError(
+                "--goal_suggester llm: a policy sees an LLM's goals while it trains only; add --goal_suggester oracle"
+            )
         return wrapped(environment.make(config, shown, *args), config)
 
     def device(config: EnvConfig) -> "DeviceEnv":

@@ -10,7 +10,7 @@ from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
 from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
-from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, with_goals
+from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
@@ -78,13 +78,24 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     return spec._replace(observations={**shown, **past_specs(spec, observations)})
 
 
+def _check_settings(config: EnvConfig) -> None:
+    own = find_environment(config).settings
+    for group in {environment.settings for environment in ENVIRONMENTS} - {"", own}:
+        default = getattr(EnvConfig(), group)
+        for name, value in vars(getattr(config, group)).items():
+            if value != getattr(default, name):
+                raise UserError(f"--{name} {value}: has no meaning in {config.root_env}; leave it out")
+
+
 def with_chosen_env(config: Config) -> Config:
     """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits rewards and policy.
 
     Raises:
-        UserError: an unknown environment, or a policy that is to see goals where there are none.
+        UserError: an unknown environment, settings of another one, or a policy that is to see goals where there are
+            none.
     """
     env, goals = config.env, config.env.goals
+    _check_settings(env)
     terms = config.terms()
     kinds = [kind for term in terms for kind in term.reward.llm_reward_type.split(",")]
     asking = [term.reward.llm_reward_type for term in terms if term.annotation.llm_server_addr]
@@ -93,7 +104,8 @@ def with_chosen_env(config: Config) -> Config:
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
     if goals.goal_suggester == AUTO:
         are_used = GOAL_REWARDED in kinds or config.network.goal_conditioned
-        suggester = LLM if GOAL_REWARDED in asking else ORACLE if are_used else NO_GOALS
+        of_state = TASK if env.crafter.crafter_task else LLM if GOAL_REWARDED in asking else ORACLE
+        suggester = of_state if are_used else NO_GOALS
         goals = dataclasses.replace(goals, goal_suggester=suggester)
     if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")

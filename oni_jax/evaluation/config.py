@@ -36,6 +36,17 @@ class EvaluationConfig:
     compare_checkpoint: str = setting(LATEST, "Checkpoint of the other experiment: latest, best, or a number of steps.")
     episodes: int = setting(256, "Number of episodes; a larger number begins with the same ones.", within=_COUNT)
     root_env: str = setting("", "Task id, with the actions and observations of the run's; empty: the run's.")
+    crafter_task: str = setting(
+        "",
+        "Goal or task of Crafter's that pays instead of the run's reward, and that a goal_conditioned policy sees, as "
+        "in launch.train; empty: the run's.",
+    )
+    goal_suggester: str = setting(
+        "",
+        "Who suggests the goals that a goal_conditioned policy sees, as in launch.train; empty: --crafter_task, or the "
+        "run's.",
+        choices=("", "oracle", "task", "all", "random"),
+    )
     plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=",")
     max_episode_steps: int = setting(0, "Steps after which an episode is truncated; 0: as in the run.")
     seed: int = setting(1, "Seed of environments and actions.", within="[0, 2147483648)")

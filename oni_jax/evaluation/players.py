@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.checkpointing import checkpoint_steps, restore_params
-from oni_jax.config import EnvConfig, UserError
+from oni_jax.config import EnvConfig, UserError, with_values
+from oni_jax.envs.goals import NO_GOALS, TASK
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent, policy_and_shapes
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
@@ -45,7 +46,16 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
     else:
         env = read_settings(folder).env
     env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
-    return chosen_task(env, config.root_env, config.max_episode_steps)
+    return chosen_task(_with_goals(config, env), config.root_env, config.max_episode_steps)
+
+
+def _with_goals(config: EvaluationConfig, env: EnvConfig) -> EnvConfig:
+    """Returns a run's environment with the task to play, and with who suggests the goals that its policy sees."""
+    if config.crafter_task:
+        suggester = env.goals.goal_suggester
+        values = {"crafter_task": config.crafter_task, "goal_suggester": TASK if suggester != NO_GOALS else suggester}
+        env = with_values(env, values)
+    return with_values(env, {"goal_suggester": config.goal_suggester} if config.goal_suggester else {})
 
 
 def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | None, which: str) -> list[Player]:

@@ -101,6 +101,10 @@ class DeviceEnv(Protocol[State]):
         """Returns the goals [G] bool whose prerequisites hold, as a player sees it."""
         return jnp.zeros(len(self.spec.goals), bool)
 
+    def goal_pursued(self, state: State) -> jax.Array:
+        """Returns the goal of the environment's task that is to be reached next, as one of G [G] bool."""
+        return jnp.zeros(len(self.spec.goals), bool)
+
     def suggesting(self, table: Any) -> "DeviceEnv":
         """Returns the environment with the goals that an LLM has suggested, a `goals.GoalTable`."""
         return self

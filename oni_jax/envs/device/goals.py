@@ -129,6 +129,10 @@ def _oracle(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     return world.env.goals_possible(inner)
 
 
+def _task(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
+    return world.env.goal_pursued(inner)
+
+
 def _every(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     return jnp.ones(len(world.env.spec.goals), bool)
 
@@ -142,6 +146,7 @@ def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
 SUGGESTERS: dict[str, Callable[[WithGoals, Any, jax.Array], jax.Array]] = {
     "llm": _llm,
     "oracle": _oracle,
+    "task": _task,
     "all": _every,
     "random": _random,
 }

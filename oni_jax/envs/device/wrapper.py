@@ -70,6 +70,9 @@ class DeviceWrapper(DeviceEnv[Any]):
     def goals_possible(self, state: Any) -> jax.Array:
         return self.env.goals_possible(self.inner(state))
 
+    def goal_pursued(self, state: Any) -> jax.Array:
+        return self.env.goal_pursued(self.inner(state))
+
     def suggesting(self, table: Any) -> DeviceEnv:
         return dataclasses.replace(self, env=self.env.suggesting(table))
 

@@ -24,4 +24,5 @@ ENVIRONMENT = Environment(
     on_request=ON_REQUEST,
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules"),
     display=DISPLAY,
+    settings="nethack",
 )

@@ -36,4 +36,5 @@ ENVIRONMENT = Environment(
     device=_device,
     language=_LANGUAGE,
     display=DISPLAY,
+    settings="babyai",
 )

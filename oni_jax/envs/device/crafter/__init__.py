@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def _device(config: EnvConfig) -> "DeviceEnv":
     # Imported here: JAX is needed where environments run, not where they are named
     from oni_jax.envs.device.crafter.env import make_env
+    from oni_jax.envs.device.crafter.tasks import with_task
 
-    return make_env(config)
+    return with_task(make_env(config), config.crafter)
 
 
 def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
@@ -28,5 +29,12 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
 
 _LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules")
 ENVIRONMENT = Environment(
-    tuple(VARIANTS), crafter_spec, _make, device=_device, labels_events=True, language=_LANGUAGE, display=DISPLAY
+    tuple(VARIANTS),
+    crafter_spec,
+    _make,
+    device=_device,
+    labels_events=True,
+    language=_LANGUAGE,
+    display=DISPLAY,
+    settings="crafter",
 )

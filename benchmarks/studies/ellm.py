@@ -1,0 +1,32 @@
+"""Study of ELLM's suggested goals and of curiosity on Crafter, without a reward of the world's."""
+
+from benchmarks.studies.base import Study
+from oni_jax.reporting.curves import UNLOCKED
+
+_GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
+
+STUDY = Study(
+    name="ellm",
+    question="Without any reward of the world's, which goals or which curiosity unlock Crafter's achievements?",
+    cases=(
+        "none: --llm_reward_type none",
+        f"oracle: {_GOALS} oracle",
+        f"judge: {_GOALS} llm",
+        f"all: {_GOALS} all",
+        "rnd: --llm_reward_type rnd --llm_reward_coeff 0.1",
+        "noveld: --llm_reward_type noveld --llm_reward_coeff 0.1",
+        "apt: --llm_reward_type apt --llm_reward_coeff 0.1",
+    ),
+    axes=("root_env=CrafterTextEnv-v1", "seed=1-5"),
+    flags=(
+        "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
+        "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "
+        "--extrinsic_reward_coeff 0 --log_every_sec 1"
+    ),
+    metric=UNLOCKED,
+    note=(
+        "The goals of `oracle` are those whose prerequisites the state meets; of `judge`, what fixed rules on the "
+        "words of a caption suggest in an LLM's stead, asked in the background; of `all`, the names of all 139 "
+        "actions, moves among them. Their policies see which goals are open; the others have none to see."
+    ),
+)

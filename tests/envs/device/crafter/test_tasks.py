@@ -1,0 +1,68 @@
+"""A task in Crafter pays instead of the world, ends the episode, and is what a policy that sees goals sees."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from oni_jax.config import Config, CrafterConfig, EnvConfig, GoalConfig, NetworkConfig, UserError
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.registry import env_spec, make_vector_env, with_chosen_env
+
+LEFT, DOWN, NUM_ENVS = 1, 4, 4
+
+
+def config_of(root_env: str = "CrafterTextEnv-v1", suggester: str = "task", **crafter) -> EnvConfig:
+    settings = CrafterConfig(crafter_map_stock=1, crafter_maps="stock", **crafter)
+    return EnvConfig(root_env=root_env, crafter=settings, goals=GoalConfig(goal_suggester=suggester))
+
+
+def test_a_solved_task_pays_and_ends_the_episode():
+    config = config_of(crafter_task="move left")
+    names = env_spec(config).episode_stats
+    is_goal = np.arange(139) == LEFT
+    with closing(make_vector_env(config, NUM_ENVS, 5, 0, ("*", "open_goals"))) as env:
+        out = make_step_output(env.spec, NUM_ENVS)
+        env.reset(out)
+        num_solved = 0
+        for action in [DOWN, DOWN, LEFT, DOWN, *[LEFT] * 4]:
+            assert (out.records["open_goals"] == is_goal).all()
+            env.step(np.full(NUM_ENVS, action, np.int32), out)
+            solved = out.records["terminated"]
+            assert (out.records["reward"] == solved).all() and (action == LEFT or not solved.any())
+            for stats in out.episode_stats[solved]:
+                assert dict(zip(names, stats))["success"] == dict(zip(names, stats))["return"] == 1
+            num_solved += int(solved.sum())
+        assert num_solved > 2 * NUM_ENVS
+
+
+def test_who_suggests():
+    def chosen(suggester: str, **crafter) -> str:
+        policy = NetworkConfig(encoder_custom="generic_encoder", goal_conditioned=True)
+        return with_chosen_env(
+            Config(config_of(suggester=suggester, **crafter), network=policy)
+        ).env.goals.goal_suggester
+
+    assert chosen("auto", crafter_task="sleep") == chosen("task", crafter_task="sleep") == "task"
+    assert chosen("auto") == chosen("oracle", crafter_task="sleep") == "oracle"
+
+
+@pytest.mark.parametrize(
+    "config, error",
+    [
+        (config_of(), "--goal_suggester task: needs --crafter_task"),
+        (config_of(crafter_task="fly"), "--crafter_task fly: is no goal of this world"),
+        (
+            config_of(crafter_task="eat cow", crafter_actions="easier"),
+            "--crafter_task eat cow: is no goal of this",
+        ),
+    ],
+)
+def test_what_does_not_fit(config, error):
+    with pytest.raises(UserError, match=error):
+        env_spec(config)
+
+
+def test_settings_of_other_worlds():
+    with pytest.raises(UserError, match="--crafter_task sleep: has no meaning in Catch-v0; leave it out"):
+        with_chosen_env(Config(EnvConfig(root_env="Catch-v0", crafter=CrafterConfig(crafter_task="sleep"))))
