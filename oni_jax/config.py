@@ -552,6 +552,25 @@ class AnnotationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class PretrainedConfig:
+    """Policies of earlier runs."""
+
+    init_from: str = setting(
+        "",
+        "Folder of a run whose policy's newest parameters a new run begins with; its optimizer and rewards are new.",
+    )
+    guide: str = setting(
+        "",
+        "Folder of a run whose policy, frozen, acts at some steps in the learning one's stead. It sees the goals of "
+        "this run.",
+    )
+    guide_prob: float = setting(0.5, "Probability that the guide acts at a step, at first.", within="[0, 1]")
+    guide_steps: int = setting(
+        0, "Environment steps over which guide_prob falls linearly to 0; 0: it does not fall.", within="[0, inf)"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Folder, limits, checkpoints and logs of a run."""
 
@@ -589,6 +608,7 @@ class Config:
     learner: LearnerConfig = LearnerConfig()
     reward: RewardConfig = RewardConfig()
     annotation: AnnotationConfig = AnnotationConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
     run: RunConfig = RunConfig()
     others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # of the second, third, ... reward
 

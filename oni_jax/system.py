@@ -34,11 +34,12 @@ from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
+from oni_jax.pretrained import Actor, guide_observations, initial_params, make_actor
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.training import Progress, Training
-from oni_jax.types import EnvSpec
+from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World
 from oni_jax.worlds.device_world import DeviceWorld
@@ -118,7 +119,10 @@ def build_training(
     optimizer = make_optimizer(config.learner)
     checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.is_primary else None
     state = fresh_state(config.run.seed, task, rewards, optimizer)
-    state, saved = peers.broadcast_state(state, checkpoints.restore(jax.device_get(state)) if checkpoints else None)
+    saved = checkpoints.restore(jax.device_get(state)) if checkpoints else None
+    if config.pretrained.init_from and peers.is_primary and not saved:
+        state = state._replace(params=initial_params(config))
+    state, saved = peers.broadcast_state(state, saved)
     # With its final sharding: another one after the reward's first gradient step would compile the update again.
     state = replicas.put(state)
     progress = find_progress(saved, peers.broadcast_text(annotator.labels_of), folder)
@@ -128,16 +132,22 @@ def build_training(
     # Each process collects its part of a batch.
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
-    world = stack.enter_context(closing(build_world(own, task, state, progress, acting, peers, replicas)))
+    actor = make_actor(config, task.policy, replicas)
+    world = stack.enter_context(closing(build_world(own, task, actor, state, progress, acting, peers, replicas)))
     if saved and world.restore(saved.acting):
         print("environments resumed from the checkpoint", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
     apply = shard_policy(task.policy.apply, replicas)
     loss_fn, epochs = make_loss_fn(apply, learner_config, coeffs), build_epochs(apply, config.learner, coeffs, replicas)
-    update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, world.unpack, epochs)
+
+    def unpack(payload: PyTree, version: Array) -> Trajectory:
+        trajectory = world.unpack(payload, version)
+        return trajectory._replace(initial_core_state=actor.own_state(trajectory.initial_core_state))
+
+    update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, unpack, epochs)
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
-    learner = Learner(step, rewards, world, annotator, state, progress.updates, peers)
+    learner = Learner(step, rewards, world, annotator, state, progress.updates, peers, actor.params_of)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
 
 
@@ -155,7 +165,8 @@ def build_task(config: Config) -> Task:
     """Builds the task. Raises UserError: the environment lacks an observation that the encoder or the reward reads."""
     environment = find_environment(config.env)
     policy = make_policy(config.network, env_spec(config.env, policy_observations(config.network)))
-    return Task(environment, env_spec(config.env, observations_read(config)), policy)
+    read = {*observations_read(config), *guide_observations(config)}
+    return Task(environment, env_spec(config.env, read), policy)
 
 
 @contextmanager
@@ -219,6 +230,7 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
 def build_world(
     config: Config,
     task: Task,
+    actor: Actor,
     state: TrainState,
     progress: Progress,
     devices: Sequence[Any],
@@ -231,16 +243,17 @@ def build_world(
         UserError: actors are asked for, and the environment has none.
     """
     key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
+    params = actor.params_of(progress.updates, state.params)
     if make_device_env := task.environment.device:
         pool = config.actors.actor_pool
         if pool != "auto":
             raise UserError(f"--actor_pool {pool}: {config.env.root_env} runs on the accelerator; leave it out")
         seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
-        acting = Acting(task.policy, state.params, progress.updates, key, devices)
+        acting = Acting(actor.policy, params, progress.updates, key, devices)
         env = with_history(make_device_env(config.env), task.spec)
         return DeviceWorld(config, task.spec, env, acting, replicas, seed)
     key = jax.random.fold_in(key, peers.index) if peers.index else key
-    acting = Acting(task.policy, state.params, progress.updates, key, devices)
+    acting = Acting(actor.policy, params, progress.updates, key, devices)
     # A resumed run starts new episodes, unless the running ones could be saved.
     seeds = [config.run.seed, progress.env_steps, *([peers.index] if peers.index else [])]
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])

@@ -76,7 +76,8 @@ MAY_IMPORT = {
         "segments",
         "trained",
     },
-    "evaluation": {"actors", "buffers", "checkpointing", "envs", "experiment", "networks", "plugins"},
+    "pretrained": {"checkpointing", "envs.goals", "envs.registry", "experiment", "networks", "parallel", "plugins"},
+    "evaluation": {"actors", "buffers", "checkpointing", "envs", "experiment", "networks", "plugins", "pretrained"},
     "importing": {
         "annotation.prompts",
         "checkpointing",

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import NetworkConfig
 from oni_jax.envs.base import record_dtype
-from oni_jax.networks.policy import ActorCritic, init_params, make_policy, with_tables
+from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.types import Array, EnvSpec, PyTree
 
@@ -96,9 +95,3 @@ def make_act_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, greedy:
         return actions.astype(jnp.int32), core_state
 
     return act
-
-
-def policy_and_shapes(network: NetworkConfig, spec: EnvSpec) -> tuple[ActorCritic, PyTree]:
-    """Returns the policy, and the shapes and dtypes of its parameters."""
-    policy = make_policy(network, spec)
-    return policy, jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))

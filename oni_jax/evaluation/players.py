@@ -6,16 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.checkpointing import checkpoint_steps, restore_params
+from oni_jax.checkpointing import checkpoint_steps
 from oni_jax.config import EnvConfig, UserError, with_values
 from oni_jax.envs.goals import NO_GOALS, TASK
 from oni_jax.envs.registry import env_spec
-from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent, policy_and_shapes
+from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.experiment import read_settings
-from oni_jax.networks.registry import policy_observations
-from oni_jax.plugins import load_plugins
+from oni_jax.pretrained import load_pretrained
 from oni_jax.types import EnvSpec
 
 
@@ -78,20 +77,10 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
     folder = os.path.join(config.train_dir, experiment)
-    run = read_settings(folder)
-    load_plugins(run.env.plugin)
-    reads = policy_observations(run.network)
-    env = dataclasses.replace(task, nethack=run.env.nethack)
-    spec, learnt = env_spec(env, reads), env_spec(run.env, reads)
-    if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
-        raise UserError(
-            f"{task.root_env} has other actions or observations than {run.env.root_env}, on which {experiment} "
-            "was trained: choose that with --root_env, or one like it"
-        )
-    network, shapes = policy_and_shapes(run.network, spec)
-    found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)
+    env = dataclasses.replace(task, nethack=read_settings(folder).env.nethack)
+    policy, params, spec, found = load_pretrained(folder, env, env_steps)
     greedy = config.policy == GREEDY
-    agent = PolicyAgent(network, spec, params, config.seed, greedy)
+    agent = PolicyAgent(policy, spec, params, config.seed, greedy)
     return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent)
 
 

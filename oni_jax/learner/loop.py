@@ -15,7 +15,7 @@ from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Annotation, Answer, Array, Query
+from oni_jax.types import Annotation, Answer, Array, PyTree, Query
 from oni_jax.worlds.base import Collected, World, WorldReport
 
 BATCH_WAIT_SECS = 0.2
@@ -72,6 +72,7 @@ class Learner:
         state: on the learner's devices.
         version: number of updates that led to the state.
         peers: the processes of the run.
+        acting_params: (version, the policy's parameters) -> those that the world acts with.
     """
 
     def __init__(
@@ -83,9 +84,10 @@ class Learner:
         state: TrainState,
         version: int = 0,
         peers: SingleProcess | Peers = SINGLE_PROCESS,
+        acting_params: Callable[[int, PyTree], PyTree] = lambda version, params: params,
     ):
         self._compiled, self.reward, self._world, self._annotator = step, reward, world, annotator
-        self.peers = peers
+        self.peers, self._acting_params = peers, acting_params
         self.state, self.version = state, version
         # A CPU never idles: the environments use what the learner leaves.
         # Several processes make the same gradient steps, however long each waits for batches.
@@ -118,7 +120,7 @@ class Learner:
         fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics(self.state.reward_state))})
         if not fetched["loss"]["bad_update"]:
             self.version += 1
-            self._world.publish(self.version, self.state.params)
+            self._world.publish(self.version, self._acting_params(self.version, self.state.params))
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
     def _wait_for_batch(self) -> Batch | None:

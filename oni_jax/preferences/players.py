@@ -11,7 +11,8 @@ from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack.game import IN_QUESTION
 from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
-from oni_jax.evaluation.agents import PolicyAgent, policy_and_shapes
+from oni_jax.evaluation.agents import PolicyAgent
+from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.types import EnvSpec
 
 Player = Callable[[StepOutput], np.ndarray]

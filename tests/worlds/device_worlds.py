@@ -11,6 +11,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas
+from oni_jax.pretrained import make_actor
 from oni_jax.training import Progress
 from oni_jax.types import EVERYTHING
 from oni_jax.worlds.base import Collected
@@ -39,7 +40,8 @@ def make_world(
     replicas = Replicas(jax.devices()[:num_devices])
     state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), system.initial_key(0))
     state = replicas.put(state)
-    world = system.build_world(config, task, state, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
+    actor = make_actor(config, task.policy, replicas)
+    world = system.build_world(config, task, actor, state, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
     assert isinstance(world, DeviceWorld)
     return world, task, state
 

@@ -1,0 +1,109 @@
+"""A run begins with an earlier run's policy, or is guided by it."""
+
+import dataclasses
+from contextlib import ExitStack
+
+import jax
+import numpy as np
+import pytest
+
+from oni_jax import system
+from oni_jax.checkpointing import restore_params
+from oni_jax.config import Config, NetworkConfig, PretrainedConfig, UserError
+from oni_jax.networks.policy import policy_and_shapes
+from oni_jax.pretrained import guide_probability, make_actor
+from tests import signals_plugin
+from tests.evaluation.runs import write_run
+from tests.worlds.device_worlds import CONFIG, N, T, collect, make_world
+
+OTHER = {
+    "root_env": signals_plugin.NAME,
+    "max_episode_steps": 6,
+    "encoder_custom": "mlp_encoder",
+    "hidden_size": 16,
+    "llm_reward_type": "none",
+}
+
+
+def config_of(network: NetworkConfig = CONFIG.network, **pretrained) -> Config:
+    return dataclasses.replace(CONFIG, network=network, pretrained=PretrainedConfig(**pretrained))
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """A run's folder, and its settings."""
+    folder = tmp_path_factory.mktemp("runs") / "earlier"
+    return str(folder), write_run(folder, OTHER)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    unnormalised = np.exp(logits - logits.max(-1, keepdims=True))
+    return unnormalised / unnormalised.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("steps, probability", [(0, 0.3), (1000, 0.3 * (1 - 2 * N * T / 1000))])
+def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probability):
+    folder, other = earlier
+    config = config_of(guide=folder, guide_prob=0.3, guide_steps=steps)
+    world, task, state = make_world(config)
+    world.start()
+    world.publish(2, make_actor(config, task.policy, world._replicas).params_of(2, state.params))
+    batches = [jax.device_get(batch.payload) for batch in collect(world, 40)]
+    guide, shapes = policy_and_shapes(other.network, task.spec)
+    _, guide_params = restore_params(f"{folder}/checkpoints", shapes)
+    num_first, expected = 0, 0.0
+    for payload in batches:
+        states = payload.initial_core_state
+        each = zip((task.policy, guide), (jax.device_get(state.params), guide_params), states)
+        own, advice = (
+            jax.device_get(policy.apply(params, payload.observations, core, payload.is_first)[0])
+            for policy, params, core in each
+        )
+        mixture = (1 - probability) * softmax(own.logits[:T]) + probability * softmax(advice.logits[:T])
+        np.testing.assert_allclose(softmax(payload.behaviour_logits), mixture, rtol=1e-4)
+        np.testing.assert_allclose(payload.values, own.values[:T], rtol=1e-4, atol=1e-5)
+        assert np.abs(softmax(own.logits) - softmax(advice.logits)).max() > 0.05
+        num_first += int((payload.actions == 0).sum())
+        expected += float(mixture[..., 0].sum())
+    assert abs(num_first - expected) < 4 * np.sqrt(40 * N * T / 4)
+
+
+@pytest.mark.parametrize("kind", ["guide", "init_from"])
+def test_training(earlier, tmp_path, kind):
+    folder, other = earlier
+    network = other.network if kind == "init_from" else CONFIG.network
+    config = config_of(network, **{kind: folder})
+    with ExitStack() as stack:
+        training = system.build_training(config, str(tmp_path), stack)
+        learner = training.learner
+        _, shapes = policy_and_shapes(network, system.build_task(config).spec)
+        if kind == "init_from":
+            _, saved = restore_params(f"{folder}/checkpoints", shapes)
+            jax.tree.map(np.testing.assert_array_equal, learner.state.params, saved)
+        learner._world.start()
+        metrics = [learner.step() for _ in range(3)]
+        assert all(row and np.isfinite(row["loss/loss"]) and not row["loss/bad_update"] for row in metrics)
+        # The learning policy's probabilities differ from those that acted where a guide has its part in them
+        assert metrics[0] and (metrics[0]["loss/ratio_min"] < 0.99) == (kind == "guide")
+
+
+def test_the_guide_s_probability():
+    settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200)
+    assert [guide_probability(settings, steps) for steps in (0, 50, 200, 300)] == [0.5, 0.375, 0.0, 0.0]
+    assert guide_probability(dataclasses.replace(settings, guide_steps=0), 10**9) == 0.5
+
+
+@pytest.mark.parametrize("kind", ["guide", "init_from"])
+def test_a_run_that_does_not_fit(earlier, tmp_path, kind):
+    def start(config: Config) -> None:
+        with ExitStack() as stack:
+            system.build_training(config, str(tmp_path / "new"), stack)
+
+    with pytest.raises(UserError, match="nowhere/config.json can't be read"):
+        start(config_of(CONFIG.network, **{kind: str(tmp_path / "nowhere")}))
+    if kind == "init_from":
+        with pytest.raises(UserError, match="--hidden_size 8: --init_from .* was trained with 16; give that"):
+            start(config_of(init_from=earlier[0]))
+    write_run(tmp_path / "catch", {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 8})
+    with pytest.raises(UserError, match="Signals-v0 has other actions or observations than Catch-v0, on which catch"):
+        start(config_of(CONFIG.network, **{kind: str(tmp_path / "catch")}))
