@@ -35,7 +35,7 @@ ELLM = {  # who suggests goals, and what reaches them
 
 def test_the_grid_is_whole():
     assert named_configs.names() == sorted(
-        ["bk_code", "bk_goal", "bk_pref", *ELLM, *(f"{task}_{method}" for task, method in GRID)]
+        ["bk_code", "bk_goal", "bk_pref", "ellm_task", *ELLM, *(f"{task}_{method}" for task, method in GRID)]
     )
 
 
@@ -84,6 +84,16 @@ def test_ellm_s_settings(name):
     assert (config.env.goals.goal_suggester, config.env.goals.goal_success) == ELLM[name]
     assert (config.env.root_env, config.reward.llm_reward_type) == ("CrafterTextEnv-v1", "ellm")
     assert (config.reward.extrinsic_reward_coeff, config.run.experiment) == (0.0, name)
+    assert config.network.goal_conditioned
+
+
+def test_a_task_s_settings():
+    config = flags.parse(["--config", "ellm_task", "--crafter_task", "sleep"])
+    flags.check(config)
+    assert (config.env.goals.goal_suggester, config.env.crafter.crafter_task) == ("task", "sleep")
+    assert (config.reward.llm_reward_type, config.reward.extrinsic_reward_coeff) == ("none", 1.0)
+    # The policy of ellm_oracle fits
+    assert config.network == flags.parse(["--config", "ellm_oracle"]).network
 
 
 def test_flags_override_it():
