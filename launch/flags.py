@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from absl import flags
 
-from launch import named_configs, refused_flags
+from launch import hydra_words, named_configs, refused_flags
 from oni_jax.config import (
     AnnotationConfig,
     Config,
@@ -193,7 +193,8 @@ def normalise(
             joined.setdefault(positional, []).append(word)
             continue
         if not word.startswith("-") or not word.strip("-"):
-            raise UserError(f"{word!r} is not a flag; write --flag value")
+            key, why = word.partition("=")[0], hydra_words.translated(word)
+            raise UserError(f"{key}: {why}" if why else f"{word!r} is not a flag; write --flag value")
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         name = aliases.get(name, name)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from launch import __main__ as listing
-from launch import flags, named_configs, refused_flags
+from launch import flags, hydra_words, named_configs, refused_flags
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
 from launch.plot import PlotConfig
@@ -80,7 +80,12 @@ def metrics_table() -> str:
     return "\n".join(["", *markdown_table(), ""])
 
 
-TABLES = {"flags": flags_table, "metrics": metrics_table}
+def hydra_table() -> str:
+    """Every setting of ELLM's programs that is known, beside ours."""
+    return "\n".join(["", *hydra_words.markdown_table(), ""])
+
+
+TABLES = {"flags": flags_table, "metrics": metrics_table, "ellm": hydra_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:

@@ -1,11 +1,12 @@
 """The command line: the published command lines, forms of flags, refusals, help."""
 
 import dataclasses
+import shlex
 
 import pytest
 from absl import flags as absl_flags
 
-from launch import flags, help, refused_flags
+from launch import flags, help, hydra_words, refused_flags
 from oni_jax.config import (
     Config,
     NetworkConfig,
@@ -17,6 +18,7 @@ from oni_jax.config import (
     settings,
     with_values,
 )
+from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
 
 ONI = (
@@ -439,3 +441,28 @@ def test_the_global_flags_stay_untouched():
     before = set(absl_flags.FLAGS)  # those of benchmarks that other tests imported
     flags.parse(["--seed", "3", "--llm_batch_size", "7"])
     assert set(absl_flags.FLAGS) == before and "llm_batch_size" not in before
+
+
+@pytest.mark.parametrize("word", hydra_words.WORDS, ids=lambda word: f"{word.key}={word.value}")
+def test_words_of_hydra_are_refused_with_ours(word):
+    value = word.value or {"env_spec.action_space_type": "harder"}.get(word.key, "0.5")
+    for plus in ("", "+"):
+        with pytest.raises(UserError) as error:
+            flags.parse([f"{plus}{word.key}={value}"])
+        text = str(error.value)
+        assert text.startswith(plus + word.key + ": ") and word.flags.split("VALUE")[0] in text and word.note in text
+    assert word.flags or word.note
+    numbers = {"--crafter_length", "--goal_count", "--train_for_env_steps", "--seed", "--batch_size"}
+    ours = shlex.split(word.flags.replace("VALUE", "5" if numbers & {*word.flags.split()} else value))
+    if ours[:1] == ["launch.evaluate"]:
+        flags.parse(ours[1:], EvaluationConfig())
+    else:
+        flags.parse(ours)
+
+
+def test_a_key_in_a_word_of_hydra_s_is_not_repeated():
+    with pytest.raises(UserError) as error:
+        flags.parse(["openai_key=sk-secret"])
+    assert "sk-secret" not in str(error.value)
+    with pytest.raises(UserError, match="'lr2=3' is not a flag; write --flag value"):
+        flags.parse(["lr2=3"])
