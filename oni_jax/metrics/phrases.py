@@ -37,7 +37,16 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "mean length {mean_length:,.0f}": "",
         "depth {episode/dlvl:.3g}": "",
         "success {episode/success:.1%}": "",
+        "{episode/unlocked:.2f} achievements": "",
         "{rewarded_steps:,.0f} steps rewarded": "",
+    },
+    "goals": {
+        "coverage {reward/goal_coverage:.0%}": "",
+        "timely {episode/goals_timely_fraction:.0%}": "",
+        "mistimed {episode/goals_mistimed_fraction:.0%}": "",
+        "bad {episode/goals_bad_fraction:.0%}": "",
+        "not of this world {reward/goals_unmatched_fraction:.0%}": "",
+        "achieved {episode/goals_achieved_fraction:.0%}": "",
     },
     "faults": {
         "{actor_restarts:,.0f} actors replaced": "yellow",

@@ -61,6 +61,16 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
     "return": _on_both("mean_return", "Return, mean of the last {episodes}"),
     "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.FRACTION),
     "achievements": _on_both(UNLOCKED, "Achievements in an episode, mean of the last {episodes}"),
+    "goals": (
+        *_on_both("episode/goals_timely_fraction", "Open goals whose prerequisites hold", Scale.FRACTION),
+        Panel(
+            "episode/goals_mistimed_fraction", "Open goals that other states allow", "hours", Scale.FRACTION
+        ),
+        Panel("episode/goals_bad_fraction", "Open goals that nothing reaches", "hours", Scale.FRACTION),
+        Panel("reward/goals_unmatched_fraction", "Suggestions that name no goal", "hours", Scale.FRACTION),
+        Panel("reward/goal_coverage", "Steps whose state has an answer", "hours", Scale.FULL_FRACTION),
+        *_on_both("episode/goals_achieved_fraction", "Suggested goals that the episode reached", Scale.FRACTION),
+    ),
     "depth": _on_both("episode/dlvl", "Depth at the end, mean of the last {episodes}"),
     "labels": (
         Panel("labels_held", "Labels held", "hours"),

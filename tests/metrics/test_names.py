@@ -29,6 +29,7 @@ OF_LABELS = (
     "annotation/",
     "reward/",
     "reward_gradient",
+    "episode/goals_",
 )
 
 

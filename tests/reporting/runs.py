@@ -35,6 +35,7 @@ def learning(seed: int, num_rows: int = 12) -> list[dict[str, object]]:
             **{
                 "episode/dlvl": 1.0 + 0.1 * i,
                 "episode/unlocked": 0.2 * i,
+                "episode/goals_timely_fraction": 0.1 * i,
                 "reward/accuracy": 0.9,
                 "server_state": "ok",
             },

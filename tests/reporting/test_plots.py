@@ -22,7 +22,7 @@ def settings(tmp_path) -> list[Setting]:
 def test_files_of_what_there_is_data_for(settings, tmp_path):
     written, missing = write_figures([own._replace(runs=own.runs[:1]) for own in settings[:1]], str(tmp_path / "plots"))
     assert missing == []
-    assert len(written) == 14 and sum(path.endswith(".pdf") for path in written) == 7
+    assert len(written) == 16 and sum(path.endswith(".pdf") for path in written) == 8
     for path in written:
         data = open(path, "rb").read()
         if path.endswith(".pdf"):
@@ -36,7 +36,7 @@ def test_files_of_what_there_is_data_for(settings, tmp_path):
 def test_what_has_no_data_is_told(tmp_path):
     folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
     written, missing = write_figures(group_runs([read_run(str(folder), "a", DRAWN)]), str(tmp_path / "plots"))
-    assert missing == ["success", "achievements", "depth", "labels", "reward_model", "speed"]
+    assert missing == ["success", "achievements", "goals", "depth", "labels", "reward_model", "speed"]
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["return.pdf", "return.png"]
     assert len(written) == 2
 

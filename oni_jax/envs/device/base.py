@@ -89,6 +89,7 @@ class DeviceEnv(Protocol[State]):
         return b""
 
     same_goals: Sequence[tuple[str, ...]] = ()  # goals of the spec's that mean the same
+    attainable_goals: Sequence[str] = ()  # goals of the spec's that some state allows
 
     def goals_reached(self, state: State, action: jax.Array, success: str) -> jax.Array:
         """Returns the goals [G] bool that `action` [] int32 reached, which led to `state`.

@@ -34,6 +34,8 @@ class Goals(NamedTuple):
     suggested: jax.Array  # [G] float32; for the present state: what reaching each is worth, 0 of those not suggested
     paid: jax.Array  # [] float32; by the last action
     num_paid: jax.Array  # [] int32; actions paid in this episode
+    was_suggested: jax.Array  # [G] bool; open in the states before this one
+    num_open: jax.Array  # [3] int32; in the states before this one, by kind, see GOAL_STATS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,20 +63,32 @@ class WithGoals(DeviceWrapper):
     def reset(self, key: jax.Array) -> Goals:
         inner = self.env.reset(key)
         nothing = jnp.zeros(len(self.env.spec.goals), bool)
-        return Goals(inner, nothing, self._suggest(inner, key), jnp.float32(0), jnp.int32(0))
+        none = jnp.zeros(3, jnp.int32)
+        return Goals(inner, nothing, self._suggest(inner, key), jnp.float32(0), jnp.int32(0), nothing, none)
 
     def step(self, state: Goals, action: jax.Array, key: jax.Array) -> Step[Goals]:
+        state = self._counted(state)
         outcome = self.env.step(state.inner, action, key)
         taken = self.env.goals_reached(outcome.state, action, self.settings.goal_success)
         paid, reached = pay(
             self._open(state), taken, state.reached, same_meaning(self.env.spec.goals, self.env.same_goals)
         )
         suggested = self._suggest(outcome.state, key)
-        return outcome._replace(state=Goals(outcome.state, reached, suggested, paid, state.num_paid + (paid > 0)))
+        num_paid = state.num_paid + (paid > 0)
+        after = Goals(outcome.state, reached, suggested, paid, num_paid, state.was_suggested, state.num_open)
+        return outcome._replace(state=after)
 
     def _suggest(self, inner: Any, key: jax.Array) -> jax.Array:
         suggest = SUGGESTERS[self.settings.goal_suggester]
         return suggest(self, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
+
+    def _counted(self, state: Goals) -> Goals:
+        """Returns a state, in which an action is to be taken, with its goals counted."""
+        is_open, is_possible = self._open(state) > 0, self.env.goals_possible(state.inner)
+        can_be = np.isin(self.env.spec.goals, self.env.attainable_goals)
+        kinds = jnp.stack([is_possible, ~is_possible & can_be, ~is_possible & ~can_be])
+        num_open = state.num_open + (kinds & is_open).sum(1)
+        return state._replace(was_suggested=state.was_suggested | is_open, num_open=num_open)
 
     def _open(self, state: Goals) -> jax.Array:
         """Returns what reaching each goal would pay now [G]."""
@@ -84,7 +98,10 @@ class WithGoals(DeviceWrapper):
         return {**self.env.observe(state.inner), GOAL_REWARD: state.paid, OPEN_GOALS: self._open(state)}
 
     def stats(self, state: Goals) -> jax.Array:
-        return jnp.concatenate([self.env.stats(state.inner), state.num_paid[None].astype(jnp.float32)])
+        kinds = state.num_open / jnp.maximum(1, state.num_open.sum())
+        achieved = (state.was_suggested & state.reached).sum() / jnp.maximum(1, state.was_suggested.sum())
+        own = [state.num_paid[None], kinds, achieved[None]]
+        return jnp.concatenate([self.env.stats(state.inner), *own]).astype(jnp.float32)
 
 
 def same_meaning(names: Sequence[str], groups: Sequence[tuple[str, ...]]) -> np.ndarray:

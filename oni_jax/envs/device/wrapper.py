@@ -64,6 +64,10 @@ class DeviceWrapper(DeviceEnv[Any]):
     def same_goals(self) -> Sequence[tuple[str, ...]]:  # type: ignore
         return self.env.same_goals
 
+    @property
+    def attainable_goals(self) -> Sequence[str]:  # type: ignore
+        return self.env.attainable_goals
+
     def goals_reached(self, state: Any, action: jax.Array, success: str) -> jax.Array:
         return self.env.goals_reached(self.inner(state), action, success)
 

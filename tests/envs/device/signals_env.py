@@ -34,6 +34,7 @@ class SignalsEnv(DeviceEnv[Signals]):
         goals=("say 0", "say 1", "answer 1"),
     )
     same_goals = (("say 1", "answer 1"),)
+    attainable_goals = ("say 0",)
 
     def reset(self, key: jax.Array) -> Signals:
         signal = jax.random.randint(key, (), 1, 8).astype(jnp.uint8)

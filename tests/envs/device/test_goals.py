@@ -9,6 +9,7 @@ import pytest
 from oni_jax.config import Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.goals import SUGGESTERS
+from oni_jax.envs.goals import GOAL_STATS
 from oni_jax.envs.registry import env_spec, make_vector_env, with_chosen_env
 from oni_jax.networks.registry import policy_observations
 from oni_jax.rewards.registry import check_rewards
@@ -47,12 +48,19 @@ def test_goals_are_open_reached_and_paid(suggester, success, repeats):
     num_paid = 0
     for i in range(NUM_ENVS):
         reached: set[int] = set()
+        given: set[int] = set()
+        kinds = np.zeros(3)  # timely, mistimed, bad
         count = 0
         for t, (action, records, finals, stats) in enumerate(rows):
             record, ended = records[i], t > 0 and bool(records["terminated"][i] | records["truncated"][i])
             if t:
                 before = rows[t - 1][1][i]
                 said = action[i]
+                is_odd = before["signal"][0] % 2
+                for goal in np.flatnonzero(before["open_goals"]).tolist():
+                    is_timely = (goal != SAY_0) == is_odd
+                    kinds[0 if is_timely else 1 if goal == SAY_0 else 2] += 1
+                    given.add(goal)
                 does = success == "loose" or said == before["signal"][0] % 2
                 pays = bool(does and before["open_goals"][said])
                 assert (finals[i] if ended else record)["goal_reward"] == pays
@@ -60,9 +68,13 @@ def test_goals_are_open_reached_and_paid(suggester, success, repeats):
                 if pays:
                     reached |= {SAY_1, ANSWER_1} if said else {SAY_0}
             if ended:
-                assert dict(zip(names, stats[i]))["goals_reached"] == count
+                found = dict(zip(names, stats[i]))
+                assert found["goals_reached"] == count
+                counted = [found[f"goals_{kind}_fraction"] for kind in ("timely", "mistimed", "bad")]
+                np.testing.assert_allclose(counted, kinds / max(1, kinds.sum()), rtol=1e-6)
+                assert found["goals_achieved_fraction"] == pytest.approx(len(given & reached) / max(1, len(given)))
                 num_paid += count
-                reached, count = set(), 0
+                reached, given, kinds, count = set(), set(), np.zeros(3), 0
                 assert record["goal_reward"] == 0
             suggested = {
                 "oracle": {SAY_1, ANSWER_1} if record["signal"][0] % 2 else {SAY_0},
@@ -90,7 +102,7 @@ def test_they_are_shown_on_request_alone():
     config = config_of("oracle")
     assert "open_goals" not in env_spec(config).observations
     assert env_spec(config, ("open_goals",)).observations["open_goals"].shape == (3,)
-    assert env_spec(config).episode_stats[-1] == "goals_reached"
+    assert env_spec(config).episode_stats[-len(GOAL_STATS) :] == GOAL_STATS
 
 
 def test_the_oracle_suggests_where_goals_are_rewarded():
