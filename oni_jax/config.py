@@ -293,6 +293,12 @@ class NetworkConfig:
     use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
     use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
     goal_conditioned: bool = setting(False, "The policy sees the open goals of its state.", fixed=True)
+    language_state: bool = setting(
+        False,
+        "The policy also reads the caption of its state: the text by a message network; of an environment on an "
+        "accelerator, the bits that stand for it.",
+        fixed=True,
+    )
     precision: str = setting(
         "float32",
         "Precision of the policy's computations; its parameters, state and losses are float32.",

@@ -32,6 +32,7 @@ Item = tuple[bytes, ...]
 
 FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3  # labels of a pair: the better one, a tie, no label
 EVERYTHING = "*"  # as a name: all observations that an environment shows by default
+CAPTION = "caption"  # observation: see `envs.history`
 GOAL_REWARD, OPEN_GOALS = "goal_reward", "open_goals"  # names of observations, see `envs.goals`
 NO_MESSAGE = "(no message)"  # shown for an empty caption
 
@@ -42,6 +43,7 @@ class ArraySpec(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     num_ids: int = 0  # of an array of ids: 0 ... num_ids - 1
+    is_key: bool = False  # bytes [M] uint8 whose bits say a text, each its part
 
 
 class EnvSpec(NamedTuple):

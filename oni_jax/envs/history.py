@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.envs.base import SavableEnv, StepOutput, VectorEnv
-from oni_jax.types import ArraySpec, EnvSpec
+from oni_jax.types import CAPTION, ArraySpec, EnvSpec
 
-ACTIONS, TIMES, CAPTION = "actions", "times", "caption"
+ACTIONS, TIMES = "actions", "times"
 COUNTED = (ACTIONS, TIMES)  # sources that are no observations
 NO_ACTION = -1
 _NAME = re.compile(r"past([1-9]\d{0,3})/(.+)")

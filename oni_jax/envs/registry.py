@@ -66,6 +66,8 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
         raise UserError(f"--root_env {config.root_env}: has {spec.num_actions} actions; {MAX_ACTIONS} at most")
     needed = sources(observations)
     known = offered(spec)
+    if environment.device and CAPTION in known:
+        known[CAPTION] = known[CAPTION]._replace(is_key=True)
     missing = [name for name in needed if name not in (EVERYTHING, *known)]
     if missing:
         raise UserError(

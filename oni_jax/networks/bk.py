@@ -55,7 +55,7 @@ class BkEncoder(Encoder):
 
 def make_bk_encoder(network: NetworkConfig, spec: EnvSpec) -> BkEncoder:
     """Makes BK's encoder. Raises UserError: the environment's image has another shape or type, or is too small."""
-    shape, dtype, _ = spec.observations[IMAGE]
+    shape, dtype = spec.observations[IMAGE][:2]
     smallest = min(shape[:2], default=0)
     if len(shape) != 3 or shape[2] != 3 or dtype != "uint8" or SMALL_SIDE <= smallest < 36:
         raise UserError(

@@ -19,12 +19,19 @@ MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, t
 
 
 def kind_of(array: ArraySpec) -> str:
-    """Returns an observation's kind: `ids`, `image` ([H, W, C] uint8), `text` ([M] uint8), or `vector` of all else."""
-    if array.num_ids:
-        return "ids"
+    """Returns an observation's kind: `ids`, `image` ([H, W, C] uint8), `text` ([M] uint8), `key` of a text, or else
+    `vector`.
+    """
+    if array.num_ids or array.is_key:
+        return "ids" if array.num_ids else "key"
     if array.dtype == "uint8":
         return {3: "image", 1: "text"}.get(len(array.shape), "vector")
     return "vector"
+
+
+def _bits(keys: Array) -> Array:
+    """Returns the bits [N, 8 M] of keys [N, M]."""
+    return jnp.unpackbits(keys, axis=-1)
 
 
 class MlpEncoder(Encoder):
@@ -33,19 +40,22 @@ class MlpEncoder(Encoder):
     observations: Mapping[str, ArraySpec]
 
     def is_numeric(self, array: ArraySpec) -> bool:
-        return True
+        return not array.is_key
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations {name: [N, ...]} -> [N, hidden_size]."""
-        flat = [observations[name].astype(self.dtype) for name in sorted(self.observations)]
-        x = jnp.concatenate([x.reshape(x.shape[0], -1) for x in flat], axis=-1)
+        flat = []
+        for name in sorted(self.observations):
+            x = observations[name]
+            flat.append(_bits(x) if self.observations[name].is_key else x.reshape(x.shape[0], -1))
+        x = jnp.concatenate([x.astype(self.dtype) for x in flat], axis=-1)
         return self.dense(x, self.network.hidden_size, "dense")
 
 
 class GenericEncoder(Encoder):
-    """Encoder of images by small convolutions, texts by the small message network, embedded ids, and all else as it is:
-    a dense layer over the features of each, and another over all together.
+    """Encoder of images by small convolutions, texts by the small message network, texts' keys as bits, embedded ids,
+    and all else as it is: a dense layer over the features of each, and another over all together.
     """
 
     observations: Mapping[str, ArraySpec]
@@ -65,6 +75,10 @@ class GenericEncoder(Encoder):
     def _vector(self, name: str, x: Array) -> Array:
         del name
         return x.astype(self.dtype)
+
+    def _key(self, name: str, x: Array) -> Array:
+        del name
+        return _bits(x).astype(self.dtype)
 
     def _image(self, name: str, x: Array) -> Array:
         scale = PIXEL_SCALE if x.dtype == jnp.uint8 else 1.0  # floats are normalised pixels

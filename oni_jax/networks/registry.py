@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import NetworkConfig, UserError
-from oni_jax.types import EVERYTHING, OPEN_GOALS, EnvSpec
+from oni_jax.types import CAPTION, EVERYTHING, OPEN_GOALS, EnvSpec
 
 if TYPE_CHECKING:
     from flax import linen as nn
@@ -67,13 +67,11 @@ def policy_observations(network: NetworkConfig) -> Collection[str]:
     """Names of the observations that the policy reads.
 
     Raises:
-        UserError: an unknown encoder, or one that can't read goals.
+        UserError: an unknown encoder, or one that can't read goals or captions.
     """
     names = find_encoder(network).observations(network)
-    if not network.goal_conditioned:
-        return names
-    if EVERYTHING not in names:
-        raise UserError(
-            f"--goal_conditioned: --encoder_custom {network.encoder_custom} reads no goals; use generic_encoder"
-        )
-    return [*names, OPEN_GOALS]
+    added = {"goal_conditioned": OPEN_GOALS, "language_state": CAPTION}
+    asked = {flag: name for flag, name in added.items() if getattr(network, flag)}
+    if asked and EVERYTHING not in names:
+        raise UserError(f"--{min(asked)}: --encoder_custom {network.encoder_custom} can't read it; use generic_encoder")
+    return [*names, *asked.values()]

@@ -63,9 +63,7 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
     "achievements": _on_both(UNLOCKED, "Achievements in an episode, mean of the last {episodes}"),
     "goals": (
         *_on_both("episode/goals_timely_fraction", "Open goals whose prerequisites hold", Scale.FRACTION),
-        Panel(
-            "episode/goals_mistimed_fraction", "Open goals that other states allow", "hours", Scale.FRACTION
-        ),
+        Panel("episode/goals_mistimed_fraction", "Open goals that other states allow", "hours", Scale.FRACTION),
         Panel("episode/goals_bad_fraction", "Open goals that nothing reaches", "hours", Scale.FRACTION),
         Panel("reward/goals_unmatched_fraction", "Suggestions that name no goal", "hours", Scale.FRACTION),
         Panel("reward/goal_coverage", "Steps whose state has an answer", "hours", Scale.FULL_FRACTION),

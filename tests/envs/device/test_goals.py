@@ -142,5 +142,5 @@ def test_a_policy_that_sees_goals_has_an_encoder_for_them():
         return NetworkConfig(encoder_custom=encoder, goal_conditioned=True)
 
     assert env_spec(config_of("all"), policy_observations(network("mlp_encoder"))).observations["open_goals"]
-    with pytest.raises(UserError, match="--encoder_custom bk_encoder reads no goals"):
+    with pytest.raises(UserError, match="--goal_conditioned: --encoder_custom bk_encoder can't read it"):
         policy_observations(network("bk_encoder"))
