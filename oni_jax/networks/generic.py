@@ -6,10 +6,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig
+from oni_jax.networks import cpu
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
+from oni_jax.networks.cpu.ids import dense_of_ids, is_faster
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.messages import MessageNetwork
-from oni_jax.networks.precision import add_bias
+from oni_jax.networks.precision import DenseParams, add_bias
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
@@ -66,19 +68,19 @@ class GenericEncoder(Encoder):
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations {name: [N, ...]} -> [N, hidden_size]."""
-        parts, size = [], self.network.hidden_size
-        for name, array in self.observations.items():
-            features = getattr(self, f"_{kind_of(array)}")(name, observations[name])
-            parts.append(self.dense(features.reshape(features.shape[0], -1), size, f"{name}_dense"))
-        return self.dense(jnp.concatenate(parts, axis=-1), size, "dense")
+        parts = [
+            getattr(self, f"_{kind_of(array)}")(name, observations[name]) for name, array in self.observations.items()
+        ]
+        return self.dense(jnp.concatenate(parts, axis=-1), self.network.hidden_size, "dense")
+
+    def _part(self, name: str, features: Array) -> Array:
+        return self.dense(features.reshape(features.shape[0], -1), self.network.hidden_size, f"{name}_dense")
 
     def _vector(self, name: str, x: Array) -> Array:
-        del name
-        return x.astype(self.dtype)
+        return self._part(name, x.astype(self.dtype))
 
     def _key(self, name: str, x: Array) -> Array:
-        del name
-        return _bits(x).astype(self.dtype)
+        return self._part(name, _bits(x).astype(self.dtype))
 
     def _image(self, name: str, x: Array) -> Array:
         scale = PIXEL_SCALE if x.dtype == jnp.uint8 else 1.0  # floats are normalised pixels
@@ -96,17 +98,24 @@ class GenericEncoder(Encoder):
                 x = self.activation(add_bias(conv2d(x, kernel, stride), bias))
             return x.reshape(x.shape[0], -1)
 
-        return convolve(network, x)
+        return self._part(name, convolve(network, x))
 
     def _text(self, name: str, x: Array) -> Array:
-        return MessageNetwork("lt_cnn_small", self.initialization, self.dtype, name=f"{name}_text")(x)
+        network = MessageNetwork("lt_cnn_small", self.initialization, self.dtype, name=f"{name}_text")
+        return self._part(name, network(x))
 
     def _ids(self, name: str, x: Array) -> Array:
-        shape = (self.observations[name].num_ids, EMBEDDING_SIZE)
-        table = self.param(f"{name}_embedding", nn.initializers.normal(1.0), shape)
-        embedded = table[jnp.clip(x.astype(jnp.int32), 0, shape[0] - 1)].astype(self.dtype)
-        embedded = embedded.reshape(x.shape[0], -1, EMBEDDING_SIZE)
-        return embedded if embedded[0].size <= MAX_EMBEDDED else embedded.mean(axis=1)
+        num_ids = self.observations[name].num_ids
+        embedding = self.param(f"{name}_embedding", nn.initializers.normal(1.0), (num_ids, EMBEDDING_SIZE))
+        ids = jnp.clip(x.astype(jnp.int32), 0, num_ids - 1).reshape(x.shape[0], -1)
+        size = ids.shape[1] * EMBEDDING_SIZE
+        if size > MAX_EMBEDDED:
+            return self._part(name, embedding[ids].astype(self.dtype).mean(axis=1))
+        if cpu.is_used() and is_faster(len(ids), num_ids, self.dtype):
+            params = DenseParams(self.network.hidden_size, self.initialization, name=f"{name}_dense")
+            kernel, bias = params(size)
+            return self.activation(add_bias(dense_of_ids(ids, embedding, kernel), bias))
+        return self._part(name, embedding[ids].astype(self.dtype))
 
 
 def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:

@@ -43,6 +43,22 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """[..., D] -> [..., F]."""
-        kernel = self.param("kernel", self.initialization.kernel, (x.shape[-1], self.features))
-        bias = self.param("bias", self.initialization.bias(x.shape[-1]), (self.features,))
+        kernel, bias = _dense_params(self, x.shape[-1])
         return add_bias(x @ kernel.astype(x.dtype), bias)
+
+
+class DenseParams(nn.Module):
+    """The parameters of a `Dense` layer, for a product that is computed elsewhere."""
+
+    features: int
+    initialization: Initialization
+
+    @nn.compact
+    def __call__(self, fan_in: int) -> tuple[Array, Array]:
+        """Returns kernel [D, F] and bias [F] for inputs of size D."""
+        return _dense_params(self, fan_in)
+
+
+def _dense_params(layer: Dense | DenseParams, fan_in: int) -> tuple[Array, Array]:
+    kernel = layer.param("kernel", layer.initialization.kernel, (fan_in, layer.features))
+    return kernel, layer.param("bias", layer.initialization.bias(fan_in), (layer.features,))

@@ -2,21 +2,33 @@
 
 import contextlib
 import functools
-import multiprocessing
+import io
+import itertools
 import os
 import pathlib
-from collections.abc import Iterable
+import signal
+import threading
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection
 
 import numpy as np
 from rich.progress import track
 
 from oni_jax.config import UserError
-from oni_jax.envs.device.crafter.maps import Map, episode_seed, make_map
+from oni_jax.envs.device.crafter import things
+from oni_jax.envs.device.crafter.maps import MAX_BORN, Map, episode_seed, make_map
+from oni_jax.files import write_atomically
+from oni_jax.runtime import start_child, stop_child
 
 SEED = 0  # whose first episodes' maps the stock is of
 CACHE = "ONI_JAX_CACHE"  # environment variable: the folder, ~/.cache/oni_jax when unset
 FEW = 64  # maps that are made in this process
 _VERSION = 1  # of the file's form
+# Of each field: shape, and a number that is above all values
+_FORM = Map(((things.SIZE, things.SIZE), len(things.MATERIALS)), ((MAX_BORN,), len(things.NAMES)), ((MAX_BORN, 2), 64))
 
 
 @functools.cache
@@ -24,38 +36,84 @@ def load_stock(size: int) -> Map:
     """Returns a stock of maps, with fields [size, ...]; makes and saves it the first time.
 
     Raises:
-        UserError: the folder can't be written, or the file in it is damaged.
+        UserError: the folder can't be written, the file in it is damaged, or a signal came while the maps were made.
     """
     path = _path(size)
     if not path.exists():
         write_stock(path, size)
     try:
         with np.load(path, allow_pickle=False) as saved:
-            return Map(*(saved[name] for name in Map._fields))
-    except (OSError, ValueError, KeyError) as error:
+            stock = Map(*(saved[name] for name in Map._fields))
+        for name, field, (shape, end) in zip(Map._fields, stock, _FORM):
+            if (field.shape, field.dtype) != ((size, *shape), np.uint8) or field.max() >= end:
+                raise ValueError(f"its {name} are no {size} maps'")
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: is no stock of Crafter's maps ({error}): remove it, it will be made again") from error
+    return stock
 
 
 def write_stock(path: pathlib.Path, size: int) -> None:
-    """Makes the stock's maps, many of them on all cores, and saves them. Raises UserError."""
+    """Makes the stock's maps, many of them on all cores, and saves them. Raises UserError: see `load_stock`."""
     seeds = [episode_seed(SEED, number) for number in range(1, size + 1)]
-    with contextlib.ExitStack() as stack:
-        made: Iterable[Map] = map(make_map, seeds)
-        if size > FEW:
-            # Threads and accelerators of this process are not to be inherited
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))))
-            made = track(pool.imap(make_map, seeds, chunksize=8), f"Making {size:,} maps of Crafter, once", size)
-        maps = Map(*(np.stack(field) for field in zip(*made)))
+    own = path.with_suffix(f".{uuid.uuid4().hex}")  # other processes may be making the same
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}")
-        with new.open("wb") as file:
-            np.savez_compressed(file, **maps._asdict())
-        new.replace(path)
+        write_atomically(own, b"")  # fails now, rather than after a minute's work
+        with contextlib.ExitStack() as stack:
+            made: Iterable[Map] = map(make_map, seeds)
+            if size > FEW:
+                stack.enter_context(_signals_raise())
+                made = track(_made_by_children(seeds, stack), f"Making {size:,} maps of Crafter, once", size)
+            maps = Map(*(np.stack(field) for field in zip(*made)))
+        file = io.BytesIO()
+        np.savez_compressed(file, **maps._asdict())
+        write_atomically(own, file.getbuffer())
+        own.replace(path)
     except OSError as error:
         raise UserError(f"{path}: can't be written ({error}): set {CACHE} to a folder that can") from error
+    finally:
+        with contextlib.suppress(OSError):
+            own.unlink()
+
+
+def _made_by_children(seeds: Sequence[int], stack: contextlib.ExitStack) -> Iterator[Map]:
+    """Yields the maps of these seeds, made on all cores by children that the stack stops."""
+    number = len(os.sched_getaffinity(0))
+    connections = []
+    for i in range(number):
+        child, connection = start_child("crafter-maps", _send_maps, seeds[i::number], single_threaded=True)
+        stack.callback(stop_child, child, connection, 0.0)
+        connections.append(connection)
+    for connection, _ in zip(itertools.cycle(connections), seeds):
+        try:
+            yield Map(*connection.recv())
+        except EOFError:
+            raise UserError("a process that makes Crafter's maps died; start again") from None
+
+
+def _send_maps(connection: Connection, seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        connection.send(tuple(make_map(seed)))
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Has signals that stop a run raise UserError here: nothing has begun that would be lost."""
+
+    def leave(number: int, frame: object) -> None:
+        raise UserError(f"{signal.Signals(number).name} while Crafter's maps were made: start again, they will be anew")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _path(size: int) -> pathlib.Path:
     folder = os.environ.get(CACHE) or pathlib.Path.home() / ".cache" / "oni_jax"
-    return pathlib.Path(folder, f"crafter_maps_{_VERSION}_{size}.npz")
+    return pathlib.Path(folder, f"crafter_maps_{_VERSION}_{size}.npz").expanduser()
