@@ -13,6 +13,7 @@ STUDY = Study(
         f"oracle: {_GOALS} oracle",
         f"judge: {_GOALS} llm",
         f"all: {_GOALS} all",
+        f"novelty: {_GOALS} all --goal_success tried",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.1",
         "noveld: --llm_reward_type noveld --llm_reward_coeff 0.1",
         "apt: --llm_reward_type apt --llm_reward_coeff 0.1",
@@ -27,6 +28,8 @@ STUDY = Study(
     note=(
         "The goals of `oracle` are those whose prerequisites the state meets; of `judge`, what fixed rules on the "
         "words of a caption suggest in an LLM's stead, asked in the background; of `all`, the names of all 139 "
-        "actions, moves among them. Their policies see which goals are open; the others have none to see."
+        "actions, moves among them. `novelty` is the published baseline of that name: the same goals, reached by "
+        "naming them, whether the action had an effect or not. Their policies see which goals are open; the others "
+        "have none to see."
     ),
 )
