@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.suggestions import parsed
+from oni_jax.config import AnnotationConfig, EnvConfig
 from oni_jax.envs.device import goals as device_goals
 from oni_jax.envs.device.crafter import captions, goals, maps, pixels, player, prerequisites, things, view
 from oni_jax.envs.device.crafter import state as states
@@ -19,6 +22,7 @@ from oni_jax.envs.device.crafter.levels import VARIANTS
 from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS, ELLM_RULES
 from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.crafter.things import COW, DOWN, GRASS, LEFT, MATERIALS, PLAYER, SAND, SKELETON, VIEW, ZOMBIE
+from oni_jax.envs.registry import find_environment
 
 Npz = Mapping[str, np.ndarray]
 Result = tuple[str, float, float]
@@ -29,6 +33,7 @@ _KINDS = {"Cow": COW, "Zombie": ZOMBIE, "Skeleton": SKELETON, "Arrow": things.AR
 _RECORDED_KINDS = (0, PLAYER, COW, ZOMBIE, SKELETON, things.ARROW, things.PLANT)
 _TEXTS = ("caption", "inventory_text", "status_text")
 _UNSEEN = 255
+CRAFTER = EnvConfig(root_env="CrafterTextEnv-v1")
 _begin = jax.jit(states.begin)
 _pay = jax.jit(device_goals.pay)
 
@@ -71,7 +76,12 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
     results = [_result(name, made[:, i], recorded[:, i]) for i, name in enumerate(_TEXTS)]
     results.append(_result("first map", _semantic(first), npz["world_semantic_0"]))
     results.append(("oracle", _oracle_errors(npz, texts, names, possible), 0.0))
-    results.append(_result("paid", np.round(_paid(npz, texts, names), 3), np.round(npz["step_text_reward"], 3)))
+    paid, achieved = _replayed(npz, texts, names)
+    results.append(_result("paid", np.round(paid, 3), np.round(npz["step_text_reward"], 3)))
+    recorded_sets = [{*texts["strings"][i]} & {*names} for i in npz["state_lm_achieved"]]
+    results.append(_result("achieved", achieved, [", ".join(sorted(reached)) for reached in recorded_sets]))
+    if texts.get("canned_replies"):
+        results.append(("suggested", _suggestion_errors(npz, texts, made), 0.0))
     return results + (_check_pictures(npz) if "frames_t" in npz else [])
 
 
@@ -86,13 +96,30 @@ def _oracle_errors(npz: Npz, texts: Any, names: tuple[str, ...], possible: np.nd
     return errors
 
 
-def _paid(npz: Npz, texts: Any, names: tuple[str, ...]) -> list[float]:
-    """Computes what the steps were paid for the goals that were suggested then."""
+def _suggestion_errors(npz: Npz, texts: Any, seen: np.ndarray) -> float:
+    """Counts the states whose recorded answer, found by our rendering and read strictly, suggests other goals."""
+    prompt = load_prompt(AnnotationConfig(), find_environment(CRAFTER).language, "suggestions")
+    answers = {
+        asked.rpartition("\n\n")[2].removesuffix(" What do you do?\n"): answer
+        for asked, answer in texts["canned_replies"].items()
+    }
+    strings, errors = texts["strings"], 0
+    for parts, suggested, achieved in zip(seen, npz["state_suggested"], npz["state_lm_achieved"]):
+        item = prompt.rewrite(" ".join(part for part in parts if part).encode())
+        words = {*parsed(answers.get(prompt.kind.render(item.decode()), "").encode(), strict=True)}
+        had = {*strings[achieved]} if texts["settings"]["novelty_bonus"] else set()
+        errors += sorted(words - had) != strings[suggested]
+    return errors
+
+
+def _replayed(npz: Npz, texts: Any, names: tuple[str, ...]) -> tuple[list[float], list[str]]:
+    """Computes what the steps were paid for the goals that were suggested then, and what each state has reached."""
     settings = texts["settings"]
     together = device_goals.same_meaning(names, prerequisites.SAME)
     checks_success = settings["check_ac_success"] and settings["lm_class"] != "BaselineModel"
     done = npz["step_success"] > 0 if checks_success else np.ones(len(npz["step_action"]), bool)
     paid, reached, episode = [], np.zeros(len(names), bool), -1
+    achieved = [""] * len(npz["state_episode"])
     for state, action, is_done in zip(npz["step_state"], npz["step_action"], done):
         if npz["state_episode"][state] != episode:
             episode, reached = npz["state_episode"][state], np.zeros(len(names), bool)
@@ -101,7 +128,8 @@ def _paid(npz: Npz, texts: Any, names: tuple[str, ...]) -> list[float]:
         taken = (np.arange(len(names)) == action) & is_done
         now, reached = map(np.asarray, _pay(worth * is_open, taken, reached, together))
         paid.append(float(now))
-    return paid
+        achieved[state + 1] = ", ".join(sorted(np.array(names)[reached]))
+    return paid, achieved
 
 
 def _check_pictures(npz: Npz) -> list[Result]:

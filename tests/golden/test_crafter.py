@@ -33,6 +33,8 @@ def test_recorded_values(path):
         ("ellm_e2_random139_gpt_hash", "frames_rgb64", "picture"),
         ("ellm_e2_random139_gpt_hash", "state_oracle", "oracle"),
         ("ellm_e2_random139_gpt_hash", "step_text_reward", "paid"),
+        ("ellm_e2_random139_gpt_hash", "state_suggested", "suggested"),
+        ("ellm_e2_random139_gpt_hash", "state_lm_achieved", "achieved"),
         ("ellm_success_table", "inv_delta", "inv_delta"),
         ("bk_crafter_Crafter-Text-CollectDrink_s12", "inventory", "caption"),
     ],
