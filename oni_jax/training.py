@@ -71,7 +71,7 @@ class Training:
         self._config, self._folder = config, folder
         self.learner, self._world, self._annotator = learner, world, annotator
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
-        self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg)
+        self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
         self._stats.add(np.array(progress.last_episodes))
         self._gauges = Gauges(learner, world, annotator)
         self._notes: list[str] = []  # of the environments, to be printed

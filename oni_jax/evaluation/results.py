@@ -13,10 +13,10 @@ from oni_jax.evaluation.statistics import (
     Fraction,
     Score,
     Summary,
-    achievement_score,
     difference,
     fraction,
     summarise,
+    summarise_achievements,
 )
 
 # Statistic of an environment -> its name here. Others keep theirs; ELSEWHERE are not reported as measures.
@@ -78,7 +78,7 @@ class Evaluation(NamedTuple):
 
     def score(self) -> Score | None:
         """Returns the score of the achievements; None for a task without any."""
-        return achievement_score(self._achieved()) if self.achievements else None
+        return summarise_achievements(self._achieved()) if self.achievements else None
 
     def _achieved(self) -> np.ndarray:
         """Returns [E, A] bool, episodes by achievements."""

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from oni_jax.ops.achievements import achievement_score
+
 QUANTILES = (0.05, 0.25, 0.75, 0.95)
 NUM_RESAMPLES = 10_000
 RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn, which bounds the memory
@@ -84,22 +86,15 @@ def fraction_difference(first: np.ndarray, second: np.ndarray) -> Difference:
     return Difference(p1 - p2, Interval(p1 - p2 - below, p1 - p2 + above))
 
 
-def achievement_score(achieved: np.ndarray) -> Score:
-    """Returns the score of achieved [E, A] bool, E >= 1: the geometric mean of 1 + the rates in percent, then - 1.
-
-    A way from 0 % to 1 % counts for as much as one from 1 % to 3 %.
-    Source: Hafner, Benchmarking the Spectrum of Agent Capabilities (2022), section 3.3.
-    """
+def summarise_achievements(achieved: np.ndarray) -> Score:
+    """Returns the score of achieved [E, A] bool, E >= 1."""
     num = len(achieved)
-
-    def score(rates: np.ndarray) -> np.ndarray:
-        return np.expm1(np.log1p(100 * rates).mean(axis=-1))
-
-    value = float(score(achieved.mean(axis=0)))
+    value = float(achievement_score(achieved.mean(axis=0)))
     if num < 2:
         return Score(value, None)
     counts = np.random.default_rng(0).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES // 5)
-    return Score(value, Interval(*np.quantile(score(counts @ achieved / num), (0.025, 0.975)).tolist()))
+    resampled = achievement_score(counts @ achieved / num)
+    return Score(value, Interval(*np.quantile(resampled, (0.025, 0.975)).tolist()))
 
 
 def bootstrap_interval(values: np.ndarray) -> Interval | None:

@@ -20,6 +20,9 @@ METRICS: Mapping[str, Metric] = {
     "mean_return": Metric("", "mean of the last `stats_avg` episodes"),
     "mean_length": Metric("steps", "mean of the last `stats_avg` episodes"),
     "episode/<name>": Metric("", "mean of each statistic that the environment reports, over the same episodes"),
+    "episode/score": Metric(
+        "percent", "Crafter's, of the same episodes: the geometric mean of its achievements' rates"
+    ),
     "episode/goals_timely_fraction": Metric("", "of the open goals at each step: their prerequisites hold"),
     "episode/goals_mistimed_fraction": Metric("", "the same: they hold in other states"),
     "episode/goals_bad_fraction": Metric("", "the same: they never hold"),

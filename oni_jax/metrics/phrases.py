@@ -38,6 +38,7 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "depth {episode/dlvl:.3g}": "",
         "success {episode/success:.1%}": "",
         "{episode/unlocked:.2f} achievements": "",
+        "score {episode/score:.1f} %": "",
         "{rewarded_steps:,.0f} steps rewarded": "",
     },
     "goals": {

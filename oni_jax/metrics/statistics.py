@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.ops.achievements import achievement_score
+
 
 class RateMeters:
     """Rates of growing counts, over the last `window_secs`."""
@@ -31,10 +33,10 @@ class RateMeters:
 
 
 class RollingStats:
-    """Means of the statistics of the last `window` episodes."""
+    """Means of the statistics of the last `window` episodes, and the score of those that are `achievements`."""
 
-    def __init__(self, names: Sequence[str], window: int):
-        self._names = tuple(names)
+    def __init__(self, names: Sequence[str], window: int, achievements: Sequence[str] = ()):
+        self._names, self._achievements = tuple(names), tuple(achievements)
         self._last: collections.deque[np.ndarray] = collections.deque(maxlen=window)
 
     def add(self, episode_stats: np.ndarray) -> None:
@@ -43,7 +45,9 @@ class RollingStats:
             self._last.append(row.copy())
 
     def row(self) -> dict[str, float]:
-        """Returns `episode/<name>`, `mean_return` and `mean_length`; empty until an episode has ended."""
+        """Returns `episode/<name>`, `mean_return`, `mean_length`, and `episode/score` of the achievements if there are
+        any; empty until an episode has ended.
+        """
         row: dict[str, float] = {}
         if self._last:
             means = np.stack(self._last).astype(np.float64).mean(axis=0).tolist()
@@ -51,6 +55,9 @@ class RollingStats:
                 row[f"episode/{name}"] = mean
                 if name in ("return", "length"):
                     row[f"mean_{name}"] = mean
+            if self._achievements:
+                rates = np.array([row[f"episode/{name}"] for name in self._achievements])
+                row["episode/score"] = float(achievement_score(rates))
         return row
 
     def save(self) -> list[list[float]]:

@@ -30,6 +30,7 @@ OF_LABELS = (
     "reward/",
     "reward_gradient",
     "episode/goals_",
+    "episode/score",
 )
 
 

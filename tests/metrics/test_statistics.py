@@ -38,6 +38,13 @@ def test_means_over_the_last_episodes():
     assert "mean_gold" not in row
 
 
+def test_achievements_have_a_score():
+    stats = RollingStats(("return", "eats", "sleeps"), window=4, achievements=("eats", "sleeps"))
+    stats.add(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]], np.float32))
+    assert stats.row()["episode/score"] == pytest.approx(51**0.5 - 1)  # rates of 50 and 0 percent
+    assert "episode/score" not in RollingStats(("return",), window=4).row()
+
+
 def test_rates_of_several_counts():
     meters = RateMeters()
     assert meters.update({"a": 5}, 0.0) == {"a_per_sec": 0}

@@ -101,7 +101,7 @@ def _signals_raise() -> Iterator[None]:
     """Has signals that stop a run raise UserError here: nothing has begun that would be lost."""
 
     def leave(number: int, frame: object) -> None:
-        raise UserError(f"{signal.Signals(number).name} while Crafter's maps were made: start again, they will be anew")
+        raise UserError(f"{signal.Signals(number).name} while Crafter's maps were made: start the run again")
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,6 +1,13 @@
 """Maps against those of PyPI's `crafter`, and the stock of maps."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import numpy as np
+import psutil
 import pytest
 
 from oni_jax.config import UserError
@@ -64,6 +71,27 @@ def test_damaged_stock_and_unwritable_folder_are_named(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=stock.CACHE):
         stock.load_stock(2)
     stock.load_stock.cache_clear()
+
+
+@pytest.mark.parametrize("sent, victim", [(signal.SIGTERM, "parent"), (signal.SIGKILL, "child")])
+def test_what_ends_the_making_is_said_in_a_line_and_leaves_nothing(tmp_path, sent, victim):
+    program = (
+        "from oni_jax.envs.device.crafter import stock\n"
+        "from oni_jax.config import UserError\n"
+        "try: stock.load_stock(4096)\n"
+        "except UserError as error: raise SystemExit(f'error: {error}')"
+    )
+    command, variables = [sys.executable, "-c", program], {**os.environ, stock.CACHE: str(tmp_path)}
+    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as run:
+        parent = psutil.Process(run.pid)
+        while not (makers := [one for one in parent.children() if one.name() == "crafter-maps"]):
+            assert run.poll() is None
+            time.sleep(0.05)
+        (parent if victim == "parent" else makers[0]).send_signal(sent)
+        _, errors = run.communicate(timeout=60)
+    said = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert run.returncode == 1 and len(said) == 1 and ("died" if victim == "child" else sent.name) in said[0]
+    assert not [*tmp_path.iterdir()] and not [one for one in makers if one.is_running()]
 
 
 def test_nothing_starts_where_it_can_not_stand():
