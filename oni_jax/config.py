@@ -574,6 +574,10 @@ class PretrainedConfig:
     guide_steps: int = setting(
         0, "Environment steps over which guide_prob falls linearly to 0; 0: it does not fall.", within="[0, inf)"
     )
+    decay_after_reward: bool = setting(False, "guide_prob falls only after the first reward.")
+    train_after_reward: bool = setting(
+        False, "The policy learns only from the first reward on: from the batch in which all rewards add up to 1."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -767,10 +771,18 @@ def check_config(config: Config) -> None:
         raise UserError(f"--num_envs_per_worker {number}: must be a multiple of --worker_num_splits {num_splits}")
     _check_processes(config)
     check_network(config.network)
+    _check_pretrained(config.pretrained)
     for own in config.terms():
         check_annotation(own.annotation)
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
+
+
+def _check_pretrained(settings: PretrainedConfig) -> None:
+    if settings.guide_steps and not settings.guide:
+        raise UserError(f"--guide_steps {settings.guide_steps}: has no meaning without --guide")
+    if settings.decay_after_reward and not settings.guide_steps:
+        raise UserError("--decay_after_reward: nothing falls; say over how many steps with --guide_steps")
 
 
 def _check_batches(learner: LearnerConfig) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.checkpointing import restore_params
-from oni_jax.config import Config, EnvConfig, PretrainedConfig, UserError
+from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.goals import NO_GOALS
 from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import read_settings
@@ -71,7 +71,7 @@ class Actor(NamedTuple):
     """The policy that acts while one learns."""
 
     policy: Any  # with the interface of ActorCritic for acting
-    params_of: Callable[[int, PyTree], PyTree]  # (number of updates, the policy's parameters) -> those to act with
+    params_of: Callable[[PyTree, np.float32], PyTree]  # as in `learner.guidance`
     own_state: Callable[[PyTree], PyTree]  # state of its recurrent core -> that of the policy's
 
 
@@ -94,18 +94,12 @@ def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor
     """Makes the actor: the policy itself, or guided by an earlier run's. Raises UserError: as `load_pretrained`."""
     settings = config.pretrained
     if not settings.guide:
-        return Actor(policy, lambda version, params: params, lambda state: state)
+        return Actor(policy, lambda params, probability: params, lambda state: state)
     guide = load_pretrained(settings.guide, config.env)
     print(f"guided by {settings.guide} at {guide.env_steps:,} environment steps", flush=True)
     frozen = replicas.put(guide.params)
 
-    def params_of(version: int, params: PyTree) -> PyTree:
-        return params, frozen, np.float32(guide_probability(settings, version * config.learner.batch_size))
+    def params_of(params: PyTree, probability: np.float32) -> PyTree:
+        return params, frozen, probability
 
     return Actor(GuidedPolicy(policy, guide.policy), params_of, lambda state: state[0])
-
-
-def guide_probability(settings: PretrainedConfig, env_steps: int) -> float:
-    """Returns the probability that the guide acts, after so many environment steps."""
-    left = 1 - env_steps / settings.guide_steps if settings.guide_steps else 1.0
-    return settings.guide_prob * max(0.0, left)

@@ -27,6 +27,7 @@ from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.descent import Epochs
+from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn, make_targets_fn
 from oni_jax.learner.shards import pack_shards, shard_policy, shard_score, shard_take
@@ -133,7 +134,10 @@ def build_training(
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
     actor = make_actor(config, task.policy, replicas)
-    world = stack.enter_context(closing(build_world(own, task, actor, state, progress, acting, peers, replicas)))
+    begun = progress.reward_sum, progress.updates_before_reward
+    guidance = Guidance(config.pretrained, config.learner.batch_size, actor.params_of, *begun)
+    acted = state._replace(params=guidance.acting_params(progress.updates, state.params))
+    world = stack.enter_context(closing(build_world(own, task, actor, acted, progress, acting, peers, replicas)))
     if saved and world.restore(saved.acting):
         print("environments resumed from the checkpoint", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
@@ -147,7 +151,7 @@ def build_training(
     update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, unpack, epochs)
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
-    learner = Learner(step, rewards, world, annotator, state, progress.updates, peers, actor.params_of)
+    learner = Learner(step, rewards, world, annotator, state, progress.updates, peers, guidance)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
 
 
@@ -237,23 +241,22 @@ def build_world(
     peers: SingleProcess | Peers,
     replicas: Replicas,
 ) -> World:
-    """Builds this process's world, which acts on `devices`; the batch size is this process's own.
+    """Builds this process's world, which acts on `devices` with the state's parameters; the batch size is its own.
 
     Raises:
         UserError: actors are asked for, and the environment has none.
     """
     key = jax.random.fold_in(jax.random.fold_in(local(state.key), 2), progress.updates)
-    params = actor.params_of(progress.updates, state.params)
     if make_device_env := task.environment.device:
         pool = config.actors.actor_pool
         if pool != "auto":
             raise UserError(f"--actor_pool {pool}: {config.env.root_env} runs on the accelerator; leave it out")
         seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
-        acting = Acting(actor.policy, params, progress.updates, key, devices)
+        acting = Acting(actor.policy, state.params, progress.updates, key, devices)
         env = with_history(make_device_env(config.env), task.spec)
         return DeviceWorld(config, task.spec, env, acting, replicas, seed)
     key = jax.random.fold_in(key, peers.index) if peers.index else key
-    acting = Acting(actor.policy, params, progress.updates, key, devices)
+    acting = Acting(actor.policy, state.params, progress.updates, key, devices)
     # A resumed run starts new episodes, unless the running ones could be saved.
     seeds = [config.run.seed, progress.env_steps, *([peers.index] if peers.index else [])]
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])

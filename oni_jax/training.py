@@ -43,6 +43,8 @@ class Progress:
     actor_restarts: int = 0
     game_restarts: int = 0
     bad_updates: int = 0  # skipped
+    reward_sum: float = 0.0  # as learnt from
+    updates_before_reward: int = 0  # see `learner.guidance`
     labels_of: str = ""  # Annotator.labels_of
     last_episodes: Sequence[Sequence[float]] = ()  # statistics of the episodes in the means
 
@@ -167,6 +169,8 @@ class Training:
         progress.env_steps += self._config.learner.batch_size
         progress.updates = self.learner.version
         progress.bad_updates += int(metrics["loss/bad_update"])
+        guidance = self.learner.guidance
+        progress.reward_sum, progress.updates_before_reward = guidance.reward_sum, guidance.updates_before
         progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
 

@@ -9,9 +9,10 @@ import pytest
 
 from oni_jax import system
 from oni_jax.checkpointing import restore_params
-from oni_jax.config import Config, NetworkConfig, PretrainedConfig, UserError
+from oni_jax.config import Config, NetworkConfig, PretrainedConfig, UserError, check_config
+from oni_jax.learner.guidance import Guidance
 from oni_jax.networks.policy import policy_and_shapes
-from oni_jax.pretrained import guide_probability, make_actor
+from oni_jax.pretrained import make_actor
 from tests import signals_plugin
 from tests.evaluation.runs import write_run
 from tests.worlds.device_worlds import CONFIG, N, T, collect, make_world
@@ -47,7 +48,8 @@ def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probabi
     config = config_of(guide=folder, guide_prob=0.3, guide_steps=steps)
     world, task, state = make_world(config)
     world.start()
-    world.publish(2, make_actor(config, task.policy, world._replicas).params_of(2, state.params))
+    actor = make_actor(config, task.policy, world._replicas)
+    world.publish(2, Guidance(config.pretrained, N * T, actor.params_of).acting_params(2, state.params))
     batches = [jax.device_get(batch.payload) for batch in collect(world, 40)]
     guide, shapes = policy_and_shapes(other.network, task.spec)
     _, guide_params = restore_params(f"{folder}/checkpoints", shapes)
@@ -89,8 +91,47 @@ def test_training(earlier, tmp_path, kind):
 
 def test_the_guide_s_probability():
     settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200)
-    assert [guide_probability(settings, steps) for steps in (0, 50, 200, 300)] == [0.5, 0.375, 0.0, 0.0]
-    assert guide_probability(dataclasses.replace(settings, guide_steps=0), 10**9) == 0.5
+    guidance = Guidance(settings, batch_size=50)
+    assert [guidance.guide_probability(version) for version in (0, 1, 4, 6)] == [0.5, 0.375, 0.0, 0.0]
+    assert Guidance(dataclasses.replace(settings, guide_steps=0), 50).guide_probability(10**9) == 0.5
+
+
+def test_it_falls_from_the_first_reward_on():
+    settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200, decay_after_reward=True)
+    guidance, found = Guidance(settings, batch_size=50), []
+    for version, mean_reward in enumerate((0.0, 0.01, 0.01, 0.0, 0.0)):
+        assert guidance.take(mean_reward, version)
+        found.append(guidance.guide_probability(version + 1))
+    assert found == [0.5, 0.5, 0.375, 0.25, 0.125]
+    resumed = Guidance(settings, 50, reward_sum=guidance.reward_sum, updates_before=guidance.updates_before)
+    assert resumed.guide_probability(5) == 0.125
+
+
+def test_nothing_is_learnt_before_the_first_reward(tmp_path):
+    reward = dataclasses.replace(CONFIG.reward, extrinsic_reward_coeff=0.02)  # several batches bring the sum above 1
+    config = dataclasses.replace(CONFIG, pretrained=PretrainedConfig(train_after_reward=True), reward=reward)
+    with ExitStack() as stack:
+        training = system.build_training(config, str(tmp_path), stack)
+        learner, guidance = training.learner, training.learner.guidance
+        learner._world.start()
+        first, before = jax.device_get((learner.state.params, learner.state.opt_state)), 0
+        while guidance.reward_sum < 1:
+            jax.tree.map(np.testing.assert_array_equal, (learner.state.params, learner.state.opt_state), first)
+            assert learner.version == 0 and learner.step() and (before := before + 1) < 200
+        assert before > 1 and learner.version == 1
+        assert not np.array_equal(jax.tree.leaves(learner.state.params)[0], jax.tree.leaves(first)[0])
+
+
+@pytest.mark.parametrize(
+    "settings, error",
+    [
+        (PretrainedConfig(guide_steps=5), "--guide_steps 5: has no meaning without --guide"),
+        (PretrainedConfig(guide="run", decay_after_reward=True), "--decay_after_reward: nothing falls; say over how"),
+    ],
+)
+def test_settings_that_do_nothing_are_refused(settings, error):
+    with pytest.raises(UserError, match=error):
+        check_config(dataclasses.replace(CONFIG, pretrained=settings))
 
 
 @pytest.mark.parametrize("kind", ["guide", "init_from"])

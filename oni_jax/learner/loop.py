@@ -10,12 +10,13 @@ import numpy as np
 
 from oni_jax.distributed.contributions import Contribution
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
+from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import WaitClock
-from oni_jax.types import Annotation, Answer, Array, PyTree, Query
+from oni_jax.types import Annotation, Answer, Array, Query
 from oni_jax.worlds.base import Collected, World, WorldReport
 
 BATCH_WAIT_SECS = 0.2
@@ -72,7 +73,7 @@ class Learner:
         state: on the learner's devices.
         version: number of updates that led to the state.
         peers: the processes of the run.
-        acting_params: (version, the policy's parameters) -> those that the world acts with.
+        guidance: decides when the policy learns, and what the world acts with.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class Learner:
         state: TrainState,
         version: int = 0,
         peers: SingleProcess | Peers = SINGLE_PROCESS,
-        acting_params: Callable[[int, PyTree], PyTree] = lambda version, params: params,
+        guidance: Guidance | None = None,
     ):
         self._compiled, self.reward, self._world, self._annotator = step, reward, world, annotator
-        self.peers, self._acting_params = peers, acting_params
+        self.peers, self.guidance = peers, guidance or Guidance()
         self.state, self.version = state, version
         # A CPU never idles: the environments use what the learner leaves.
         # Several processes make the same gradient steps, however long each waits for batches.
@@ -109,6 +110,8 @@ class Learner:
         trained = self.reward.train_step(self.state.reward_state) if self.reward.steps_due() else None
         # Assigned at once: the old state's buffers are donated, and what follows may raise.
         self._world.begin_update()
+        params, waits = self.state.params, self.guidance.may_wait
+        opt_state = jax.tree.map(jnp.copy, self.state.opt_state) if waits else ()
         self.state, metrics = self._compiled.update(self.state, self._next, np.int32(self.version))
         if trained is not None:
             self.state = self.state._replace(reward_state=self.reward.merge(self.state.reward_state, trained))
@@ -118,9 +121,12 @@ class Learner:
         # Blocks before publishing: inference on parameters still being computed would block as long.
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics(self.state.reward_state))})
-        if not fetched["loss"]["bad_update"]:
+        loss = fetched["loss"]
+        if not loss["bad_update"] and self.guidance.take(float(loss["reward_mean"]), self.version):
             self.version += 1
-            self._world.publish(self.version, self._acting_params(self.version, self.state.params))
+            self._world.publish(self.version, self.guidance.acting_params(self.version, self.state.params))
+        elif waits:
+            self.state = self.state._replace(params=params, opt_state=opt_state)
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
     def _wait_for_batch(self) -> Batch | None:

@@ -33,7 +33,7 @@ class Scripted(Learner):
 
     def __init__(self, reward: Reward, script: Sequence[bool], device_idles: bool):
         def update(state: TrainState, batch: Any, version: Any) -> tuple[TrainState, dict]:
-            return state, {"bad_update": batch[0] < 0, "version": version}
+            return state, {"bad_update": batch[0] < 0, "reward_mean": 0.5, "version": version}
 
         state = TrainState(jnp.zeros(1), (), jnp.int32(0), jnp.zeros(2))
         self.published: list[int] = []
@@ -60,7 +60,7 @@ class Scripted(Learner):
 def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, num_made):
     script = [False, False, False, True, False] if device_idles else [True, False]
     learner = Scripted(Counting(10), script, device_idles)
-    assert learner.step() == {"loss/bad_update": 0, "loss/version": 0}
+    assert learner.step() == {"loss/bad_update": 0, "loss/reward_mean": 0.5, "loss/version": 0}
     assert learner.state.reward_state == num_made
     assert learner.version == 1
 
@@ -68,8 +68,10 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
 def test_distributions_stay_on_the_device_and_are_no_metrics():
     learner = Scripted(Counting(0), [True, False], False)
     rewards = jnp.ones((2, 3))
-    learner.replace_update(lambda state, batch, version: (state, {"bad_update": False, "rewards": rewards}))
-    assert learner.step() == {"loss/bad_update": 0}
+    learner.replace_update(
+        lambda state, batch, version: (state, {"bad_update": False, "reward_mean": 0.5, "rewards": rewards})
+    )
+    assert learner.step() == {"loss/bad_update": 0, "loss/reward_mean": 0.5}
     assert list(learner.distributions) == ["rewards"] and isinstance(learner.distributions["rewards"], jax.Array)
 
 
@@ -89,7 +91,10 @@ def test_update_and_gradient_step_start_from_the_same_reward_and_are_joined():
 
     def update(state: TrainState, batch: Any, version: Any) -> tuple[TrainState, dict]:
         reward = state.reward_state
-        return state._replace(reward_state={**reward, "scored": reward["scored"] + 1}), {"bad_update": False}
+        return state._replace(reward_state={**reward, "scored": reward["scored"] + 1}), {
+            "bad_update": False,
+            "reward_mean": 0.5,
+        }
 
     learner.replace_update(update)
     learner.step()

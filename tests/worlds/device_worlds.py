@@ -8,6 +8,7 @@ from oni_jax import system
 from oni_jax.config import Config, EnvConfig, LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.distributed.peers import SINGLE_PROCESS
 from oni_jax.envs.registry import env_spec
+from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas
@@ -41,7 +42,8 @@ def make_world(
     state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), system.initial_key(0))
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)
-    world = system.build_world(config, task, actor, state, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
+    acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(0, state.params))
+    world = system.build_world(config, task, actor, acted, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
     assert isinstance(world, DeviceWorld)
     return world, task, state
 
