@@ -25,14 +25,13 @@ def reached(rules: Rules, state: State, action: Array, success: str) -> jax.Arra
 
 def possible(goals: tuple[str, ...], seen: view.Seen) -> jax.Array:
     """Returns the goals [G] that ELLM's oracle suggests."""
-    rows = [PREREQUISITES.get(goal) for goal in goals]
-    uses = np.array([amounts(row.uses if row else ()) for row in rows])
-    needed = np.array([[name in (row.seen if row else ()) for name in NAMES] for row in rows])
+    known = [goal for goal in goals if goal in PREREQUISITES]
+    rows = [PREREQUISITES[goal] for goal in known]
+    uses = np.array([amounts(row.uses) for row in rows])
+    needed = np.array([[name in row.seen for name in NAMES] for row in rows], np.float32)
     in_view = (view.cells(seen).reshape(-1, 1) == jnp.arange(len(NAMES))).any(0)
-    owned = (seen.inventory >= jnp.asarray(uses)).all(1)
-    holds = np.array([row is not None for row in rows]) & owned & (in_view | ~jnp.asarray(needed)).all(1)
-    is_sleep, is_table = (
-        np.array([goal == words for goal in goals]) for words in (SLEEP.words, "place crafting table")
-    )
+    holds = (seen.inventory >= jnp.asarray(uses)).all(1) & (needed @ ~in_view == 0)
+    is_sleep, is_table = (np.isin(known, words) for words in (SLEEP.words, "place crafting table"))
     is_awake = seen.inventory[ENERGY] >= MAX_AMOUNT
-    return holds & ~(is_sleep & is_awake) & ~(is_table & in_view[TABLE])
+    holds = holds & ~(is_sleep & is_awake) & ~(is_table & in_view[TABLE])
+    return holds.astype(jnp.float32) @ (np.array(known)[:, None] == np.array(goals)).astype(np.float32) > 0
