@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
+from oni_jax.annotation.judge_answers import Verdict
 from tests.asking import judge_prompt
 
 
@@ -28,8 +29,8 @@ Script = Callable[[Request], web.StreamResponse | Awaitable[web.StreamResponse]]
 class FakeServer:
     address = ""
 
-    def __init__(self, script: Script):
-        self.script = script
+    def __init__(self, script: Script, judge_prompt: Callable[[str], Verdict]):
+        self.script, self.judge_prompt = script, judge_prompt
         self.requests: list[Request] = []
 
     @property
@@ -42,15 +43,17 @@ class FakeServer:
         if "messages" in body:
             prompts = [next(turn["content"] for turn in body["messages"] if turn["role"] == "user")]
         prompts = prompts if isinstance(prompts, list) else [prompts]
-        request = Request(body, [judge_prompt(prompt).item[0] for prompt in prompts], len(self.requests), raw)
+        request = Request(body, [self.judge_prompt(prompt).item[0] for prompt in prompts], len(self.requests), raw)
         self.requests.append(request)
         response = self.script(request)
         return response if isinstance(response, web.StreamResponse) else await response
 
 
 @contextlib.asynccontextmanager
-async def fake_server(script: Script) -> AsyncIterator[FakeServer]:
-    server = FakeServer(script)
+async def fake_server(
+    script: Script, judge_prompt: Callable[[str], Verdict] = judge_prompt
+) -> AsyncIterator[FakeServer]:
+    server = FakeServer(script, judge_prompt)
     application = web.Application(client_max_size=1 << 26)
     application.router.add_post("/{path:.*}", server.answer)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)

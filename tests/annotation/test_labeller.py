@@ -6,18 +6,20 @@ import pytest
 from aiohttp import web
 
 from oni_jax.annotation import labeller as labeller_module
-from oni_jax.annotation import pacing
+from oni_jax.annotation import pacing, prompts
 from oni_jax.annotation.client import Client
+from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import MAX_ITEM_BYTES, Labeller
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.types import Annotation, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
-from tests.asking import label_of, load_prompt
+from tests.asking import LANGUAGE, label_of, load_prompt
 from tests.labelled import labelled
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
 WAIT_SECS = 8.0
+ABOUT = (LANGUAGE, "classification")
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +47,18 @@ class Outcome:
         return sorted(item[0] for item, answer, _ in self.annotations if answer is None)
 
 
-def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=None, wait_secs=WAIT_SECS):
-    """Labels numbered messages at a scripted server until `until(stats)`; by default until all have a label."""
+def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=None, wait_secs=WAIT_SECS, kind=ABOUT):
+    """Labels numbered messages at a scripted server until `until(stats)`; by default until all have a label.
+
+    kind: environment's language, and name of the kind of query; NetHack's classification when left out.
+    """
     submissions = submissions or [[(b"message %d" % i,) for i in range(num_messages)]]
     until = until or (lambda stats: stats["labels_held"] + stats["put_aside"] >= num_messages)
 
     async def body():
-        async with fake_server(script) as server:
+        async with fake_server(script, Reader(kind[0]).judge_prompt) as server:
             full = dataclasses.replace(config, llm_server_addr=server.address)
-            prompt = load_prompt(full)
+            prompt = prompts.load_prompt(full, *kind)
             async with Client(full, prompt) as client:
                 outcome = Outcome([], [], [], {})
                 emit, forget = outcome.annotations.extend, outcome.forgotten.extend

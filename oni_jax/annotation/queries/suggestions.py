@@ -84,7 +84,7 @@ def dashed(text: str) -> list[str]:
 def _goal(line: str) -> str:
     """Returns a line's goal; none of a heading, or of a line without letters."""
     line = line.strip(_ENDS)
-    if line.endswith(":") or not any(map(str.isalnum, line)):
+    if line.endswith(":") or not any(map(str.isalpha, line)):
         return ""
     return " ".join(re.sub("[-_]", " ", line).lower().split())
 
