@@ -5,7 +5,8 @@ suggested for the state in which the action is taken. Each pays once an episode;
 together.
 
 Two observations, shown when they are asked for by name: `goal_reward` [] float32, what the last action was paid, 0 at
-an episode's start; `open_goals` [G] float32, what reaching each goal would pay now.
+an episode's start; `open_goals` [G + 1] float32, what reaching each goal would pay now, and last the number of things
+suggested that are no goals of the environment.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ GOAL_STATS = (
 
 def goal_spec(spec: EnvSpec) -> EnvSpec:
     """Returns the spec of an environment with goals suggested for its states."""
-    shown = {GOAL_REWARD: ArraySpec((), "float32"), OPEN_GOALS: ArraySpec((len(spec.goals),), "float32")}
+    shown = {GOAL_REWARD: ArraySpec((), "float32"), OPEN_GOALS: ArraySpec((len(spec.goals) + 1,), "float32")}
     return spec._replace(observations={**spec.observations, **shown}, episode_stats=(*spec.episode_stats, *GOAL_STATS))
 
 

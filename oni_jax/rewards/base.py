@@ -35,7 +35,10 @@ class Learning:
         del annotations
 
     def suggested(self) -> Mapping[bytes, np.ndarray]:
-        """Returns what goals are worth [G] float32 in states with these captions, as found out since the last call."""
+        """Returns what goals are worth in states with these captions, as found out since the last call.
+
+        Each [G + 1] float32; the last number counts words that name no goal.
+        """
         return {}
 
     def steps_due(self) -> int:

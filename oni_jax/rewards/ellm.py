@@ -49,23 +49,24 @@ class Matcher:
         self.num_suggested, self.num_unmatched = 0, 0  # words, so far
 
     def worths(self, answer: bytes) -> np.ndarray:
-        """Returns what reaching each goal is worth [G] float32, by a kept answer: 0 of those not suggested.
+        """Returns what reaching each goal is worth, and how many words name none, [G + 1] float32, by a kept answer.
 
-        The largest cosine with what was suggested, where it is above the threshold; 1 for equal words.
+        Worth: the largest cosine with what was suggested, where it is above the threshold; 1 for equal words; else 0.
         """
         return self.of_words(parsed(answer, self._settings.goal_parser == "strict"))
 
     def of_words(self, words: Sequence[str]) -> np.ndarray:
-        """Returns what each goal is worth by what was suggested."""
+        """Returns the same by what was suggested."""
         if not words:
-            return np.zeros(len(self._goals), np.float32)
+            return np.zeros(len(self._goals) + 1, np.float32)
         cosines = np.array([[goal == own for own in words] for goal in self._goals], np.float32)
         if self._embed:
             cosines = self._embed(self._goals) @ self._embed(words).T
         matches = cosines > self._settings.goal_threshold if self._embed else cosines > 0
+        num_unmatched = len(words) - int(matches.any(0).sum())
         self.num_suggested += len(words)
-        self.num_unmatched += len(words) - int(matches.any(0).sum())
-        return np.where(matches, cosines, 0.0).max(1).astype(np.float32)
+        self.num_unmatched += num_unmatched
+        return np.append(np.where(matches, cosines, 0.0).max(1), num_unmatched).astype(np.float32)
 
 
 class SuggestedGoalReward(GoalReward):

@@ -51,7 +51,10 @@ class World(Protocol):
         ...
 
     def suggest(self, worths: Mapping[bytes, np.ndarray]) -> None:
-        """Takes in what goals are worth [G] in states with these captions, for the batches to come."""
+        """Takes in what goals are worth in states with these captions, for the batches to come.
+
+        Each [G + 1] float32, see `envs.device.goals.GoalTable`.
+        """
 
     def begin_update(self) -> None:
         """Counts the batch that `next` returned last as no longer pending: an update on it begins."""

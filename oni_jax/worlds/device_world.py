@@ -62,7 +62,7 @@ class DeviceWorld(World):
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
         goals, is_llm = config.env.goals, config.env.goals.goal_suggester == LLM
-        self._goals = SuggestedGoals(len(spec.goals), goals.goal_table_size) if is_llm else None
+        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size) if is_llm else None
         self._goal_table: PyTree = ()
 
     def unpack(self, payload: PyTree, version: Array) -> Trajectory:

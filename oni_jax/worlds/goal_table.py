@@ -14,13 +14,13 @@ class SuggestedGoals:
     """Goals suggested for captions, by the captions' codes.
 
     Args:
-        num_goals: G.
+        num_worths: W, numbers kept of each: what the goals are worth, and how much else was suggested.
         size: codes kept; beyond, the oldest give way.
     """
 
-    def __init__(self, num_goals: int, size: int):
+    def __init__(self, num_worths: int, size: int):
         self._codes = np.full(1 << (size - 1).bit_length(), _NO_CODE)
-        self._worths = np.zeros((len(self._codes), num_goals), np.float32)
+        self._worths = np.zeros((len(self._codes), num_worths), np.float32)
         self._num_added = 0
         self._rows: dict[int, int] = {}  # code -> row
         self._seen: dict[bytes, int] = {}  # captions without goals -> code
@@ -33,7 +33,7 @@ class SuggestedGoals:
         self._seen.update((caption, code) for caption, code in zip(captions, codes.tolist()) if code not in self._rows)
 
     def add(self, worths: Mapping[bytes, np.ndarray]) -> None:
-        """Takes in what the goals are worth [G] in states with these captions. Those not seen here are left out."""
+        """Takes in what the goals are worth [W] in states with these captions. Those not seen here are left out."""
         for caption, own in worths.items():
             code = self._seen.pop(caption, None)
             if code is not None and code not in self._rows:

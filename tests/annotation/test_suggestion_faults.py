@@ -47,7 +47,7 @@ def test_a_fault_costs_goals_alone(store, monkeypatch, name, fault):
     assert outcome.stats["state"] == "ok" and (name in ("empty_text", "unreadable") or not outcome.unknown)
     matcher = Matcher(GOALS, GoalConfig())
     for (message,), answer, _ in outcome.annotations:
-        worths = [0.0, 0.0, 0.0]
+        worths = [0.0, 0.0, 0.0, 0.0]
         if answer is not None:
             assert parsed(answer, strict=False) == [GOALS[truth(message)], "sleep"]
             worths[truth(message)] = worths[2] = 1.0

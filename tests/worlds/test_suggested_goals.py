@@ -15,13 +15,13 @@ from tests.worlds.device_worlds import CONFIG, N, collect, make_world
 
 SAY_0, SAY_1, ANSWER_1 = range(3)
 ALL_CAPTIONS = [b"The signal is %d." % i for i in range(8)]
-WORTHS = {  # of the goals by the signal: of one nothing is known, of another nothing is suggested
-    ALL_CAPTIONS[0]: [0, 0, 0],
-    ALL_CAPTIONS[1]: [0, 1, 0],
-    ALL_CAPTIONS[2]: [0.96, 0, 0],
-    ALL_CAPTIONS[3]: [1, 1, 1],
-    ALL_CAPTIONS[5]: [0, 0, 0.5],
-    ALL_CAPTIONS[7]: [1, 0, 0],
+WORTHS = {  # of the goals, and the number of other things, by the signal: nothing is known, or suggested, of some
+    ALL_CAPTIONS[0]: [0, 0, 0, 0],
+    ALL_CAPTIONS[1]: [0, 1, 0, 2],
+    ALL_CAPTIONS[2]: [0.96, 0, 0, 0],
+    ALL_CAPTIONS[3]: [1, 1, 1, 0],
+    ALL_CAPTIONS[5]: [0, 0, 0.5, 1],
+    ALL_CAPTIONS[7]: [1, 0, 0, 0],
 }
 NAMES = ("signal", "open_goals", "goal_reward")
 
@@ -61,7 +61,7 @@ def test_a_table_returns_what_was_put_into_it_last(known, others, size):
 
 
 def test_captions_that_were_not_seen_are_left_out():
-    table = SuggestedGoals(3, 8)
+    table = SuggestedGoals(4, 8)
     table.add(rows())
     assert table.save() == {}
     table.see(ALL_CAPTIONS[:3], np.arange(3, dtype=np.uint64))
@@ -100,7 +100,7 @@ def test_goals_are_shown_and_paid_as_suggested(num_devices, repeats):
             shown = batch.observations["open_goals"][t, i]
             if batch.is_first[t, i]:
                 reached[i] = set()
-            suggested = [w * (repeats or g not in reached[i]) for g, w in enumerate(worths.get(signal, [0, 0, 0]))]
+            suggested = [w * (repeats or g not in reached[i]) for g, w in enumerate(worths.get(signal, [0, 0, 0, 0]))]
             # The state that a rollout begins with was reached in the one before.
             if (number, t) >= (2, 1) and signal and shown.any():
                 np.testing.assert_allclose(shown, suggested)
@@ -124,7 +124,7 @@ def test_what_is_known_is_shown():
     for batch in batches[4:]:
         for t, i in np.ndindex(batch.rewards.shape):
             signal = int(batch.observations["signal"][t, i, 0])
-            np.testing.assert_allclose(batch.observations["open_goals"][t, i], worths.get(signal, [0, 0, 0]))
+            np.testing.assert_allclose(batch.observations["open_goals"][t, i], worths.get(signal, [0, 0, 0, 0]))
 
 
 def test_a_restored_world_suggests_the_same():

@@ -23,7 +23,7 @@ class GoalTable(NamedTuple):
     codes: (
         jax.Array
     )  # [K, 2] uint32, see `DeviceEnv.caption_code`; rows that hold none come last, all of their bits set
-    worths: jax.Array  # [K, G] float32; what reaching each is worth
+    worths: jax.Array  # [K, G + 1] float32; what reaching each is worth; last, how many words name none of them
 
 
 class Goals(NamedTuple):
@@ -32,6 +32,7 @@ class Goals(NamedTuple):
     inner: Any
     reached: jax.Array  # [G] bool; paid in this episode, or of the same meaning as one that was
     suggested: jax.Array  # [G] float32; for the present state: what reaching each is worth, 0 of those not suggested
+    num_other: jax.Array  # [] float32; suggested for it, and none of the goals
     paid: jax.Array  # [] float32; by the last action
     num_paid: jax.Array  # [] int32; actions paid in this episode
     was_suggested: jax.Array  # [G] bool; open in the states before this one
@@ -64,7 +65,7 @@ class WithGoals(DeviceWrapper):
         inner = self.env.reset(key)
         nothing = jnp.zeros(len(self.env.spec.goals), bool)
         none = jnp.zeros(3, jnp.int32)
-        return Goals(inner, nothing, self._suggest(inner, key), jnp.float32(0), jnp.int32(0), nothing, none)
+        return Goals(inner, nothing, *self._suggest(inner, key), jnp.float32(0), jnp.int32(0), nothing, none)
 
     def step(self, state: Goals, action: jax.Array, key: jax.Array) -> Step[Goals]:
         state = self._counted(state)
@@ -75,12 +76,14 @@ class WithGoals(DeviceWrapper):
         )
         suggested = self._suggest(outcome.state, key)
         num_paid = state.num_paid + (paid > 0)
-        after = Goals(outcome.state, reached, suggested, paid, num_paid, state.was_suggested, state.num_open)
+        after = Goals(outcome.state, reached, *suggested, paid, num_paid, state.was_suggested, state.num_open)
         return outcome._replace(state=after)
 
-    def _suggest(self, inner: Any, key: jax.Array) -> jax.Array:
-        suggest = SUGGESTERS[self.settings.goal_suggester]
-        return suggest(self, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
+    def _suggest(self, inner: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns what reaching each goal is worth [G], and how many other things are suggested []."""
+        suggest, num_goals = SUGGESTERS[self.settings.goal_suggester], len(self.env.spec.goals)
+        found = suggest(self, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
+        return found[:num_goals], found[num_goals:].sum()
 
     def _counted(self, state: Goals) -> Goals:
         """Returns a state, in which an action is to be taken, with its goals counted."""
@@ -91,7 +94,8 @@ class WithGoals(DeviceWrapper):
         # Sums as products, which a CPU computes several times faster
         sums = jnp.stack([is_open, is_timely]).astype(jnp.float32) @ np.stack([can_be, ~can_be], 1).astype(np.float32)
         (can, can_not), (timely, timely_can_not) = sums.astype(jnp.int32)
-        kinds = jnp.stack([timely + timely_can_not, can - timely, can_not - timely_can_not])
+        bad = can_not - timely_can_not + state.num_other.astype(jnp.int32)
+        kinds = jnp.stack([timely + timely_can_not, can - timely, bad])
         return state._replace(was_suggested=state.was_suggested | is_open, num_open=state.num_open + kinds)
 
     def _open(self, state: Goals) -> jax.Array:
@@ -99,7 +103,8 @@ class WithGoals(DeviceWrapper):
         return state.suggested * (~state.reached | self.settings.goal_repeats)
 
     def observe(self, state: Goals) -> dict[str, jax.Array]:
-        return {**self.env.observe(state.inner), GOAL_REWARD: state.paid, OPEN_GOALS: self._open(state)}
+        shown = jnp.append(self._open(state), state.num_other)
+        return {**self.env.observe(state.inner), GOAL_REWARD: state.paid, OPEN_GOALS: shown}
 
     def stats(self, state: Goals) -> jax.Array:
         kinds = state.num_open / jnp.maximum(1, state.num_open.sum())
@@ -131,7 +136,7 @@ def pay(worth: jax.Array, taken: jax.Array, reached: jax.Array, together: np.nda
 
 
 def look_up(table: GoalTable, code: jax.Array) -> jax.Array:
-    """Returns what the goals suggested for the caption with this code [2] are worth [G]: 0 where none were."""
+    """Returns the table's row [G + 1] for the caption with this code [2]: zeros where it has none."""
     row, step = jnp.int32(0), len(table.codes) // 2
     while step:  # a binary search: so many rows come before the code
         first, second = table.codes[row + step - 1]
@@ -142,7 +147,7 @@ def look_up(table: GoalTable, code: jax.Array) -> jax.Array:
 
 def _llm(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     if world.table is None:
-        return jnp.zeros(len(world.env.spec.goals))
+        return jnp.zeros(len(world.env.spec.goals) + 1)
     return look_up(world.table, world.env.caption_code(inner))
 
 
@@ -163,7 +168,8 @@ def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     return order < world.settings.goal_count
 
 
-# By --goal_suggester; each returns what reaching the goals is worth [G], for a state of `env` and a key of its own
+# By --goal_suggester; each returns what reaching the goals is worth [G], for a state of `env` and a key of its own; one
+# that may suggest other things, [G + 1], last their number
 SUGGESTERS: dict[str, Callable[[WithGoals, Any, jax.Array], jax.Array]] = {
     "llm": _llm,
     "oracle": _oracle,

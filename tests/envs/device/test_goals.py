@@ -91,7 +91,7 @@ def test_goals_are_open_reached_and_paid(suggester, success, repeats):
 def test_random_goals_vary_and_are_so_many():
     rows = play(config_of("random", goal_repeats=True, goal_count=2))
     seen = {tuple(open_goals) for _, records, *_ in rows for open_goals in records["open_goals"].tolist()}
-    assert seen == {(0, 1, 1), (1, 0, 1), (1, 1, 0)}
+    assert seen == {(0, 1, 1, 0), (1, 0, 1, 0), (1, 1, 0, 0)}
 
 
 def test_every_suggester_is_tested():
@@ -101,7 +101,7 @@ def test_every_suggester_is_tested():
 def test_they_are_shown_on_request_alone():
     config = config_of("oracle")
     assert "open_goals" not in env_spec(config).observations
-    assert env_spec(config, ("open_goals",)).observations["open_goals"].shape == (3,)
+    assert env_spec(config, ("open_goals",)).observations["open_goals"].shape == (4,)
     assert env_spec(config).episode_stats[-len(GOAL_STATS) :] == GOAL_STATS
 
 
