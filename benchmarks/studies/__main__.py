@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import babyai_rnd, bk, catch_judge, crafter, ellm, page, results
+from benchmarks.studies import babyai_rnd, bk, catch_judge, crafter, ellm, ellm_task, page, results
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
 
-STUDIES = {study.name: study for study in (catch_judge.STUDY, babyai_rnd.STUDY, bk.STUDY, crafter.STUDY, ellm.STUDY)}
+ALL = (catch_judge, babyai_rnd, bk, crafter, ellm, ellm_task)
+STUDIES = {module.STUDY.name: module.STUDY for module in ALL}
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)
 _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
