@@ -255,15 +255,33 @@ def measure_online_cls(repeats: int) -> dict[str, Any]:
 
 
 def measure_goals(repeats: int) -> dict[str, Any]:
-    """Measures training for suggested goals, and for curiosity, against none."""
+    """Measures training for suggested goals, by the oracle and by a server, and with goals or captions shown."""
+    kinds = {
+        "none": "none",
+        "ellm": "ellm --goal_suggester oracle",
+        "ellm_server": "ellm --goal_suggester llm",  # the rule-based judge, on the same cores
+        "ellm_goal_conditioned": "ellm --goal_suggester oracle --goal_conditioned",
+        "language_state": "none --language_state",
+    }
+    return measure_rewards("goals", kinds, repeats)
+
+
+def measure_curiosity(repeats: int) -> dict[str, Any]:
+    """Measures training for curiosity against none."""
+    return measure_rewards("curiosity", {name: name for name in ("none", "rnd", "noveld", "apt")}, repeats)
+
+
+def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[str, Any]:
+    """Measures training on ELLM's Crafter with rewards against none; kinds: name -> type and other flags."""
     own = f"--root_env CrafterTextEnv-v1 {sized(CRAFTER_FULL, SMALL)}"
-    kinds = {name: (name, own) for name in ("none", "ellm", "rnd", "noveld", "apt")}
-    kinds["ellm_goal_conditioned"] = "ellm", f"{own} --goal_conditioned"
-    sides = {name: functools.partial(crafter_training_rate, words, kind) for name, (kind, words) in kinds.items()}
+    sides = {}
+    for name, kind in kinds.items():
+        reward_type, _, words = kind.partition(" ")
+        sides[name] = functools.partial(crafter_training_rate, f"{own} {words}", reward_type)
     rates = alternate(sides, repeats)
     return {
-        **{f"goals_{name}_training_steps_per_sec": spread(own) for name, own in rates.items()},
-        **{f"goals_{name}_ratio_to_none": ratio(rates[name], rates["none"]) for name in rates if name != "none"},
+        **{f"{side}_{name}_training_steps_per_sec": spread(own) for name, own in rates.items()},
+        **{f"{side}_{name}_ratio_to_none": ratio(rates[name], rates["none"]) for name in rates if name != "none"},
     }
 
 
@@ -282,6 +300,7 @@ SIDES = {
     "crafter": measure_crafter,
     "random_crafter": measure_random_crafter,
     "goals": measure_goals,
+    "curiosity": measure_curiosity,
 }
 
 _SIDES = flags.DEFINE_list("sides", list(SIDES), "What is measured.")

@@ -10,9 +10,9 @@ import numpy as np
 from benchmarks.studies.base import FOLDER, Study
 from benchmarks.studies.results import load
 from launch import flags
-from launch.sweeps.results import cell_label, estimate, shown, table
+from launch.sweeps.results import cell_label, estimate, shown, shown_name, table
 from oni_jax.config import Config
-from oni_jax.reporting.curves import SUCCESS, UNLOCKED, Run, Setting
+from oni_jax.reporting.curves import COVERAGE, SUCCESS, UNLOCKED, Run, Setting
 from oni_jax.reporting.plots import Panel, Scale, draw_panels, image
 
 DOCS = FOLDER.parents[1] / "docs"
@@ -68,20 +68,23 @@ def _section(study: Study) -> Iterator[str]:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
-    name = _shown_name(study)
+    name, has_coverage = _shown_name(study), any(COVERAGE in run for run in runs)
     rows = []
     for label, own in _by_cell(runs).items():
         curves = [_values(run, study.metric) for run in own]
         about = [estimate([float(curve[-1]) for curve in curves]), estimate([float(np.nanmean(x)) for x in curves])]
         minutes = sum(run["train_secs"] for run in own) / len(own) / 60
         reached = [_steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
-        rows.append([label, str(len(own)), *map(shown, about), *reached, f"{minutes:.2g}"])
+        ends = [float(curve[-1]) for run in own if (curve := run.get(COVERAGE))]
+        covered = [shown(estimate(ends)) if ends else ""] if has_coverage else []
+        rows.append([label, str(len(own)), *map(shown, about), *reached, *covered, f"{minutes:.2g}"])
     levels = [f"million steps to {level:.0%}" for level in LEVELS] if study.metric == SUCCESS else []
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, "minutes a run"], rows)
+    covered = [f"{shown_name(COVERAGE)} at the end"] * has_coverage
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, *covered, "minutes a run"], rows)
 
 
 def _shown_name(study: Study) -> str:
-    return study.metric.removeprefix("mean_").removeprefix("episode/").replace("_", " ")
+    return shown_name(study.metric).removeprefix("mean ")
 
 
 def _steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -> str:

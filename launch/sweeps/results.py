@@ -11,9 +11,9 @@ from launch.sweeps.grid import SEED, GridRun
 from launch.sweeps.state import is_finished
 from oni_jax.evaluation.statistics import summarise
 from oni_jax.files import write_output
-from oni_jax.reporting.curves import SUCCESS, UNLOCKED, last_value, read_run
+from oni_jax.reporting.curves import COVERAGE, SUCCESS, UNLOCKED, last_value, read_run
 
-METRICS = ("mean_return", SUCCESS, UNLOCKED)
+METRICS = ("mean_return", SUCCESS, UNLOCKED, COVERAGE)
 FILE = "results.json"
 
 
@@ -55,7 +55,7 @@ def write(runs: Sequence[GridRun], folder: str) -> list[str]:
     path = os.path.join(folder, FILE)
     write_output("train_dir", path, (json.dumps(found, indent=2) + "\n").encode())
     metrics = [metric for metric in METRICS if any(metric in entry for entry in found)]
-    header = ["runs that differ in seed", "seeds", *(metric.replace("_", " ") for metric in metrics)]
+    header = ["runs that differ in seed", "seeds", *(shown_name(metric) for metric in metrics)]
     rows = [
         [cell_label(entry["cell"]), str(len(entry["runs"])), *(shown(entry.get(metric)) for metric in metrics)]
         for entry in found
@@ -66,6 +66,11 @@ def write(runs: Sequence[GridRun], folder: str) -> list[str]:
 def cell_label(cell: Mapping[str, str]) -> str:
     """Returns the values of a cell in words."""
     return ", ".join(label if axis == "case" else f"{axis}={label}" for axis, label in cell.items()) or "all"
+
+
+def shown_name(metric: str) -> str:
+    """Returns a metric's name in words."""
+    return metric.rpartition("/")[2].replace("_", " ")
 
 
 def shown(entry: Mapping[str, Any] | None) -> str:
