@@ -22,6 +22,7 @@ PARTS = (
     "ring",
     "inference",
     "update",
+    "lowering",
     "reward",
     "annotation",
     "end_to_end",

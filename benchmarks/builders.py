@@ -61,8 +61,8 @@ class Update:
         self.state = replicas.put(TrainState(params, optimizer.init(params), rewards.init(key), key))
         self.coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
         loss_fn = make_loss_fn(shard_policy(policy.apply, replicas), config.learner, self.coeffs)
-        update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, self.unpack)
-        self._update = jit_update(update, replicas.sharding())
+        self.pure = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, self.unpack)
+        self._update = jit_update(self.pure, replicas.sharding())
         self.policy, self.rewards, self.captions, self.config = policy, rewards, batch.captions, config
 
     def run(self, num_updates: int) -> float:
@@ -71,6 +71,11 @@ class Update:
         for _ in range(num_updates):
             self.state, metrics = self._update(self.state, self.packed, np.int32(0))
         return float(jax.block_until_ready((self.state, metrics))[1]["loss"])
+
+    def lower(self, platform: str) -> jax.stages.Lowered:
+        """Lowers an update for a platform that this machine may lack."""
+        traced = jax.jit(self.pure).trace(self.state, self.packed, np.int32(0))
+        return traced.lower(lowering_platforms=(platform,))
 
     def loss_inputs(self) -> tuple[Trajectory, LossInputs]:
         """Returns the unpacked batch, and the inputs of its loss."""
@@ -102,6 +107,11 @@ class PolicyStep:
         output, self._states = self._step(*self._states, self._acting, self._key, call, packed, self._calls)
         output.copy_to_host_async()
         return output
+
+    def lower(self, platform: str) -> jax.stages.Lowered:
+        """Lowers a step for a platform that this machine may lack."""
+        arguments = *self._states, self._acting, self._key, np.uint32(0), as_bytes(self.records), self._calls
+        return self._step.trace(*arguments).lower(lowering_platforms=(platform,))
 
 
 def draw_images(chars: Array, colors: Array) -> Array:
