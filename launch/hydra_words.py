@@ -56,7 +56,7 @@ WORDS = (
     Word("use_language_state", "conv", "--language_state"),
     Word("use_language_state", "null", "--language_state false"),
     Word("finetune_snapshot", "True", "--init_from RUN"),
-    Word("snapshot_path", "", f"--init_from {VALUE}", "a run of ours"),
+    Word("snapshot_path", "", f"--init_from {VALUE}", "the folder of a run of ours"),
     Word("expl_agent_path", "", f"--guide {VALUE}", "a run of ours"),
     Word("other_model_prob", "", f"--guide_prob {VALUE}"),
     Word("train_after_reward", "True", "--train_after_reward"),

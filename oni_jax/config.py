@@ -122,7 +122,7 @@ class CrafterConfig:
         "stock on accelerators, their own elsewhere, as in evaluation.",
         choices=("auto", "stock", "exact"),
     )
-    crafter_map_stock: int = setting(4096, "Maps in Crafter's stock.", within=_COUNT)
+    crafter_map_stock: int = setting(4096, "Maps in Crafter's stock.", within="[1, 65536]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -564,6 +564,7 @@ class PretrainedConfig:
     init_from: str = setting(
         "",
         "Folder of a run whose policy's newest parameters a new run begins with; its optimizer and rewards are new.",
+        fixed=True,
     )
     guide: str = setting(
         "",
@@ -779,8 +780,10 @@ def check_config(config: Config) -> None:
 
 
 def _check_pretrained(settings: PretrainedConfig) -> None:
-    if settings.guide_steps and not settings.guide:
-        raise UserError(f"--guide_steps {settings.guide_steps}: has no meaning without --guide")
+    unguided = PretrainedConfig()
+    for name in ("guide_steps", "guide_prob"):
+        if (value := getattr(settings, name)) != getattr(unguided, name) and not settings.guide:
+            raise UserError(f"--{name} {value}: has no meaning without --guide")
     if settings.decay_after_reward and not settings.guide_steps:
         raise UserError("--decay_after_reward: nothing falls; say over how many steps with --guide_steps")
 

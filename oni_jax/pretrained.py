@@ -46,8 +46,9 @@ def load_pretrained(folder: str, env: EnvConfig, env_steps: int | None = None) -
     spec, learnt = env_spec(env, reads), env_spec(run.env, reads)
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
         raise UserError(
-            f"{env.root_env} has other actions or observations than {run.env.root_env}, on which "
-            f"{os.path.basename(folder)} was trained: choose that with --root_env, or one like it"
+            f"{env.root_env} as chosen has other actions or observations than {run.env.root_env}, on which "
+            f"{os.path.basename(os.path.normpath(folder))} was trained: choose that with --root_env and the settings "
+            "of its actions and its view, or one like it"
         )
     policy, shapes = policy_and_shapes(run.network, spec)
     found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)

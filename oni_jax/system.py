@@ -134,9 +134,9 @@ def build_training(
     learner_config = dataclasses.replace(config.learner, batch_size=config.learner.batch_size // peers.num)
     own = dataclasses.replace(config, learner=learner_config)
     actor = make_actor(config, task.policy, replicas)
-    begun = progress.reward_sum, progress.updates_before_reward
-    guidance = Guidance(config.pretrained, config.learner.batch_size, actor.params_of, *begun)
-    acted = state._replace(params=guidance.acting_params(progress.updates, state.params))
+    before = progress.env_steps, progress.reward_sum, progress.steps_before_reward
+    guidance = Guidance(config.pretrained, config.learner.batch_size, actor.params_of, *before)
+    acted = state._replace(params=guidance.acting_params(state.params))
     world = stack.enter_context(closing(build_world(own, task, actor, acted, progress, acting, peers, replicas)))
     if saved and world.restore(saved.acting):
         print("environments resumed from the checkpoint", flush=True)

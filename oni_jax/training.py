@@ -44,7 +44,7 @@ class Progress:
     game_restarts: int = 0
     bad_updates: int = 0  # skipped
     reward_sum: float = 0.0  # as learnt from
-    updates_before_reward: int = 0  # see `learner.guidance`
+    steps_before_reward: int = 0  # see `learner.guidance`
     labels_of: str = ""  # Annotator.labels_of
     last_episodes: Sequence[Sequence[float]] = ()  # statistics of the episodes in the means
 
@@ -170,7 +170,7 @@ class Training:
         progress.updates = self.learner.version
         progress.bad_updates += int(metrics["loss/bad_update"])
         guidance = self.learner.guidance
-        progress.reward_sum, progress.updates_before_reward = guidance.reward_sum, guidance.updates_before
+        progress.reward_sum, progress.steps_before_reward = guidance.reward_sum, guidance.steps_before
         progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
         progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
 

@@ -49,7 +49,9 @@ def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probabi
     world, task, state = make_world(config)
     world.start()
     actor = make_actor(config, task.policy, world._replicas)
-    world.publish(2, Guidance(config.pretrained, N * T, actor.params_of).acting_params(2, state.params))
+    world.publish(
+        2, Guidance(config.pretrained, N * T, actor.params_of, env_steps=2 * N * T).acting_params(state.params)
+    )
     batches = [jax.device_get(batch.payload) for batch in collect(world, 40)]
     guide, shapes = policy_and_shapes(other.network, task.spec)
     _, guide_params = restore_params(f"{folder}/checkpoints", shapes)
@@ -91,20 +93,32 @@ def test_training(earlier, tmp_path, kind):
 
 def test_the_guide_s_probability():
     settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200)
+    found = [Guidance(settings, env_steps=steps).guide_probability for steps in (0, 50, 200, 300)]
+    assert found == [0.5, 0.375, 0.0, 0.0]
+    assert Guidance(dataclasses.replace(settings, guide_steps=0), env_steps=10**9).guide_probability == 0.5
+
+
+def test_steps_without_learning_count_too():
+    settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200, train_after_reward=True)
     guidance = Guidance(settings, batch_size=50)
-    assert [guidance.guide_probability(version) for version in (0, 1, 4, 6)] == [0.5, 0.375, 0.0, 0.0]
-    assert Guidance(dataclasses.replace(settings, guide_steps=0), 50).guide_probability(10**9) == 0.5
+    assert not guidance.take(0.0) and not guidance.take(float("nan")) and guidance.guide_probability == 0.25
+
+
+@pytest.mark.parametrize("batch_size", [400, 1600, 8192, 10_000])
+def test_a_single_reward_is_the_first(batch_size):
+    guidance = Guidance(PretrainedConfig(train_after_reward=True), batch_size)
+    assert not guidance.take(0.0) and guidance.take(float(np.float32(1 / batch_size)))
 
 
 def test_it_falls_from_the_first_reward_on():
     settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200, decay_after_reward=True)
     guidance, found = Guidance(settings, batch_size=50), []
-    for version, mean_reward in enumerate((0.0, 0.01, 0.01, 0.0, 0.0)):
-        assert guidance.take(mean_reward, version)
-        found.append(guidance.guide_probability(version + 1))
+    for mean_reward in (0.0, 0.01, 0.01, 0.0, 0.0):
+        assert guidance.take(mean_reward)
+        found.append(guidance.guide_probability)
     assert found == [0.5, 0.5, 0.375, 0.25, 0.125]
-    resumed = Guidance(settings, 50, reward_sum=guidance.reward_sum, updates_before=guidance.updates_before)
-    assert resumed.guide_probability(5) == 0.125
+    saved = {"env_steps": 250, "reward_sum": guidance.reward_sum, "steps_before": guidance.steps_before}
+    assert Guidance(settings, 50, **saved).guide_probability == 0.125
 
 
 def test_nothing_is_learnt_before_the_first_reward(tmp_path):
@@ -146,5 +160,5 @@ def test_a_run_that_does_not_fit(earlier, tmp_path, kind):
         with pytest.raises(UserError, match="--hidden_size 8: --init_from .* was trained with 16; give that"):
             start(config_of(init_from=earlier[0]))
     write_run(tmp_path / "catch", {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 8})
-    with pytest.raises(UserError, match="Signals-v0 has other actions or observations than Catch-v0, on which catch"):
+    with pytest.raises(UserError, match="Signals-v0 as chosen has other actions .* than Catch-v0, on which catch"):
         start(config_of(CONFIG.network, **{kind: str(tmp_path / "catch")}))

@@ -38,6 +38,14 @@ def goal_spec(spec: EnvSpec) -> EnvSpec:
     return spec._replace(observations={**spec.observations, **shown}, episode_stats=(*spec.episode_stats, *GOAL_STATS))
 
 
+def check_goals_shown(config: EnvConfig, shown: EnvSpec) -> None:
+    """Raises UserError: goals are to be shown that are known only where a run trains."""
+    if config.goals.goal_suggester == LLM and OPEN_GOALS in shown.observations:
+        raise UserError(
+            "--goal_suggester llm: a policy sees an LLM's goals while it trains only; add --goal_suggester oracle"
+        )
+
+
 def with_goals(environment: Environment) -> Environment:
     """Returns the environment with goals suggested for its states. Its functions raise UserError where it has none."""
 
@@ -60,10 +68,7 @@ def with_goals(environment: Environment) -> Environment:
         return made.wrapped(lambda env: _wrap(env, config))
 
     def make(config: EnvConfig, shown: EnvSpec, *args: Any) -> VectorEnv:
-        if config.goals.goal_suggester == LLM and OPEN_GOALS in shown.observations:
-            raise UserError(
-                "--goal_suggester llm: a policy sees an LLM's goals while it trains only; add --goal_suggester oracle"
-            )
+        check_goals_shown(config, shown)
         return wrapped(environment.make(config, shown, *args), config)
 
     def device(config: EnvConfig) -> "DeviceEnv":

@@ -111,7 +111,31 @@ def with_chosen_env(config: Config) -> Config:
         goals = dataclasses.replace(goals, goal_suggester=suggester)
     if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
-    return dataclasses.replace(config, env=dataclasses.replace(env, goals=goals))
+    env = dataclasses.replace(env, goals=goals)
+    _check_used(env)
+    pays_goals = GOAL_REWARDED in kinds and goals.goal_suggester == TASK
+    if env.crafter.crafter_task and not config.reward.extrinsic_reward_coeff and not pays_goals:
+        raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
+    return dataclasses.replace(config, env=env)
+
+
+def _check_used(config: EnvConfig) -> None:
+    """Raises UserError: a setting has no meaning beside the others."""
+    crafter, goals = config.crafter, config.goals
+    suggester = goals.goal_suggester
+    uses = {  # names of settings, what they need, and whether it is there
+        ("crafter_subgoals", "crafter_task_repeats"): ("--crafter_task", bool(crafter.crafter_task)),
+        ("crafter_textures",): ("--crafter_view rgb or grey", crafter.crafter_view != "tiles"),
+        ("goal_count",): ("--goal_suggester random", suggester == "random"),
+        ("goal_table_size",): (f"--goal_suggester {LLM}", suggester == LLM),
+        ("goal_threshold",): ("--goal_similarity embeddings", goals.goal_similarity == "embeddings"),
+        ("goal_success", "goal_repeats", "goal_similarity", "goal_parser"): ("goals", suggester != NO_GOALS),
+    }
+    for names, (needed, is_there) in uses.items():
+        for name in names:
+            of = crafter if hasattr(crafter, name) else goals
+            if not is_there and (value := getattr(of, name)) != getattr(type(of), name):
+                raise UserError(f"--{name} {value}: has no meaning without {needed}; leave it out")
 
 
 def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:

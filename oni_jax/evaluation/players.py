@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oni_jax.checkpointing import checkpoint_steps
 from oni_jax.config import EnvConfig, UserError, with_values
-from oni_jax.envs.goals import NO_GOALS, TASK
+from oni_jax.envs.goals import NO_GOALS, TASK, check_goals_shown
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
@@ -79,6 +79,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     folder = os.path.join(config.train_dir, experiment)
     env = dataclasses.replace(task, nethack=read_settings(folder).env.nethack)
     policy, params, spec, found = load_pretrained(folder, env, env_steps)
+    check_goals_shown(env, spec)
     greedy = config.policy == GREEDY
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
     return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent)

@@ -110,7 +110,7 @@ class Learner:
         trained = self.reward.train_step(self.state.reward_state) if self.reward.steps_due() else None
         # Assigned at once: the old state's buffers are donated, and what follows may raise.
         self._world.begin_update()
-        params, waits = self.state.params, self.guidance.may_wait
+        params, waits = self.state.params, self.guidance.waits
         opt_state = jax.tree.map(jnp.copy, self.state.opt_state) if waits else ()
         self.state, metrics = self._compiled.update(self.state, self._next, np.int32(self.version))
         if trained is not None:
@@ -121,12 +121,13 @@ class Learner:
         # Blocks before publishing: inference on parameters still being computed would block as long.
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics(self.state.reward_state))})
-        loss = fetched["loss"]
-        if not loss["bad_update"] and self.guidance.take(float(loss["reward_mean"]), self.version):
-            self.version += 1
-            self._world.publish(self.version, self.guidance.acting_params(self.version, self.state.params))
-        elif waits:
+        bad = bool(fetched["loss"]["bad_update"])
+        is_learnt = self.guidance.take(0.0 if bad else float(fetched["loss"]["reward_mean"]))
+        if waits and not is_learnt:
             self.state = self.state._replace(params=params, opt_state=opt_state)
+        if not bad:
+            self.version += is_learnt
+            self._world.publish(self.version, self.guidance.acting_params(self.state.params))
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
     def _wait_for_batch(self) -> Batch | None:

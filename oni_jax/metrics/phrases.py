@@ -42,6 +42,7 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "{rewarded_steps:,.0f} steps rewarded": "",
     },
     "goals": {
+        "{episode/goals_reached:.2f} reached in an episode": "",
         "coverage {reward/goal_coverage:.0%}": "",
         "timely {episode/goals_timely_fraction:.0%}": "",
         "mistimed {episode/goals_mistimed_fraction:.0%}": "",

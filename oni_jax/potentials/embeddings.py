@@ -165,6 +165,7 @@ class ServerEmbedder:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
         self._url, self._headers = endpoint_url(self._config, "embeddings"), api_key_header(config)
+        self._size = 0  # of the vectors; 0: not known yet
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         found = asyncio.run(self._embed_all(texts))
@@ -175,7 +176,8 @@ class ServerEmbedder:
         timeout = aiohttp.ClientTimeout(total=self._config.llm_timeout_secs, connect=CONNECT_TIMEOUT_SECS)
         async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
             parts = [await self._embed(session, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
-        if len({part.shape[1] for part in parts}) != 1:
+        self._size = self._size or parts[0].shape[1]
+        if any(part.shape[1] != self._size for part in parts):
             raise self._error("vectors of several sizes")
         return np.concatenate(parts)
 

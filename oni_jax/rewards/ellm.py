@@ -4,18 +4,21 @@ Where an LLM suggests goals, it is asked about each caption, in the background, 
 answer is there, nothing is suggested for that state. What it answers is matched with the environment's goals.
 """
 
+import queue
 import sys
+import threading
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
-from oni_jax.config import GoalConfig
+from oni_jax.config import GoalConfig, UserError
 from oni_jax.envs.registry import LLM
-from oni_jax.potentials.embeddings import Embed, Memo
+from oni_jax.potentials.embeddings import Embed, Memo, ServerEmbedder
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.goal_settings import make_embedder
@@ -23,7 +26,12 @@ from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
 
 MAX_ASKED = 512  # queries without an answer yet: those asked later are chosen by what has been seen until then
+MATCHED_AT_ONCE, RETRY_SECS = 256, 30.0
 MAX_KNOWN = 200_000  # captions; beyond, they are forgotten, and known again when they are seen
+
+
+Answers = Sequence[tuple[bytes, bytes]]  # items and what was kept of their answers
+Matches = Sequence[tuple[bytes, np.ndarray]]  # items and what goals are worth, see `Matcher.worths`
 
 
 class GoalReward(Reward):
@@ -55,6 +63,10 @@ class Matcher:
         """
         return self.of_words(parsed(answer, self._settings.goal_parser == "strict"))
 
+    def match(self, answers: Answers) -> Matches:
+        """Returns the worths of items' answers."""
+        return [(item, self.worths(answer)) for item, answer in answers]
+
     def of_words(self, words: Sequence[str]) -> np.ndarray:
         """Returns the same by what was suggested."""
         if not words:
@@ -69,23 +81,63 @@ class Matcher:
         return np.append(np.where(matches, cosines, 0.0).max(1), num_unmatched).astype(np.float32)
 
 
+class InBackground:
+    """Matches answers in a thread, and again later where its server gives no embeddings; nobody waits.
+
+    Args:
+        match: raises UserError when it can't.
+    """
+
+    def __init__(self, match: Callable[[Answers], Matches]):
+        self._match = match
+        self._waiting: list[tuple[bytes, bytes]] = []
+        self._matched: queue.SimpleQueue[Matches] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, answers: Answers) -> Matches:
+        """Takes in answers; returns what has been matched since the last call."""
+        self._waiting += answers
+        if self._waiting and not (self._thread and self._thread.is_alive()):
+            now, self._waiting = self._waiting, []
+            self._thread = threading.Thread(target=self._run, args=(now,), daemon=True)
+            self._thread.start()
+        found: list[tuple[bytes, np.ndarray]] = []
+        while not self._matched.empty():
+            found += self._matched.get()
+        return found
+
+    def _run(self, answers: Answers) -> None:
+        for i in range(0, len(answers), MATCHED_AT_ONCE):
+            while True:
+                try:
+                    self._matched.put(self._match(answers[i : i + MATCHED_AT_ONCE]))
+                    break
+                except UserError as error:
+                    print(f"warning: {error}; suggested goals wait, and are tried again", flush=True)
+                    time.sleep(RETRY_SECS)
+
+
 class SuggestedGoalReward(GoalReward):
     """Rewards goals that an LLM suggests.
 
     Args:
         prompt: of the queries.
         matcher: of their answers with the environment's goals.
+        is_slow: the matcher asks a server: it works in a thread of its own.
     """
 
     captions_read = ("own",)
 
-    def __init__(self, prompt: Prompt, matcher: Matcher):
+    def __init__(self, prompt: Prompt, matcher: Matcher, is_slow: bool = False):
         self._prompt, self._matcher = prompt, matcher
+        self._match = InBackground(matcher.match) if is_slow else matcher.match
         self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
         self._worths: dict[bytes, np.ndarray] = {}  # of what was asked; the label store holds the same
         self._waiting: Counter[bytes] = Counter()  # steps seen of what is not asked yet
         self._asked: set[bytes] = set()  # without an answer yet
+        self._unanswered: set[bytes] = set()  # put aside, or dropped since too many waited
+        self._asked_again: set[bytes] = set()
         self._new: dict[bytes, np.ndarray] = {}
         self._coverage = 0.0
 
@@ -101,7 +153,7 @@ class SuggestedGoalReward(GoalReward):
             if (worths := self._worths.get(item)) is not None:
                 self._new[caption] = worths
                 num_covered += count
-            elif item not in self._asked:
+            elif item not in self._asked and item not in self._asked_again:
                 self._waiting[item] += count
         self._coverage = num_covered / max(1, own.index.size)
 
@@ -116,18 +168,25 @@ class SuggestedGoalReward(GoalReward):
         chosen = self._waiting.most_common(max(0, min(limit, MAX_ASKED - len(self._asked))))
         for item, _ in chosen:
             del self._waiting[item]
-            self._asked.add(item)
+            (self._asked_again if item in self._unanswered else self._asked).add(item)
         return [(item,) for item, _ in reversed(chosen)]
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         for (item,), answer, _ in annotations:
-            worths = self._matcher.worths(answer or b"")
-            self._worths[item] = worths
             self._asked.discard(item)
+            if answer is None:
+                self._unanswered.add(item)
+        answered = [(item, answer) for (item,), answer, _ in annotations if answer is not None]
+        self._add(self._match(answered))
+
+    def _add(self, matches: Matches) -> None:
+        for item, worths in matches:
+            self._worths[item] = worths
             self._waiting.pop(item, None)
             self._new.update(dict.fromkeys(self._captions.get(item, ()), worths))
 
     def suggested(self) -> Mapping[bytes, np.ndarray]:
+        self._add(self._match(()))
         new, self._new = self._new, {}
         return new
 
@@ -145,4 +204,5 @@ def make(context: RewardContext) -> GoalReward:
     if settings.goal_suggester != LLM:
         return GoalReward()
     embed = make_embedder(context.config) if settings.goal_similarity == "embeddings" else None
-    return SuggestedGoalReward(context.prompt(), Matcher(context.spec.goals, settings, embed))
+    matcher = Matcher(context.spec.goals, settings, embed)
+    return SuggestedGoalReward(context.prompt(), matcher, is_slow=isinstance(embed, ServerEmbedder))

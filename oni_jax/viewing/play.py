@@ -155,7 +155,7 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
     def choose(session: Session) -> int:
         # A batch as large as an evaluation's, filled with this game, so that the policy acts as it does there.
         records = np.zeros(GROUP_SIZE, dtype)
-        for name in session.record.dtype.names or ():
+        for name in {*(dtype.names or ())} & {*(session.record.dtype.names or ())}:
             records[name] = session.record[name]
         steps = np.full(GROUP_SIZE, session.step_count, np.int32)
         return int(player.agent.act(0, records, episodes, steps)[config.episode % GROUP_SIZE])

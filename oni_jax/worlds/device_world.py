@@ -14,7 +14,7 @@ import numpy as np
 from oni_jax.config import Config
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import step_limit
-from oni_jax.envs.device.saving import from_arrays, to_arrays
+from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
 from oni_jax.envs.device.shown import join_codes
 from oni_jax.envs.goals import LLM
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local_rows
@@ -145,6 +145,8 @@ class DeviceWorld(World):
         if str(saved.get("device_world")) != self._signature:
             return False
         like = cast(Running, jax.eval_shape(self._start_fn, (), self._indices()))
+        if not is_like(saved, like):  # of a policy, or a guide, with another memory or other observations
+            return False
         self._running = self._replicas.put(from_arrays(saved, like), AXIS_0)
         self._num_rollouts = int(saved["num_rollouts"])
         self._counts.restore(saved)

@@ -71,7 +71,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
         (lambda d: load_player(config(d), "empty", None, EnvConfig("Catch-v0")), "holds no checkpoint"),
         (
             lambda d: load_player(config(d), "catch", None, EnvConfig("NetHackScore-v1")),
-            "NetHackScore-v1 has other actions or observations than Catch-v0, on which catch was trained",
+            "NetHackScore-v1 as chosen has other actions or observations than Catch-v0, on which catch was trained",
         ),
         (lambda d: evaluated_task(config(d, root_env="Chess-v0")), "unknown root_env 'Chess-v0'"),
         (lambda d: evaluated_task(EvaluationConfig(str(d), "nobody", policy="random")), "nobody/config.json"),

@@ -1,5 +1,7 @@
 """ELLM's reward where an LLM suggests goals: who is asked about first, what the world is given, what is counted."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -85,13 +87,38 @@ def test_answers_are_worth_what_they_name_in_all_captions_that_read_alike():
     assert metrics["goal_coverage"] == 0.5 and metrics["goals_unmatched_fraction"] == 0.5
 
 
-def test_no_answer_suggests_nothing_and_is_not_asked_again():
+def test_what_gets_no_answer_is_asked_once_more_and_is_not_covered():
+    """It may have been dropped, since too many waited."""
     rewards = make()
     observe(rewards, GRASS)
     assert asked(rewards) == [GRASS]
-    answer(rewards, GRASS, None)
-    observe(rewards, GRASS)
-    assert asked(rewards) == [] and names_of(rewards.suggested()[GRASS]) == []
+    for again in ([GRASS], []):
+        answer(rewards, GRASS, None)
+        observe(rewards, GRASS)
+        assert asked(rewards) == again and rewards.suggested() == {}
+        measured = rewards.metrics(rewards.init(np.zeros(2, np.uint32)))
+        assert measured["goal_coverage"] == measured["captions_answered"] == 0
+    answer(rewards, GRASS, b"- chop grass")
+    assert names_of(rewards.suggested()[GRASS]) == ["chop grass"]
+
+
+def test_a_server_of_embeddings_that_fails_costs_goals_for_a_while(monkeypatch, capsys):
+    monkeypatch.setattr(ellm, "RETRY_SECS", 0.01)
+    failures = [UserError("no embeddings"), UserError("no embeddings")]
+
+    def embed(texts):
+        if failures:
+            raise failures.pop()
+        return np.array([[text == "eat cow", text == "have a steak", 0.1] for text in texts], np.float32)
+
+    matcher = Matcher(["eat cow"], GoalConfig(goal_threshold=0.5), embed)
+    match = ellm.InBackground(matcher.match)
+    assert match([(COW, b"- eat cow")]) == []
+    found, started = [], time.monotonic()
+    while not found and time.monotonic() - started < 10:
+        found += match([])
+    ((item, worths),) = found
+    assert item == COW and worths[0] > 0.9 and capsys.readouterr().out.count("tried again") == 2
 
 
 def test_answers_of_the_store_come_before_their_captions():

@@ -42,7 +42,7 @@ def make_world(
     state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), system.initial_key(0))
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)
-    acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(0, state.params))
+    acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(state.params))
     world = system.build_world(config, task, actor, acted, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
     assert isinstance(world, DeviceWorld)
     return world, task, state

@@ -55,7 +55,7 @@ def parsed(kept: bytes, strict: bool) -> list[str]:
         found = dashed(text) if strict else listed(text)
     except ValueError:
         return []
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found))[:MAX_GOALS]
 
 
 def listed(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from oni_jax.config import GoalConfig
 from oni_jax.envs.device.base import Step
 from oni_jax.envs.device.wrapper import DeviceWrapper
-from oni_jax.envs.goals import ORACLE, goal_spec
+from oni_jax.envs.goals import ORACLE, TASK, goal_spec
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
 
 _SUGGESTING = 0x60A1  # folded into the key of a step
@@ -99,8 +99,9 @@ class WithGoals(DeviceWrapper):
         return state._replace(was_suggested=state.was_suggested | is_open, num_open=state.num_open + kinds)
 
     def _open(self, state: Goals) -> jax.Array:
-        """Returns what reaching each goal would pay now [G]."""
-        return state.suggested * (~state.reached | self.settings.goal_repeats)
+        """Returns what reaching each goal would pay now [G]. A task may ask for the same goal several times."""
+        repeats = self.settings.goal_repeats or self.settings.goal_suggester == TASK
+        return state.suggested * (~state.reached | repeats)
 
     def observe(self, state: Goals) -> dict[str, jax.Array]:
         shown = jnp.append(self._open(state), state.num_other)

@@ -18,6 +18,17 @@ def to_arrays(state: Any) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(jax.random.key_data(x) if _is_key(x) else x) for path, x in leaves}
 
 
+def is_like(saved: Mapping[str, np.ndarray], like: Any) -> bool:
+    """Returns whether `from_arrays` can restore a state of this structure from what was saved."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(like)
+    shapes = {jax.tree_util.keystr(path): _saved_shape(x) for path, x in leaves}
+    return all(name in saved and saved[name].shape == shape for name, shape in shapes.items())
+
+
+def _saved_shape(leaf: Any) -> tuple[int, ...]:
+    return jax.eval_shape(jax.random.key_data, leaf).shape if _is_key(leaf) else leaf.shape
+
+
 def from_arrays(saved: Mapping[str, np.ndarray], like: State) -> State:
     """Returns the state that `to_arrays` was given; `like`: its structure, of arrays or their shapes."""
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
+from oni_jax.config import Config, CrafterConfig, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.goals import SUGGESTERS
 from oni_jax.envs.goals import GOAL_STATS
@@ -23,6 +23,10 @@ NUM_ENVS, NUM_STEPS = 3, 80
 def config_of(suggester: str, root_env: str = signals_plugin.NAME, **settings) -> EnvConfig:
     goals = GoalConfig(goal_suggester=suggester, **settings)
     return EnvConfig(root_env=root_env, max_episode_steps=9, goals=goals)
+
+
+def crafter(**settings) -> EnvConfig:
+    return EnvConfig(root_env="CrafterTextEnv-v1", crafter=CrafterConfig(**settings))
 
 
 def play(config: EnvConfig) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
@@ -103,6 +107,24 @@ def test_they_are_shown_on_request_alone():
     assert "open_goals" not in env_spec(config).observations
     assert env_spec(config, ("open_goals",)).observations["open_goals"].shape == (4,)
     assert env_spec(config).episode_stats[-len(GOAL_STATS) :] == GOAL_STATS
+
+
+@pytest.mark.parametrize(
+    "env, error",
+    [
+        (config_of("oracle", goal_count=7), "--goal_count 7: has no meaning without --goal_suggester random"),
+        (config_of("oracle", goal_table_size=7), "--goal_table_size 7: has no meaning without --goal_suggester llm"),
+        (config_of("llm", goal_threshold=0.5), "--goal_threshold 0.5: has no meaning without --goal_similarity emb"),
+        (config_of("none", goal_success="loose"), "--goal_success loose: has no meaning without goals"),
+        (crafter(crafter_subgoals="paid"), "--crafter_subgoals paid: has no meaning without --crafter_task"),
+        (crafter(crafter_textures="published"), "--crafter_textures published: has no meaning without --crafter_view"),
+        (crafter(crafter_task="sleep"), "--crafter_task: pays nothing with --extrinsic_reward_coeff 0"),
+    ],
+)
+def test_settings_that_do_nothing_are_refused(env, error):
+    rewards = RewardConfig(llm_reward_type="none", extrinsic_reward_coeff=0.0)
+    with pytest.raises(UserError, match=error):
+        with_chosen_env(Config(env, reward=rewards))
 
 
 def test_the_oracle_suggests_where_goals_are_rewarded():

@@ -3,6 +3,7 @@
 import dataclasses
 
 from oni_jax.config import CrafterConfig, UserError
+from oni_jax.envs.device.crafter.rules import EVENTS
 from oni_jax.envs.device.crafter.things import PLANT, TABLE
 
 HIDDEN, SHOWN, PAID = "hidden", "shown", "paid"  # of --crafter_subgoals
@@ -70,8 +71,8 @@ def find_task(settings: CrafterConfig, goals: tuple[str, ...]) -> Task:
     """
     name, hidden = settings.crafter_task, settings.crafter_subgoals == HIDDEN
     if name not in NAMED and name not in goals:
-        tasks = ", ".join(sorted({*COMPOSED, *NAMED}))
-        raise UserError(f"--crafter_task {name}: is no goal of this world; use one of its goals, or {tasks}")
+        tasks = ", ".join(sorted({*COMPOSED, *NAMED, *(set(goals) & set(EVENTS))}))
+        raise UserError(f"--crafter_task {name}: is no goal of this world; use one of {tasks}")
     task = NAMED.get(name) or Task(COMPOSED.get(name, (name,)))
     if hidden and (name in goals or task.beside or task.owned):
         task = dataclasses.replace(task, goals=task.goals[-1:])

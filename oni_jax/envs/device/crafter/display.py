@@ -73,10 +73,11 @@ def _player(state: "State") -> Look:
 def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int, ttyrec: str) -> WatchedEnv:
     # Imported here: JAX is needed where environments run, not where they are named
     from oni_jax.envs.device.crafter.env import find_crafter, make_env
+    from oni_jax.envs.device.crafter.tasks import with_task
     from oni_jax.envs.device.watched import WatchedDeviceEnv
 
     del ttyrec  # there is no real terminal
-    env = make_env(with_own_maps(config))
+    env = with_task(make_env(with_own_maps(config)), config.crafter)
     return WatchedDeviceEnv(
         env, lambda state: draw(*find_crafter(env, state)), seed, index, config.max_episode_steps, spec, number
     )

@@ -59,6 +59,7 @@ def write_stock(path: pathlib.Path, size: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(own, b"")  # fails now, rather than after a minute's work
+        own.unlink()  # which a killed process would leave
         with contextlib.ExitStack() as stack:
             made: Iterable[Map] = map(make_map, seeds)
             if size > FEW:

@@ -7,7 +7,7 @@ import pytest
 
 from oni_jax.config import Config, CrafterConfig, EnvConfig, GoalConfig, NetworkConfig, UserError
 from oni_jax.envs.base import make_step_output
-from oni_jax.envs.registry import env_spec, make_vector_env, with_chosen_env
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec, with_chosen_env
 
 LEFT, DOWN, NUM_ENVS = 1, 4, 4
 
@@ -34,6 +34,19 @@ def test_a_solved_task_pays_and_ends_the_episode():
                 assert dict(zip(names, stats))["success"] == dict(zip(names, stats))["return"] == 1
             num_solved += int(solved.sum())
         assert num_solved > 2 * NUM_ENVS
+
+
+def test_a_goal_that_a_task_asks_for_again_is_shown_again():
+    config = config_of(crafter_task="move left", crafter_task_repeats=True)
+    with closing(make_vector_env(config, 1, 5, 0, ("*", "open_goals"))) as env:
+        out = make_step_output(env.spec, 1)
+        env.reset(out)
+        num_paid = 0
+        for _ in range(6):
+            env.step(np.full(1, LEFT, np.int32), out)
+            num_paid += int(out.records["reward"][0])
+            assert out.records["open_goals"][0, LEFT] == 1 and not out.records["terminated"].any()
+        assert num_paid > 1
 
 
 def test_who_suggests():
@@ -66,3 +79,16 @@ def test_what_does_not_fit(config, error):
 def test_settings_of_other_worlds():
     with pytest.raises(UserError, match="--crafter_task sleep: has no meaning in Catch-v0; leave it out"):
         with_chosen_env(Config(EnvConfig(root_env="Catch-v0", crafter=CrafterConfig(crafter_task="sleep"))))
+
+
+def test_a_task_can_be_watched():
+    config = config_of(crafter_task="move left")
+    display = find_environment(config).display
+    assert display
+    with closing(display.watch(config, own_spec(config, ("*", "open_goals")), 5, 0, 0, "")) as env:
+        out = make_step_output(env.spec, 1)
+        env.reset(out)
+        assert out.records["open_goals"][0, LEFT] == 1
+        while not out.records["terminated"].any():
+            env.step(np.full(1, LEFT, np.int32), out)
+        assert out.episode_stats[0][env_spec(config).episode_stats.index("success")] == 1
