@@ -1,8 +1,34 @@
 """Packaging. `make train` and `make test` install from here; requirements.txt pins what was tested."""
 
 import pathlib
+import platform
+import sys
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+NATIVE = "oni_jax/envs/nethack/native"
+# The stepper of NetHack's games in C. Without it, as where there is no compiler, Python steps them.
+STEPPER = Extension(
+    f"{NATIVE.replace('/', '.')}._stepper",
+    sources=[f"{NATIVE}/{name}.c" for name in ("engine", "game", "group")],
+    depends=[f"{NATIVE}/{name}.h" for name in ("engine", "game")],
+    # Sums have to be rounded as NumPy's are: no fused multiply-add
+    extra_compile_args=["-std=c11", "-O3", "-Wall", "-Wextra", "-ffp-contract=off"],
+    optional=True,
+)
+IS_KNOWN_SYSTEM = sys.platform.startswith("linux") and platform.machine() == "x86_64"
+
+
+class BuildStepper(build_ext):
+    """Says in one line what follows from a build that fails."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            print(f"{ext.name} is not built, so NetHack's games are stepped in Python, which is slower: {error}")
+
 
 setup(
     name="oni-jax",
@@ -16,12 +42,15 @@ setup(
     package_data={
         "oni_jax.envs": ["*prompts/*.json"],
         "oni_jax.envs.nethack": ["prompts/*.json"],
+        "oni_jax.envs.nethack.native": ["*.c", "*.h"],
         "oni_jax.envs.device.babyai": ["prompts/*.json"],
         "oni_jax.envs.device.crafter": ["prompts/*.json"],
         "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.reporting": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
     },
+    ext_modules=[STEPPER] if IS_KNOWN_SYSTEM else [],
+    cmdclass={"build_ext": BuildStepper},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1",

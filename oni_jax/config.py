@@ -61,6 +61,12 @@ class NetHackConfig:
         choices=("terminal", "map"),
     )
     share_code: bool = setting(True, "Games of a process use one copy of NetHack's code where possible: faster.")
+    stepper: str = setting(
+        "auto",
+        "What steps NetHack's games: auto: the C extension where it is built and knows this NLE and this system, else "
+        "Python; the games are the same.",
+        choices=("auto", "python"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,16 +5,24 @@ import pathlib
 from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.nethack.display import DISPLAY
+from oni_jax.envs.nethack.native.layout import CannotStepError
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
 from oni_jax.types import EnvSpec
 
+PYTHON = "python"  # `--stepper`
+
 
 def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
-    task, seeds = TASKS[config.root_env], episode_seeds(seed)
-    return NetHackVectorEnv(
-        task, num_envs, seeds, first_index, config.max_episode_steps, spec.observations, config.nethack
-    )
+    task, settings = TASKS[config.root_env], config.nethack
+    arguments = task, num_envs, episode_seeds(seed), first_index, config.max_episode_steps, spec.observations, settings
+    if settings.stepper == PYTHON:
+        return NetHackVectorEnv(*arguments)
+    try:
+        return NativeVectorEnv(*arguments)
+    except CannotStepError as reason:
+        return NetHackVectorEnv(*arguments, why_python=str(reason))
 
 
 ENVIRONMENT = Environment(

@@ -90,7 +90,7 @@ class SharedCode:
         """
         if self.failure is None:
             try:
-                self._map_segments(_loaded_at(path), compare)
+                self._map_segments(loaded_at(path), compare)
             except CannotShareError as error:
                 self.failure = str(error)
 
@@ -134,7 +134,7 @@ def read_only_segments(header: bytes) -> list[Segment]:
     return segments
 
 
-def _loaded_at(path: str) -> int:
+def loaded_at(path: str) -> int:
     """Returns the base address of the library loaded from `path`."""
     with loaded(path) as handle:
         if not handle:

@@ -3,6 +3,7 @@
 A goal is tested on a group of N games at once; a task without one is the score task.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -49,37 +50,43 @@ class Task(NamedTuple):
     continual: bool = False  # reaching the goal is rewarded once an episode, and doesn't end it
 
 
-def descent_goal(level: int) -> Goal:
-    """Returns the goal of taking stairs down to level number `level` of a dungeon."""
+@dataclasses.dataclass(frozen=True)
+class DescentGoal:
+    """The goal of taking stairs down to level number `level` of a dungeon."""
 
-    def reached(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
+    level: int
+
+    def __call__(self, blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
         del glyphs
-        result = blstats[:, nethack.NLE_BL_DLEVEL] == level
+        result = blstats[:, nethack.NLE_BL_DLEVEL] == self.level
         for i in np.flatnonzero(result):
             result[i] = DESCENT_MESSAGE in messages[i].tobytes()
         return result
 
-    return reached
 
+@dataclasses.dataclass(frozen=True)
+class OracleGoal:
+    """The goal of standing beside the Oracle, or beside something that looks like it.
 
-def oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
-    """Tests for a hero beside the Oracle, or beside something that looks like it."""
-    del messages
-    result = (glyphs == ORACLE_GLYPH).any(axis=(1, 2))
-    for i in np.flatnonzero(result):
-        x, y = blstats[i, :2].tolist()
-        result[i] = (glyphs[i, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] == ORACLE_GLYPH).any()
-    return result
+    sober: not while hallucinating; see HALLUCINATING.
+    """
 
+    sober: bool = False
 
-def sober_oracle_goal(blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
-    """Tests for a hero beside the Oracle who is not hallucinating; see HALLUCINATING."""
-    return oracle_goal(blstats, messages, glyphs) & (blstats[:, nethack.NLE_BL_CONDITION] != HALLUCINATING)
+    def __call__(self, blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
+        del messages
+        result = (glyphs == ORACLE_GLYPH).any(axis=(1, 2))
+        for i in np.flatnonzero(result):
+            x, y = blstats[i, :2].tolist()
+            result[i] = (glyphs[i, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] == ORACLE_GLYPH).any()
+        if self.sober:
+            result &= blstats[:, nethack.NLE_BL_CONDITION] != HALLUCINATING
+        return result
 
 
 def _task_table() -> dict[str, Task]:
-    stairs = {f"Staircase{suffix}": Task(descent_goal(level)) for suffix, level in (("", 2), ("Lvl3", 3), ("Lvl4", 4))}
-    base = {"Score": Task(), **stairs, "Oracle": Task(oracle_goal), "OracleSober": Task(sober_oracle_goal)}
+    stairs = {f"Staircase{suffix}": Task(DescentGoal(level)) for suffix, level in (("", 2), ("Lvl3", 3), ("Lvl4", 4))}
+    base = {"Score": Task(), **stairs, "Oracle": Task(OracleGoal()), "OracleSober": Task(OracleGoal(sober=True))}
     continual = {f"{name}Continual": task._replace(continual=True) for name, task in stairs.items()}
     extended = {
         f"{name}ExtendedActions": task._replace(keys=EXTENDED_KEYS, extended=True) for name, task in base.items()

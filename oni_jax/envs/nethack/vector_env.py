@@ -94,6 +94,7 @@ class NetHackVectorEnv:
       settings: `view` is the source of `chars` and `colors`: `terminal`, or `map`, which lacks the terminal's line of
         messages, statistics and menus, and is faster. `share_code`: whether games share one copy of the engine's
         code where possible; the games are the same.
+      why_python: reason why they are not stepped in C, for the note; "" for none.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class NetHackVectorEnv:
         max_episode_steps: int = 5000,
         observations: Collection[str] = DEFAULT_OBSERVATIONS,
         settings: NetHackConfig = DEFAULT_SETTINGS,
+        why_python: str = "",
     ):
         self.spec = nethack_spec(task, observations)
         self.num_envs = num_envs
@@ -113,17 +115,16 @@ class NetHackVectorEnv:
         self._first_index = first_index
         self._max_episode_steps = max_episode_steps
 
-        self._screens = Screens(num_envs, VIEWS[settings.view])
+        self._view = VIEWS[settings.view]
+        self._screens = Screens(num_envs, self._view)
         names = ("blstats", "message", "glyphs", "internal", "program_state")
         self.arrays = GameArrays(**{name: engine_array(name, num_envs) for name in names}, screen=self._screens.arrays)
         self.previous_blstats = np.zeros_like(self.arrays.blstats)  # at the step's beginning
         self._previous_glyphs = np.zeros_like(self.arrays.glyphs)
         self.end_status = np.zeros(num_envs, np.int64)  # [N] of the last step
 
+        self._why_python = why_python
         self._shared_code = SharedCode() if settings.share_code else None
-        self._directory = ScratchFolder()
-        self._games = [self._make_game(i) for i in range(num_envs)]
-        self._press_raw = [game.press_raw for game in self._games]
         self._failed: dict[int, Exception] = {}  # games of the current step
         self._last_failure = ""
         self.num_restarts = 0
@@ -132,6 +133,10 @@ class NetHackVectorEnv:
         self._returns = np.zeros(num_envs)
         self._paid = np.zeros(num_envs, bool)  # of continual tasks, which are rewarded once an episode
         self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # of levels left
+        self._directory = ScratchFolder()
+        self._games: list[NetHackGame] = []
+        for i in range(num_envs):
+            self._games.append(self._make_game(i))
 
     def reset(self, out: StepOutput) -> None:
         for i in range(self.num_envs):
@@ -154,26 +159,31 @@ class NetHackVectorEnv:
 
         records = out.records
         self._observe(slice(None), records)
-        captions = out.texts.captions
-        captions[:] = self._messages(slice(None))
+        out.texts.captions[:] = self._messages(slice(None))
         records["is_first"] = False
         records["reward"] = rewards
         records["terminated"] = self.end_status > 0
         records["truncated"] = self.end_status == ABORTED
         for i in self.end_status.nonzero()[0].tolist():
             out.finals[i] = records[i]
-            out.texts.final_captions[i] = captions[i]
             out.episode_stats[i] = self._episode_stats(i)
+        self._begin_episodes(out)
+
+    def _begin_episodes(self, out: StepOutput) -> None:
+        """Starts the next episode of each game whose end status ends one."""
+        captions = out.texts.captions
+        for i in self.end_status.nonzero()[0].tolist():
+            out.texts.final_captions[i] = captions[i]
             self._end_episode(i)
             self._begin_episode(i)
-            self._observe(slice(i, i + 1), records)
+            self._observe(slice(i, i + 1), out.records)
             captions[i] = self._messages(slice(i, i + 1))[0]
-            records["is_first"][i] = True
+            out.records["is_first"][i] = True
 
     def close(self) -> None:
         for game in self._games:
             game.close()
-        self._games, self._press_raw = [], []
+        self._games = []
         self._directory.close()
         if self._shared_code:
             self._shared_code.close()
@@ -181,7 +191,11 @@ class NetHackVectorEnv:
 
     def note(self) -> str:
         clock = "; shopkeepers are named by the clock: games that meet one may not repeat"
-        return f"{self._code_note()}{clock * any(game.follows_clock for game in self._games)}{self._last_failure}"
+        follows_clock = any(game.follows_clock for game in self._games)
+        return f"{self._stepper_note()}{self._code_note()}{clock * follows_clock}{self._last_failure}"
+
+    def _stepper_note(self) -> str:
+        return f"games are stepped in Python, which is slower: {self._why_python}; " if self._why_python else ""
 
     def _code_note(self) -> str:
         if not self._shared_code:
@@ -214,7 +228,6 @@ class NetHackVectorEnv:
         with contextlib.suppress(Exception):  # closing may fail, too
             self._games[i].close()
         self._games[i] = self._make_game(i)
-        self._press_raw[i] = self._games[i].press_raw
         self.num_restarts += 1
         self._last_failure = f"; game {self._first_index + i} raised {error!r} and was replaced"
 
@@ -248,9 +261,9 @@ class NetHackVectorEnv:
         games, keys, failed = self._games, self._task.keys, self._failed
         failed.clear()
         pressed = [game.translate(keys[action]) for game, action in zip(games, actions.tolist(), strict=True)]
-        for i, press in enumerate(self._press_raw):
+        for i, game in enumerate(games):
             try:
-                press(pressed[i])
+                game.press_raw(pressed[i])
             except Exception as error:
                 failed[i] = error
         dead = np.zeros(self.num_envs, bool)

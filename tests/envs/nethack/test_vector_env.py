@@ -197,7 +197,7 @@ def test_a_game_that_raises_is_replaced_and_the_others_notice_nothing(group, whe
     actions, records, _, _ = group
     env = make_env(3, observations=OBSERVATIONS)
     if where == "press":
-        env._press_raw[1] = Raises(env._press_raw[1], number=10)
+        env._games[1].press_raw = Raises(env._games[1].press_raw, number=10)
     else:
         monkeypatch.setattr(env._games[1], "settle", Raises(env._games[1].settle, number=10))
     played, finals, stats = play(env, actions)

@@ -1,0 +1,115 @@
+"""Loads the C stepper, once everything that it relies on has been checked; see `load_stepper`.
+
+The extension is built by setup.py where there is a compiler. It knows nothing of Python: it is called by ctypes, which
+releases the interpreter's lock meanwhile.
+"""
+
+import ctypes
+import functools
+import importlib.util
+import os
+import pathlib
+import platform
+import sys
+from typing import NamedTuple
+
+from oni_jax.envs.nethack.native.layout import CannotStepError, EngineLayout, read_layout
+from oni_jax.envs.nethack.tasks import nethack
+
+EXTENSION = f"{__package__}._stepper"
+GLIBC = "glibc"
+GLIBC_VERSIONS = (2, 17), (2, 43)  # that of NLE's wheels, and the newest one that is known
+FAILURES = {  # `failure` in engine.h -> its text
+    1: "no memory",
+    2: "a key for a finished game",
+    3: "NetHack done right after its start",
+    4: "NetHack did not begin within {max_opening_presses} key presses",
+    5: "NetHack still prompts after {max_automatic_presses} key presses",
+    6: "the path of the game's folder is too long",
+}
+
+_NUMBER, _POINTER, _REAL = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+GROUP_FIELDS = {  # of `group` in group.c, in its order
+    "num_games": _NUMBER,
+    "games": _POINTER,
+    **dict.fromkeys(("extended", "continual", "max_opening_presses", "max_automatic_presses"), _NUMBER),
+    "keys": _POINTER,
+    "num_keys": _NUMBER,
+    **dict.fromkeys(("goal", "goal_level", "oracle_glyph", "unknown_glyph", "hallucinating"), _NUMBER),
+    "max_episode_steps": _NUMBER,
+    **dict.fromkeys(("goal_reward", "time_penalty", "vector_bound"), _REAL),
+    "blstats_scale": _POINTER,
+    **dict.fromkeys(("blstats", "previous_blstats", "message", "glyphs", "internal", "program_state"), _POINTER),
+    **dict.fromkeys(("chars", "colors"), _POINTER),
+    **dict.fromkeys(("screen_stride", "screen_rows", "screen_columns", "first_row", "is_terminal"), _NUMBER),
+    **dict.fromkeys(("end_status", "lengths", "kills", "failures", "returns", "paid", "levels_left"), _POINTER),
+    "record_size": _NUMBER,
+    **dict.fromkeys(("at_chars", "at_colors", "at_vector_obs", "at_message", "at_glyphs", "at_hero_xy"), _NUMBER),
+    **dict.fromkeys(("at_is_first", "at_reward", "at_terminated", "at_truncated"), _NUMBER),
+}
+
+
+class GroupFields(ctypes.Structure):
+    """A group of games as C sees it: numbers, and addresses of NumPy arrays."""
+
+    _fields_ = list(GROUP_FIELDS.items())
+
+
+class Stepper(NamedTuple):
+    """The extension, checked against the engine that is installed."""
+
+    library: ctypes.CDLL
+    layout: EngineLayout
+
+
+@functools.cache
+def load_stepper(engine: str = nethack.nethack.DLPATH) -> Stepper:
+    """Loads the extension.
+
+    Raises:
+      CannotStepError: it was not built, or this system or the engine is not known.
+    """
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        raise CannotStepError("this system is not Linux on x86-64")
+    _check_glibc(os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None)
+    found = importlib.util.find_spec(EXTENSION)
+    if found is None or found.origin is None:
+        raise CannotStepError("the extension is not built: install a C compiler, and this package again")
+    try:
+        library = ctypes.CDLL(found.origin)
+    except OSError as error:
+        raise CannotStepError(f"the extension can't be loaded: {error}") from None
+    _declare(library)
+    sizes = [library.oni_size(i) for i in range(3)]
+    if sizes[:2] != [ctypes.sizeof(GroupFields), ctypes.sizeof(EngineLayout)]:
+        raise CannotStepError("the extension is of another version: install this package again")
+    return Stepper(library, read_layout(pathlib.Path(engine).read_bytes(), settings_size=sizes[2]))
+
+
+def _check_glibc(version: str | None) -> None:
+    """Raises CannotStepError unless this is a glibc of a known version, such as "glibc 2.36"."""
+    name, _, numbers = (version or "").partition(" ")
+    try:
+        major, minor = (int(number) for number in numbers.split(".")[:2])
+    except ValueError:
+        name, major, minor = "", 0, 0
+    if name != GLIBC or not GLIBC_VERSIONS[0] <= (major, minor) <= GLIBC_VERSIONS[1]:
+        raise CannotStepError(f"this C library is not known: {version or 'not glibc'}")
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    group, index = ctypes.POINTER(GroupFields), ctypes.c_int64
+    seed, record = ctypes.c_uint64, ctypes.c_void_p
+    layout, text = ctypes.POINTER(EngineLayout), ctypes.c_char_p
+    for name, result, *arguments in (
+        ("oni_size", ctypes.c_int64, index),
+        ("oni_load", ctypes.c_int, group, index, layout, ctypes.c_void_p, text, text),
+        ("oni_unload", None, group, index),
+        ("oni_start", ctypes.c_int, group, index, seed, seed),
+        ("oni_quit", ctypes.c_int, group, index),
+        ("oni_scout", ctypes.c_int64, group, index),
+        ("oni_observe", None, group, index, record),
+        ("oni_step", ctypes.c_int64, group, ctypes.c_void_p, record, record, record, index),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
