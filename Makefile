@@ -51,7 +51,7 @@ docs: .venv-docs/.installed
 
 setup: $(INSTALLED)
 
-$(INSTALLED): requirements.txt setup.py
+$(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*.[ch])
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.txt \

@@ -1,5 +1,6 @@
 """Packaging. `make train` and `make test` install from here; requirements.txt pins what was tested."""
 
+import hashlib
 import pathlib
 import platform
 import sys
@@ -8,11 +9,14 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = "oni_jax/envs/nethack/native"
+SOURCES = sorted(pathlib.Path(__file__).with_name("oni_jax").glob("envs/nethack/native/*.[ch]"))
+FINGERPRINT = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()  # checked by stepper.py
 # The stepper of NetHack's games in C. Without it, as where there is no compiler, Python steps them.
 STEPPER = Extension(
     f"{NATIVE.replace('/', '.')}._stepper",
     sources=[f"{NATIVE}/{name}.c" for name in ("engine", "game", "group")],
     depends=[f"{NATIVE}/{name}.h" for name in ("engine", "game")],
+    define_macros=[("ONI_FINGERPRINT", f'"{FINGERPRINT}"')],
     # Sums have to be rounded as NumPy's are: no fused multiply-add
     extra_compile_args=["-std=c11", "-O3", "-Wall", "-Wextra", "-ffp-contract=off"],
     optional=True,

@@ -1,10 +1,10 @@
-"""Environment steps a second on random actions: our stepper, the bare engine, NLE's environment, gymnasium's vectors.
+"""Environment steps a second on random actions: our steppers, the bare engine, NLE's environment, gymnasium's vectors.
 
     python -m benchmarks.env_step --processes 2 --games 128 --json env_step.json
 
 Every measurement starts fresh processes, warms up until episodes begin at different times, and then times a fixed
-number of steps, resets included. The engine's side replays the calls of the engines under our stepper in the same
-games (see engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in
+number of steps, resets included. `ours` is our stepper in Python, `native` the one in C. The engine's side replays the
+calls of the engines under our stepper in the same games (see engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in
 a prompt is stepped quickly.
 """
 
@@ -19,6 +19,8 @@ from benchmarks.engine_replay import Recording, Replay, recorded
 from benchmarks.peers import gymnasium_vector
 from benchmarks.peers.nle_env import NleEnvs
 from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes of the set-up with many games.", 1)
 _GAMES = flags.DEFINE_integer("games", None, "Games in each of them. (default: 128; 4 with --smoke)", 1)
@@ -47,7 +49,7 @@ def record(workload: Workload, view: str) -> harness.Work:
     """Records a workload's games. Result: Played."""
     warm_up_actions, actions = workload.actions()
     with recorded() as (recording, mark):
-        stepper = Stepper(workload, view, share_code=False)
+        stepper = Stepper(workload, view, share_code=False, make=NetHackVectorEnv)
         stepper.run(warm_up_actions)
         mark()
         yield
@@ -59,10 +61,12 @@ def record(workload: Workload, view: str) -> harness.Work:
     return Played(recording, shown)
 
 
-def step_ours(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+def step_ours(
+    workload: Workload, played: Played, view: str, share_code: bool, make: type[NetHackVectorEnv] = NetHackVectorEnv
+) -> harness.Work:
     """Steps our environment in the recorded games. Result, as of the other sides: turns."""
     warm_up_actions, actions = workload.actions()
-    stepper = Stepper(workload, view, share_code)
+    stepper = Stepper(workload, view, share_code, make)
     stepper.run(warm_up_actions)
     yield
     stepper.run(actions)
@@ -71,6 +75,10 @@ def step_ours(workload: Workload, played: Played, view: str, share_code: bool) -
         raise RuntimeError("the games are not those that were recorded")
     stepper.close()
     return played.turns()
+
+
+def step_native(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+    return step_ours(workload, played, view, share_code, NativeVectorEnv)
 
 
 def step_engine(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
@@ -115,6 +123,7 @@ SIDES = {
     for view, ending in VIEWS.items()
     for name, body, share_code in (
         ("ours", step_ours, True),
+        ("native", step_native, True),
         ("engine", step_engine, True),
         ("nle_env", step_nle_env, False),
         ("ours_own_code", step_ours, False),
@@ -122,6 +131,8 @@ SIDES = {
     )
 }
 RATIOS = {
+    "ratio_native_to_nle_env": ("native", "nle_env"),
+    "ratio_native_to_ours": ("native", "ours"),
     "ratio_to_nle_env": ("ours", "nle_env"),
     "ratio_to_engine": ("ours", "engine"),
     "ratio_to_engine_own_code": ("ours_own_code", "engine_own_code"),

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.engine_replay import Replay, recorded
 from benchmarks.peers.nle_env import NleEnvs
 from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 
 WORKLOAD = Workload(first_index=3, num_games=2, num_warm_up_steps=10, num_steps=400)  # some episodes end
 
@@ -18,7 +19,7 @@ WORKLOAD = Workload(first_index=3, num_games=2, num_warm_up_steps=10, num_steps=
 def recording(request):
     warm_up_actions, actions = WORKLOAD.actions()
     with recorded() as (recording, mark):
-        stepper = Stepper(WORKLOAD, request.param, share_code=False)
+        stepper = Stepper(WORKLOAD, request.param, share_code=False, make=NetHackVectorEnv)
         stepper.run(warm_up_actions)
         mark()
         stepper.run(actions)
@@ -67,6 +68,6 @@ def test_the_part_writes_the_figures_that_are_promised(tmp_path):
     result = subprocess.run([sys.executable, "-m", "benchmarks.env_step", *words], capture_output=True, timeout=120)
     assert result.returncode == 0, result.stderr
     figures = json.loads(path.read_text())["figures"]
-    for name in ("ratio_to_nle_env", "ratio_to_engine", "turns_per_step"):
+    for name in ("ratio_native_to_nle_env", "ratio_native_to_ours", "ratio_to_nle_env", "ratio_to_engine", "turns_per_step"):
         assert figures[name] > 0 and figures[f"{name}_map"] > 0
     assert figures["ratio_to_engine"] == figures["ratio_to_engine_spread"]["median"]

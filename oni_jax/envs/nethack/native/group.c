@@ -51,6 +51,12 @@ struct group {
     int64_t at_is_first, at_reward, at_terminated, at_truncated;
 };
 
+/* Returns the fingerprint of the sources, by setup.py. */
+const char *oni_fingerprint(void)
+{
+    return ONI_FINGERPRINT;
+}
+
 /* Returns the sizes that stepper.py and layout.py check: of `group`, `engine_layout` and `engine_settings`. */
 int64_t oni_size(int64_t which)
 {

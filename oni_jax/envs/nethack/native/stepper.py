@@ -6,6 +6,7 @@ releases the interpreter's lock meanwhile.
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
 import os
 import pathlib
@@ -80,10 +81,18 @@ def load_stepper(engine: str = nethack.nethack.DLPATH) -> Stepper:
     except OSError as error:
         raise CannotStepError(f"the extension can't be loaded: {error}") from None
     _declare(library)
+    if library.oni_fingerprint().decode() != _fingerprint():
+        raise CannotStepError("the extension is of another version: install this package again")
     sizes = [library.oni_size(i) for i in range(3)]
     if sizes[:2] != [ctypes.sizeof(GroupFields), ctypes.sizeof(EngineLayout)]:
-        raise CannotStepError("the extension is of another version: install this package again")
+        raise CannotStepError("the extension has other structures than this package")
     return Stepper(library, read_layout(pathlib.Path(engine).read_bytes(), settings_size=sizes[2]))
+
+
+def _fingerprint() -> str:
+    """Returns the fingerprint of the sources that lie here; setup.py has put theirs into the extension."""
+    sources = sorted(pathlib.Path(__file__).parent.glob("*.[ch]"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def _check_glibc(version: str | None) -> None:
@@ -102,6 +111,7 @@ def _declare(library: ctypes.CDLL) -> None:
     seed, record = ctypes.c_uint64, ctypes.c_void_p
     layout, text = ctypes.POINTER(EngineLayout), ctypes.c_char_p
     for name, result, *arguments in (
+        ("oni_fingerprint", ctypes.c_char_p),
         ("oni_size", ctypes.c_int64, index),
         ("oni_load", ctypes.c_int, group, index, layout, ctypes.c_void_p, text, text),
         ("oni_unload", None, group, index),

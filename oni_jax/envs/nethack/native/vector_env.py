@@ -1,6 +1,5 @@
 """N games of NetHack, stepped by one call in C. The games, and all that is written, are NetHackVectorEnv's."""
 
-import ctypes
 import functools
 import os
 from typing import Any
@@ -145,7 +144,7 @@ class NativeVectorEnv(NetHackVectorEnv):
         actions = np.ascontiguousarray(actions, np.int32)
         stats = out.episode_stats
         num_ended = library.oni_step(
-            self._group, _address(actions), _address(records), _address(out.finals), _address(stats), stats.shape[1]
+            self._group, actions.ctypes.data, records.ctypes.data, out.finals.ctypes.data, stats.ctypes.data, stats.shape[1]
         )
         if num_ended < 0:
             raise IndexError(f"an action is not in [0, {len(self._keys)})")
@@ -170,7 +169,7 @@ class NativeVectorEnv(NetHackVectorEnv):
 
     def _observe(self, rows: slice, records: np.ndarray) -> None:
         self._set_layout(records)
-        address, size = _address(records), records.itemsize
+        address, size = records.ctypes.data, records.itemsize
         for i in range(*rows.indices(self.num_envs)):
             self._stepper.library.oni_observe(self._group, i, address + i * size)
 
@@ -186,7 +185,3 @@ class NativeVectorEnv(NetHackVectorEnv):
             setattr(self._group, f"at_{name}", dtype.fields[name][1] if is_written and dtype.fields else -1)
         self._group.record_size = dtype.itemsize
         self._records_dtype = dtype
-
-
-def _address(array: np.ndarray) -> ctypes.c_void_p | int:
-    return array.__array_interface__["data"][0]
