@@ -4,8 +4,8 @@
 
 Every measurement starts fresh processes, warms up until episodes begin at different times, and then times a fixed
 number of steps, resets included. `ours` is our stepper in Python, `native` the one in C. The engine's side replays the
-calls of the engines under our stepper in the same games (see engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in
-a prompt is stepped quickly.
+calls of the engines under our stepper in the same games (see engine_replay), and nothing else. Beside each rate: turns
+of game time per step, since a game that waits in a prompt is stepped quickly.
 """
 
 import functools
@@ -49,7 +49,7 @@ def record(workload: Workload, view: str) -> harness.Work:
     """Records a workload's games. Result: Played."""
     warm_up_actions, actions = workload.actions()
     with recorded() as (recording, mark):
-        stepper = Stepper(workload, view, share_code=False, make=NetHackVectorEnv)
+        stepper = Stepper(workload, view, share_code=False)
         stepper.run(warm_up_actions)
         mark()
         yield

@@ -32,7 +32,9 @@ class Workload(NamedTuple):
 class Stepper:
     """Our environment and its output arrays."""
 
-    def __init__(self, workload: Workload, view: str, share_code: bool, make: type[NetHackVectorEnv]):
+    def __init__(
+        self, workload: Workload, view: str, share_code: bool, make: type[NetHackVectorEnv] = NetHackVectorEnv
+    ):
         num_games, first_index = workload.num_games, workload.first_index
         self._env = make(TASK, num_games, SEEDS, first_index, settings=NetHackConfig(view, share_code))
         self._out = make_step_output(self._env.spec, num_games)

@@ -68,6 +68,12 @@ def test_the_part_writes_the_figures_that_are_promised(tmp_path):
     result = subprocess.run([sys.executable, "-m", "benchmarks.env_step", *words], capture_output=True, timeout=120)
     assert result.returncode == 0, result.stderr
     figures = json.loads(path.read_text())["figures"]
-    for name in ("ratio_native_to_nle_env", "ratio_native_to_ours", "ratio_to_nle_env", "ratio_to_engine", "turns_per_step"):
+    for name in (
+        "ratio_native_to_nle_env",
+        "ratio_native_to_ours",
+        "ratio_to_nle_env",
+        "ratio_to_engine",
+        "turns_per_step",
+    ):
         assert figures[name] > 0 and figures[f"{name}_map"] > 0
     assert figures["ratio_to_engine"] == figures["ratio_to_engine_spread"]["median"]

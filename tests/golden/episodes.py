@@ -27,13 +27,13 @@ def recognises(npz: Mapping[str, np.ndarray]) -> bool:
     return {"task", "seeds", "reset_at", "action", "max_episode_steps"} <= set(npz)
 
 
-def check(npz: Mapping[str, np.ndarray]) -> list[Result]:
-    """Plays the actions and compares every recorded output.
+def check(npz: Mapping[str, np.ndarray], make: type[NetHackVectorEnv] = NetHackVectorEnv) -> list[Result]:
+    """Plays the actions and compares every recorded output. make: the stepper.
 
     NLE names shopkeepers by the wall clock. A step whose message differs by such a name is counted in the row
     `shopkeepers' names`, and what it shows is not compared.
     """
-    replay = play(npz)
+    replay = play(npz, make)
     running = ~replay["done"]
     renamed = np.array([differ_by_name(*pair) for pair in zip(npz["message"], replay["message"])]) & running
     results = [compare("reset_at", npz["reset_at"], replay["reset_at"])]
@@ -53,10 +53,10 @@ def compare(name: str, recorded: np.ndarray, replayed: np.ndarray) -> Result:
     return name, float(np.nan_to_num(errors, nan=np.inf).max(initial=0.0)), tolerance
 
 
-def play(npz: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def play(npz: Mapping[str, np.ndarray], make: type[NetHackVectorEnv] = NetHackVectorEnv) -> dict[str, np.ndarray]:
     """What our environment returns for the recorded seeds and actions, under the recording's names."""
     seeds = npz["seeds"].tolist()
-    env = NetHackVectorEnv(
+    env = make(
         TASKS[str(npz["task"])],
         num_envs=1,
         # The file ends within an episode or at its end; the one that would follow isn't looked at.

@@ -5,11 +5,15 @@ import pathlib
 import numpy as np
 import pytest
 
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
+from tests.envs.nethack.native import needs_native
 from tests.golden import episodes
 
 DATA = pathlib.Path(__file__).parent / "data"
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "golden"  # more recordings, where they lie beside the checkout
 FILES = {path.name: path for folder in (SHARED, DATA) for path in sorted(folder.glob("NetHack*.npz"))}
+STEPPERS = [NetHackVectorEnv, pytest.param(NativeVectorEnv, marks=needs_native)]
 EXAMPLE = DATA / "NetHackStaircaseExtendedActions-v1_seed26.npz"
 
 
@@ -22,11 +26,12 @@ def failures(results):
     return [name for name, error, tolerance in results if not error <= tolerance]
 
 
+@pytest.mark.parametrize("make", STEPPERS)
 @pytest.mark.parametrize("name", FILES)
-def test_replay(name):
+def test_replay(name, make):
     npz = load(FILES[name])
     assert episodes.recognises(npz)
-    results = episodes.check(npz)
+    results = episodes.check(npz, make)
     assert failures(results) == []
     outputs = episodes.OUTCOMES + episodes.OBSERVATIONS + episodes.FIRST_OBSERVATIONS
     assert {name for name, _, _ in results} == {"reset_at", *outputs}
@@ -41,7 +46,7 @@ def played():
 @pytest.mark.parametrize("name", ["reset_at", *episodes.OUTCOMES, *episodes.OBSERVATIONS, *episodes.FIRST_OBSERVATIONS])
 def test_one_changed_number_is_noticed(played, name, monkeypatch):
     npz, replay = played
-    monkeypatch.setattr(episodes, "play", lambda _: replay)
+    monkeypatch.setattr(episodes, "play", lambda *_: replay)
     changed = npz[name].copy()
     row = 1 if name.startswith("reset") else int(np.flatnonzero(~npz["done"])[100])
     changed[row].flat[0] += 1 if changed.ndim > 1 else 0
@@ -52,7 +57,7 @@ def test_one_changed_number_is_noticed(played, name, monkeypatch):
 
 def test_observations_of_ended_steps_are_not_compared(played, monkeypatch):
     npz, replay = played
-    monkeypatch.setattr(episodes, "play", lambda _: replay)
+    monkeypatch.setattr(episodes, "play", lambda *_: replay)
     changed = np.where(npz["done"][:, None], 1, npz["message"])
     assert failures(episodes.check({**npz, "message": changed})) == []
 

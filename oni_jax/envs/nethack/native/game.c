@@ -61,15 +61,25 @@ static enum failure press(struct game *game, int key)
     return failure;
 }
 
+/* Presses keys up to the first turn, which may ask for a name. */
+static enum failure open_game(struct game *game)
+{
+    const struct engine_buffers *seen = &game->engine.buffers;
+    for (int64_t n = 0; n < game->rules->max_opening_presses; n++) {
+        if (seen->program_state[IN_MOVE_LOOP])
+            return NO_FAILURE;
+        enum failure failure = engine_press(&game->engine, seen->internal[IN_LINE_INPUT] ? ESCAPE : SPACE);
+        if (failure)
+            return failure;
+    }
+    return NEVER_BEGAN;
+}
+
 enum failure game_start(struct game *game, uint64_t core_seed, uint64_t display_seed)
 {
     enum failure failure = engine_start(&game->engine, core_seed, display_seed);
-    struct engine_buffers *seen = &game->engine.buffers;
-    for (int64_t n = 0; !failure && !seen->program_state[IN_MOVE_LOOP]; n++) {
-        if (n >= game->rules->max_opening_presses)
-            return NEVER_BEGAN;
-        failure = engine_press(&game->engine, seen->internal[IN_LINE_INPUT] ? ESCAPE : SPACE);
-    }
+    if (!failure)
+        failure = open_game(game);
     game->is_dead = false;
     read_message(game);
     return failure;

@@ -128,6 +128,8 @@ static int64_t count_known_squares(const struct group *group, int64_t i)
 int oni_start(struct group *group, int64_t i, uint64_t core_seed, uint64_t display_seed)
 {
     struct game *game = group->games[i];
+    if (!game)
+        return FINISHED;
     enum failure failure = game_start(game, core_seed, display_seed);
     group->kills[i] = 0;
     memset(group->levels_left + i * NUM_LEVELS_LEFT, 0, NUM_LEVELS_LEFT * sizeof *group->levels_left);
@@ -138,7 +140,7 @@ int oni_start(struct group *group, int64_t i, uint64_t core_seed, uint64_t displ
 /* Quits game i. Returns 0, or a failure. */
 int oni_quit(struct group *group, int64_t i)
 {
-    return game_quit(group->games[i]);
+    return group->games[i] ? game_quit(group->games[i]) : FINISHED;
 }
 
 /* Returns game i's entry for the level that it was on before its last step; NULL: there is no such level. */
@@ -155,7 +157,9 @@ static int16_t *level_before(const struct group *group, int64_t i)
 int64_t oni_scout(const struct group *group, int64_t i)
 {
     const int16_t *levels = group->levels_left + i * NUM_LEVELS_LEFT, *level = level_before(group, i);
-    int64_t sum = group->games[i]->known_squares_before - (level ? *level : 0);
+    int64_t sum = -(level ? *level : 0);
+    if (group->games[i])
+        sum += group->games[i]->known_squares_before;
     for (int k = 0; k < NUM_LEVELS_LEFT; k++)
         sum += levels[k];
     return sum;
@@ -316,14 +320,14 @@ static void step_game(struct group *group, int64_t i, int64_t action)
 }
 
 /* Takes a step of every game. Returns the number of ended episodes; it starts no new ones. An engine that failed has
- * its failure in `failures`, and its episode is cut off. Returns -1 and does nothing when an action is out of range.
+ * its failure in `failures`, and its episode is cut off. Returns -1 and does nothing when an action is out of range, or the group is closed.
  *
  * actions: [N]. records, finals: [N] of `record_size`. stats: [N, num_stats]. */
 int64_t oni_step(struct group *group, const int32_t *actions, char *records, char *finals, float *stats,
                  int64_t num_stats)
 {
     for (int64_t i = 0; i < group->num_games; i++)
-        if (actions[i] < 0 || actions[i] >= group->num_keys)
+        if (actions[i] < 0 || actions[i] >= group->num_keys || !group->games[i])
             return -1;
     int64_t num_ended = 0;
     for (int64_t i = 0; i < group->num_games; i++) {

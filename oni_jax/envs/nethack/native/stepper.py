@@ -20,10 +20,10 @@ from oni_jax.envs.nethack.tasks import nethack
 EXTENSION = f"{__package__}._stepper"
 GLIBC = "glibc"
 GLIBC_VERSIONS = (2, 17), (2, 43)  # that of NLE's wheels, and the newest one that is known
-FAILURES = {  # `failure` in engine.h -> its text
+FAILURES = {  # `failure` in engine.h -> its text, as NLE's or NetHackGame's
     1: "no memory",
-    2: "a key for a finished game",
-    3: "NetHack done right after its start",
+    2: "Called step on finished NetHack",
+    3: "NetHack done right after reset",
     4: "NetHack did not begin within {max_opening_presses} key presses",
     5: "NetHack still prompts after {max_automatic_presses} key presses",
     6: "the path of the game's folder is too long",

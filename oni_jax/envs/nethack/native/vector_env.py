@@ -142,12 +142,10 @@ class NativeVectorEnv(NetHackVectorEnv):
         records, library = out.records, self._stepper.library
         self._set_layout(records)
         actions = np.ascontiguousarray(actions, np.int32)
-        stats = out.episode_stats
-        num_ended = library.oni_step(
-            self._group, actions.ctypes.data, records.ctypes.data, out.finals.ctypes.data, stats.ctypes.data, stats.shape[1]
-        )
+        buffers = [array.ctypes.data for array in (actions, records, out.finals, out.episode_stats)]
+        num_ended = library.oni_step(self._group, *buffers, out.episode_stats.shape[1])
         if num_ended < 0:
-            raise IndexError(f"an action is not in [0, {len(self._keys)})")
+            raise IndexError(f"an action is not in [0, {len(self._keys)}), or the games are closed")
         out.texts.captions[:] = self._messages(slice(None))
         if num_ended:
             self._failed.update(
