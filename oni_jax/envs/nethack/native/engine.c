@@ -10,6 +10,10 @@ typedef void *(*step_function)(void *context, struct engine_buffers *);
 typedef void (*end_function)(void *context);
 typedef void (*initialiser)(void); /* of DT_INIT_ARRAY and DT_FINI_ARRAY; ours use none of the loader's arguments */
 
+extern int __cxa_atexit(void (*function)(void *), void *object, void *library);
+
+static _Thread_local struct engine *running; /* the engine whose code this thread has called last */
+
 static void *at_offset(const struct engine *engine, int64_t offset)
 {
     return (void *) (engine->base + (uintptr_t) offset);
@@ -23,6 +27,24 @@ static bool copy_text(char *to, size_t size, const char *text)
         return false;
     memcpy(to, text, length + 1);
     return true;
+}
+
+/* Takes the place of __cxa_atexit in a restarted library. The C library searches all that was ever registered at each
+ * restart, and what other libraries hold keeps it from forgetting it: it would take longer each time. */
+static int register_destructor(void (*function)(void *), void *object, void *library)
+{
+    if (!running || running->num_registered == MAX_DESTRUCTORS)
+        return __cxa_atexit(function, object, library);
+    running->registered[running->num_registered++] = (struct destructor) { function, object };
+    return 0;
+}
+
+static void call_destructors(struct engine *engine)
+{
+    while (engine->num_registered > 0) {
+        struct destructor last = engine->registered[--engine->num_registered];
+        last.function(last.object);
+    }
 }
 
 enum failure engine_open(struct engine *engine, const struct engine_layout *layout, uintptr_t base, const char *folder,
@@ -44,6 +66,8 @@ enum failure engine_open(struct engine *engine, const struct engine_layout *layo
     if (!engine->fresh_data)
         return NO_MEMORY;
     memcpy(engine->fresh_data, at_offset(engine, layout->writable), size);
+    int (*replacement)(void (*)(void *), void *, void *) = register_destructor;
+    memcpy(engine->fresh_data + (layout->atexit_slot - layout->writable), &replacement, sizeof replacement);
     return NO_FAILURE;
 }
 
@@ -53,6 +77,7 @@ enum failure engine_open(struct engine *engine, const struct engine_layout *layo
 static void restore(struct engine *engine)
 {
     const struct engine_layout *at = &engine->layout;
+    call_destructors(engine);
     /* Both arrays lie in memory that is read-only by now. The loader calls destructors in reverse order. */
     initialiser *destructors = at_offset(engine, at->destructors);
     for (int64_t i = at->num_destructors - 1; i >= 0; i--)
@@ -73,6 +98,7 @@ static void end_game(struct engine *engine)
 
 enum failure engine_start(struct engine *engine, uint64_t core_seed, uint64_t display_seed)
 {
+    running = engine;
     if (engine->context) {
         end_game(engine);
         restore(engine);
@@ -98,6 +124,7 @@ enum failure engine_press(struct engine *engine, int key)
 {
     if (!engine->context || engine->buffers.done)
         return FINISHED; /* the engine would run on a stack that is gone */
+    running = engine;
     engine->buffers.action = key;
     step_function step = (step_function) (engine->base + (uintptr_t) engine->layout.nle_step);
     step(engine->context, &engine->buffers);
@@ -106,8 +133,11 @@ enum failure engine_press(struct engine *engine, int key)
 
 void engine_close(struct engine *engine)
 {
+    running = engine;
     if (engine->context)
         end_game(engine);
+    call_destructors(engine); /* those of the library as it was loaded are called when it is unloaded */
+    running = NULL;
     free(engine->fresh_data);
     engine->fresh_data = NULL;
 }

@@ -63,12 +63,23 @@ struct engine_layout {
     int64_t memory_end;                   /* ... here zero at first */
     int64_t constructors, num_constructors;
     int64_t destructors, num_destructors;
+    int64_t atexit_slot; /* the variable through which the library calls __cxa_atexit, in [writable, data_end) */
 };
+
+/* A destructor that a restarted library has registered. */
+struct destructor {
+    void (*function)(void *);
+    void *object;
+};
+
+enum { MAX_DESTRUCTORS = 16 };
 
 struct engine {
     struct engine_layout layout;
     uintptr_t base;
     char *fresh_data; /* copy of [writable, data_end) as it was before the first game */
+    struct destructor registered[MAX_DESTRUCTORS];
+    int num_registered;
     void *context;    /* the game; NULL before the first start */
     struct engine_buffers buffers;
     struct engine_settings settings;

@@ -18,14 +18,16 @@ KNOWN_BUILDS = {  # build id -> wheel
 }
 FUNCTIONS = ("nle_start", "nle_step", "nle_end")
 BIRTHDAY, SETTINGS = "ubirthday", "settings"  # variables
+ATEXIT = "__cxa_atexit"  # a function of the C library that the engine calls
 
 PT_DYNAMIC, PT_NOTE, PT_GNU_RELRO = 2, 4, 0x6474E552
 SHT_DYNSYM = 11
-DT_INIT_ARRAY, DT_FINI_ARRAY, DT_INIT_ARRAYSZ, DT_FINI_ARRAYSZ = 25, 26, 27, 28
+DT_PLTRELSZ, DT_JMPREL, DT_INIT_ARRAY, DT_FINI_ARRAY, DT_INIT_ARRAYSZ, DT_FINI_ARRAYSZ = 2, 23, 25, 26, 27, 28
 NT_GNU_BUILD_ID = 3
 SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")  # -, type, -, -, offset, size, link, -, -, -
 DYNAMIC = struct.Struct("<qQ")  # tag, value
 NOTE = struct.Struct("<III")  # size of name, size of description, type
+RELOCATION = struct.Struct("<QIIq")  # address, -, symbol's index, -
 SYMBOL = struct.Struct("<IBBHQQ")  # name, -, -, -, value, size
 POINTER_SIZE = 8
 
@@ -43,7 +45,7 @@ class EngineLayout(ctypes.Structure):
             *FUNCTIONS,
             "birthday",
             *("writable", "data_end", "memory_end"),
-            *("constructors", "num_constructors", "destructors", "num_destructors"),
+            *("constructors", "num_constructors", "destructors", "num_destructors", "atexit_slot"),
         )
     ]
 
@@ -58,6 +60,7 @@ class _Segment(NamedTuple):
 
 
 class _Symbol(NamedTuple):
+    index: int
     address: int
     size: int
 
@@ -76,7 +79,7 @@ def read_layout(library: bytes, settings_size: int) -> EngineLayout:
         raise CannotStepError("the engine is not a 64-bit ELF library")
     try:
         return _read(library, settings_size)
-    except (struct.error, ValueError, KeyError) as error:
+    except (struct.error, ValueError, LookupError, StopIteration) as error:
         raise CannotStepError(f"the engine's ELF file has an unknown layout: {error!r}") from None
 
 
@@ -85,7 +88,7 @@ def _read(library: bytes, settings_size: int) -> EngineLayout:
     build = _build_id(library, segments)
     if build not in KNOWN_BUILDS:
         raise CannotStepError(f"NLE's library is another build, {build[:12] or 'without an id'}")
-    symbols = _symbols(library, {*FUNCTIONS, BIRTHDAY, SETTINGS})
+    symbols = _symbols(library, {*FUNCTIONS, BIRTHDAY, SETTINGS, ATEXIT})
     for name, size in ((SETTINGS, settings_size), (BIRTHDAY, ctypes.sizeof(ctypes.c_long))):
         if symbols[name].size != size:
             raise CannotStepError(f"the engine's {name} has {symbols[name].size} bytes instead of {size}")
@@ -101,12 +104,16 @@ def _read(library: bytes, settings_size: int) -> EngineLayout:
     constructors, destructors = dynamic[DT_INIT_ARRAY], dynamic[DT_FINI_ARRAY]
     if any(not _is_inside(address, sealed) for address in (constructors, destructors)):
         raise CannotStepError("the engine's constructors are not in sealed memory")
+    data_end, slot = data.address + data.file_size, _slot(library, dynamic, symbols[ATEXIT])
+    if not writable <= slot <= data_end - POINTER_SIZE:
+        raise CannotStepError("the engine's calls of other libraries have an unknown layout")
     return EngineLayout(
         *(symbols[name].address for name in FUNCTIONS),
         symbols[BIRTHDAY].address,
-        *(writable, data.address + data.file_size, data.address + data.memory_size),
+        *(writable, data_end, data.address + data.memory_size),
         *(constructors, dynamic[DT_INIT_ARRAYSZ] // POINTER_SIZE),
         *(destructors, dynamic[DT_FINI_ARRAYSZ] // POINTER_SIZE),
+        slot,
     )
 
 
@@ -141,14 +148,21 @@ def _dynamic(library: bytes, segments: list[_Segment]) -> Iterator[tuple[int, in
             yield from DYNAMIC.iter_unpack(library[segment.offset : segment.offset + segment.file_size])
 
 
+def _slot(library: bytes, dynamic: dict[int, int], function: _Symbol) -> int:
+    """Returns the address of the variable through which the library calls another's function."""
+    start = dynamic[DT_JMPREL]  # in the first segment, where addresses are those of the file
+    relocations = RELOCATION.iter_unpack(library[start : start + dynamic[DT_PLTRELSZ]])
+    return next(address for address, _, index, _ in relocations if index == function.index)
+
+
 def _symbols(library: bytes, names: set[str]) -> dict[str, _Symbol]:
     (start,) = struct.unpack_from("<Q", library, 40)
     entry_size, count = struct.unpack_from("<HH", library, 58)
     sections = [SECTION_HEADER.unpack_from(library, start + i * entry_size) for i in range(count)]
     _, _, _, _, offset, size, strings, *_ = next(own for own in sections if own[1] == SHT_DYNSYM)
     found, texts = {}, sections[strings][4]
-    for at, _, _, _, address, symbol_size in SYMBOL.iter_unpack(library[offset : offset + size]):
+    for index, (at, _, _, _, address, symbol_size) in enumerate(SYMBOL.iter_unpack(library[offset : offset + size])):
         name = library[texts + at : library.index(b"\0", texts + at)].decode()
         if name in names:
-            found[name] = _Symbol(address, symbol_size)
+            found[name] = _Symbol(index, address, symbol_size)
     return found
