@@ -1,13 +1,16 @@
 """Games don't follow the clock."""
 
+import numpy as np
 import pytest
 
 from oni_jax.envs.nethack import game as nethack_game
 from oni_jax.envs.nethack.birthday import birthday_of
 from oni_jax.envs.nethack.game import GameArrays, NetHackGame
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.screens import VIEWS, Screens
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
+from tests.envs.nethack.native import needs_native
 from tests.envs.outputs import step_output
 
 TASK = TASKS["NetHackScore-v1"]
@@ -36,6 +39,19 @@ def test_heroes_are_born_when_the_seed_says(game):
         assert born.setdefault(seed, birthday(game)) == birthday(game)
         assert not game.follows_clock
     assert born == {5: 5, 6: 6, 2**62 + 17: 17}
+
+
+@needs_native
+def test_heroes_of_games_in_c_are_born_when_the_seed_says():
+    seeds = iter([5, 6, 5, 2**62 + 17])
+    env = NativeVectorEnv(TASK, 1, lambda *_: (next(seeds), 1), max_episode_steps=1)
+    out, born = step_output(env), []
+    env.reset(out)
+    for _ in range(3):
+        born.append(birthday(env._games[0]))
+        env.step(np.zeros(1, np.int32), out)
+    assert [*born, birthday(env._games[0])] == [5, 6, 5, 17]
+    env.close()
 
 
 def test_the_engine_is_still_loaded_anew(game, monkeypatch):

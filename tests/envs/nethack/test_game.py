@@ -1,12 +1,19 @@
 """Which keys a game is sent, told by an engine that plays a script. Recordings in tests/golden check the whole."""
 
+import contextlib
+import ctypes
+
 import nle.nethack
 import numpy as np
 import pytest
 
 from oni_jax.envs.nethack.game import GameArrays, NetHackGame
-from oni_jax.envs.nethack.tasks import TASKS
-from oni_jax.envs.nethack.vector_env import engine_array
+from oni_jax.envs.nethack.native.layout import EngineLayout
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.tasks import EXTENDED_KEYS, TASKS
+from oni_jax.envs.nethack.vector_env import DEATH, engine_array
+from tests.envs.nethack.native import needs_native
+from tests.envs.outputs import step_output
 
 SPACE, ESCAPE, CAST, ENHANCE, KEY = 32, 27, ord("Z"), 0x80 | ord("e"), ord("k")
 NOTHING, QUESTION, LINE, MORE = None, 1, 2, 3
@@ -47,35 +54,113 @@ class ScriptedEngine:
         self.show(*self.script.pop(0))
 
 
-@pytest.fixture
-def make_game(monkeypatch):
+class PythonGame(NetHackGame):
+    """NetHackGame with a scripted engine."""
+
+    def __init__(self, task, message):
+        names = [name for name in GameArrays._fields if name != "screen"]
+        arrays = GameArrays(**{name: engine_array(name, 1) for name in names}, screen={})
+        super().__init__(task, arrays, 0)
+        self._engine.show(NOTHING, message)
+        self.start(0, 0)
+
+    def take(self, key):
+        """(whether dead, message after) of the agent's key."""
+        key = self.translate(key)
+        self.press_raw(key)
+        return self.settle(key), self.message.rstrip(b"\0")
+
+
+class Head(ctypes.Structure):
+    """The head of `engine_buffers` in engine.h."""
+
+    _fields_ = [("action", ctypes.c_int), ("done", ctypes.c_int), ("in_normal_game", ctypes.c_char)]
+
+
+START = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Head), ctypes.c_void_p, ctypes.c_void_p)
+STEP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(Head))
+END = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class NativeGame(NativeVectorEnv):
+    """The game of a group in C, whose library is functions of a scripted engine, and whose variables are `_memory`."""
+
+    def __init__(self, task, message):
+        self._first_message, self._memory = message, ctypes.create_string_buffer(64)
+        super().__init__(task, 1, lambda *_: (0, 0))
+        self._out = step_output(self)
+        self.reset(self._out)
+
+    def _new_game(self, i):
+        self._engine = engine = ScriptedEngine()
+        engine.set_buffers(*(getattr(self.arrays, name)[0] for name in ("message", "internal", "program_state")))
+
+        def start(head, ttyrec, settings):
+            engine.show(NOTHING, self._first_message)
+            head[0].done = 0
+            return 1
+
+        def step(context, head):
+            engine.step(head[0].action)
+            head[0].done = engine.done()
+            return context
+
+        self._functions = START(start), STEP(step), END(lambda context: None)
+        memory = ctypes.addressof(self._memory)
+        functions = [ctypes.cast(function, ctypes.c_void_p).value for function in self._functions]
+        layout = EngineLayout(*functions, memory, memory, memory + 32, memory + 64, *[memory, 0] * 2, memory + 8)
+        library, group = self._stepper.library, self._group
+        assert library.oni_load(group, i, layout, 0, b"folder", b"options") == 0
+
+        class Game:
+            follows_clock = False
+            start = staticmethod(lambda *seeds: library.oni_start(group, i, *seeds))
+            quit = staticmethod(lambda: library.oni_quit(group, i))
+            close = staticmethod(lambda: library.oni_unload(group, i))
+
+        return Game()
+
+    def take(self, key):
+        self.step(np.array([self._task.keys.index(key)], np.int32), self._out)
+        assert not self.num_restarts
+        texts, dead = self._out.texts, bool(self.end_status[0] == DEATH)
+        return dead, (texts.final_captions if dead else texts.captions)[0]
+
+    @property
+    def kill_count(self):
+        return super().kill_count(0)
+
+    def quit(self):
+        assert self._games[0].quit() == 0
+
+
+@pytest.fixture(params=["python", pytest.param("native", marks=needs_native)])
+def make_game(monkeypatch, request):
     class FakeNethack:
         def __init__(self, **_):
             self._pynethack = ScriptedEngine()
             self.dlpath = "scripted"
 
-    monkeypatch.setattr(nle.nethack, "Nethack", FakeNethack)
+    with contextlib.ExitStack() as stack:
+        if request.param == "python":
+            monkeypatch.setattr(nle.nethack, "Nethack", FakeNethack)
 
-    def make(task, message=b""):
-        names = [name for name in GameArrays._fields if name != "screen"]
-        arrays = GameArrays(**{name: engine_array(name, 1) for name in names}, screen={})
-        game = NetHackGame(TASKS[task], arrays, 0)
-        game._engine.show(NOTHING, message)
-        game.start(0, 0)
-        return game
+        def make(name, message=b""):
+            task = TASKS[name]._replace(keys=EXTENDED_KEYS)
+            if request.param == "python":
+                return PythonGame(task, message)
+            return stack.enter_context(contextlib.closing(NativeGame(task, message)))
 
-    return make
+        yield make
 
 
 def press(game, key, *script):
     """(keys the engine got, whether dead, message after) of the agent's key; `script`: the engine's answers."""
     engine = game._engine
     engine.script, engine.keys = list(script), []
-    key = game.translate(key)
-    game.press_raw(key)
-    dead = game.settle(key)
+    dead, message = game.take(key)
     assert not engine.script, "answers left over"
-    return engine.keys, dead, game.message.rstrip(b"\0")
+    return engine.keys, dead, message
 
 
 SCORE, EXTENDED, CONTINUAL = "NetHackScore-v1", "NetHackScoreExtendedActions-v1", "NetHackStaircaseContinual-v1"
