@@ -133,6 +133,34 @@ def test_all_tasks_are_the_same_for_long(make_pair, name, view):
     assert pair.ends[DEATH] > 100 and pair.ends[ABORTED] > 10
 
 
+@needs_native
+@pytest.mark.parametrize("view", VIEWS)
+def test_any_statistics_and_screens_are_shown_alike(make_pair, view):
+    """Heroes everywhere, also where none can stand, and large numbers."""
+    pair, rng = make_pair(EXTENDED, 4, view=view), np.random.default_rng(0)
+    for scale in (10, 10**4, 10**9):
+        blstats = rng.integers(-scale, scale, size=(4, 27))
+        blstats[:, 0], blstats[:, 1] = rng.integers(0, 79, 4), rng.integers(0, 21, 4)
+        blstats[:2, :2] = [[0, 0], [78, 20]]
+        screens = {name: rng.integers(0, 127, x.shape) for name, x in pair.envs[0].arrays.screen.items()}
+        for env, out in zip(pair.envs, pair.outs):
+            env.arrays.blstats[:] = blstats
+            for name, screen in screens.items():
+                env.arrays.screen[name][:] = screen
+            env._observe(slice(None), out.records)
+        assert are_equal(*(out.records for out in pair.outs))
+    assert np.abs(pair.outs[0].records["vector_obs"]).max() == 5
+
+
+@needs_native
+def test_a_game_that_opens_with_a_question_starts():
+    """See test_vector_env."""
+    env = NativeVectorEnv(EXTENDED, 1, lambda *_: (3440655168540529677, 1684844190883426603), 0, 60)
+    env.reset(step_output(env))
+    assert env.num_restarts == 0
+    env.close()
+
+
 # What goes wrong
 
 
