@@ -140,7 +140,9 @@ int oni_start(struct group *group, int64_t i, uint64_t core_seed, uint64_t displ
 /* Quits game i. Returns 0, or a failure. */
 int oni_quit(struct group *group, int64_t i)
 {
-    return group->games[i] ? game_quit(group->games[i]) : FINISHED;
+    if (!group->games[i])
+        return FINISHED;
+    return game_quit(group->games[i]);
 }
 
 /* Returns game i's entry for the level that it was on before its last step; NULL: there is no such level. */
