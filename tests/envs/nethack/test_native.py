@@ -7,7 +7,6 @@ import pathlib
 import platform
 import shutil
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -267,13 +266,9 @@ def test_resets_leave_no_files_and_threads():
 
 @needs_native
 @pytest.mark.slow
-def test_resets_grow_no_more_than_nle_s():
-    start = time.perf_counter()
-    native = bytes_a_reset(NativeVectorEnv, 100_000)
-    secs = time.perf_counter() - start
-    python = bytes_a_reset(NetHackVectorEnv, 10_000)
-    print(f"bytes a reset: native {native:.0f}, Python {python:.0f}; {secs:.0f} s")
-    assert native < 1.1 * python + 100
+def test_many_resets_leave_no_memory():
+    """Loading the library anew, as NLE does, leaves 100 bytes and more each time."""
+    assert bytes_a_reset(NativeVectorEnv, 100_000) < 50
 
 
 # Where it can't be used
