@@ -193,13 +193,17 @@ def test_games_that_never_begin_are_the_process_s_failure(monkeypatch):
 
 
 @needs_native
-def test_actions_that_are_none_are_refused():
+def test_other_actions_and_buffers_are_refused():
     env = NativeVectorEnv(EXTENDED, 1, episode_seeds(0))
     out = step_output(env)
     env.reset(out)
     for action in (-1, len(EXTENDED.keys)):
         with pytest.raises(IndexError):
             env.step(np.array([action], np.int32), out)
+    with pytest.raises(ValueError):
+        env.step(np.zeros(2, np.int32), out)
+    with pytest.raises(ValueError):
+        env.step(np.zeros(1, np.int32), out._replace(finals=out.finals[:0]))
     env.close()
     env.close()
     with pytest.raises(IndexError):

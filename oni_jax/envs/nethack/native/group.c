@@ -298,7 +298,7 @@ static void write_outcome(const struct group *group, int64_t i, double reward, c
     record[group->at_truncated] = group->end_status[i] == ABORTED;
 }
 
-/* Writes the statistics of game i's episode, in the order of EPISODE_STATS. */
+/* Writes the statistics of game i's episode, in the order of EPISODE_STATS, into row i. */
 static void write_stats(const struct group *group, int64_t i, float *stats)
 {
     const int64_t *last = group->previous_blstats + i * NUM_BLSTATS;
@@ -307,8 +307,9 @@ static void write_stats(const struct group *group, int64_t i, float *stats)
         (double) last[GOLD],       (double) last[EXPERIENCE_LEVEL], (double) oni_scout(group, i),
         (double) group->kills[i], (double) group->end_status[i],  (double) last[TIME],
     };
-    for (size_t k = 0; k < sizeof values / sizeof *values; k++)
-        stats[k] = (float) values[k];
+    size_t num_stats = sizeof values / sizeof *values;
+    for (size_t k = 0; k < num_stats; k++)
+        stats[(size_t) i * num_stats + k] = (float) values[k];
 }
 
 static void step_game(struct group *group, int64_t i, int64_t action)
@@ -324,9 +325,8 @@ static void step_game(struct group *group, int64_t i, int64_t action)
 /* Takes a step of every game. Returns the number of ended episodes; it starts no new ones. An engine that failed has
  * its failure in `failures`, and its episode is cut off. Returns -1 and does nothing when an action is out of range, or the group is closed.
  *
- * actions: [N]. records, finals: [N] of `record_size`. stats: [N, num_stats]. */
-int64_t oni_step(struct group *group, const int32_t *actions, char *records, char *finals, float *stats,
-                 int64_t num_stats)
+ * actions: [N]. records, finals: [N] of `record_size`. stats: [N, 9]. */
+int64_t oni_step(struct group *group, const int32_t *actions, char *records, char *finals, float *stats)
 {
     for (int64_t i = 0; i < group->num_games; i++)
         if (actions[i] < 0 || actions[i] >= group->num_keys || !group->games[i])
@@ -343,7 +343,7 @@ int64_t oni_step(struct group *group, const int32_t *actions, char *records, cha
         write_outcome(group, i, reward, record);
         if (group->end_status[i] != RUNNING) {
             memcpy(finals + i * group->record_size, record, (size_t) group->record_size);
-            write_stats(group, i, stats + i * num_stats);
+            write_stats(group, i, stats);
             num_ended++;
         }
     }

@@ -119,7 +119,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("oni_quit", ctypes.c_int, group, index),
         ("oni_scout", ctypes.c_int64, group, index),
         ("oni_observe", None, group, index, record),
-        ("oni_step", ctypes.c_int64, group, ctypes.c_void_p, record, record, record, index),
+        ("oni_step", ctypes.c_int64, group, *[ctypes.c_void_p] * 4),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

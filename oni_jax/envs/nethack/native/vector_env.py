@@ -14,10 +14,16 @@ from oni_jax.envs.nethack.native.stepper import FAILURES, GROUP_FIELDS, GroupFie
 from oni_jax.envs.nethack.screens import VIEWS
 from oni_jax.envs.nethack.shared_code import LIBC, CannotShareError, SharedCode, loaded_at
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, HALLUCINATING, ORACLE_GLYPH, DescentGoal, OracleGoal, Task, nethack
-from oni_jax.envs.nethack.vector_env import BLSTATS_SCALE, TIME_PENALTY, VECTOR_OBS_BOUND, NetHackVectorEnv
+from oni_jax.envs.nethack.vector_env import (
+    BLSTATS_SCALE,
+    TIME_PENALTY,
+    VECTOR_OBS_BOUND,
+    NetHackVectorEnv,
+)
 
 SCORE_GOAL, DESCENT_GOAL, ORACLE_GOAL, SOBER_ORACLE_GOAL = range(4)  # in group.c
 NUM_DUNGEONS, NUM_LEVELS = 16, 64  # of `levels_left` in group.c; NetHack has 16 and 32
+NUM_STATS = 9  # that group.c writes
 OPTIONAL_FIELDS = ("chars", "colors", "vector_obs", "message", "glyphs", "hero_xy")  # of a record
 FIELDS = (*OPTIONAL_FIELDS, "is_first", "reward", "terminated", "truncated")
 
@@ -99,7 +105,8 @@ class NativeVectorEnv(NetHackVectorEnv):
         self._engines = np.zeros(num_envs, np.uintp)
         self._keys = np.array(task.keys, np.int64)
         self._scale = np.ascontiguousarray(BLSTATS_SCALE, np.float64)
-        self._records_dtype: np.dtype | None = None
+        self._records_dtype: np.dtype | None = None  # of the records that C is set to write
+        self._buffer_sizes: list[int] = []  # in bytes; see `step`
         try:
             super().__init__(task, num_envs, *arguments, **named)
         except CannotStepError:
@@ -142,8 +149,10 @@ class NativeVectorEnv(NetHackVectorEnv):
         records, library = out.records, self._stepper.library
         self._set_layout(records)
         actions = np.ascontiguousarray(actions, np.int32)
-        buffers = [array.ctypes.data for array in (actions, records, out.finals, out.episode_stats)]
-        num_ended = library.oni_step(self._group, *buffers, out.episode_stats.shape[1])
+        buffers = actions, records, out.finals, out.episode_stats
+        if [buffer.nbytes for buffer in buffers] != self._buffer_sizes:  # C would write elsewhere
+            raise ValueError(f"actions or buffers are not those of {self.num_envs} games")
+        num_ended = library.oni_step(self._group, *[buffer.ctypes.data for buffer in buffers])
         if num_ended < 0:
             raise IndexError(f"an action is not in [0, {len(self._keys)}), or the games are closed")
         out.texts.captions[:] = self._messages(slice(None))
@@ -181,5 +190,6 @@ class NativeVectorEnv(NetHackVectorEnv):
         for name in FIELDS:
             is_written = name in shown or name not in OPTIONAL_FIELDS
             setattr(self._group, f"at_{name}", dtype.fields[name][1] if is_written and dtype.fields else -1)
-        self._group.record_size = dtype.itemsize
+        self._group.record_size = size = dtype.itemsize
+        self._buffer_sizes = [self.num_envs * own for own in (4, size, size, 4 * NUM_STATS)]
         self._records_dtype = dtype
