@@ -42,7 +42,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return unnormalised / unnormalised.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("steps, probability", [(0, 0.3), (1000, 0.3 * (1 - 2 * N * T / 1000))])
+@pytest.mark.parametrize(
+    "steps, probability", [pytest.param(0, 0.3, marks=pytest.mark.slow), (1000, 0.3 * (1 - 2 * N * T / 1000))]
+)
 def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probability):
     folder, other = earlier
     config = config_of(guide=folder, guide_prob=0.3, guide_steps=steps)

@@ -137,7 +137,7 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
             "Catch-v0 has .*, on which nethack was trained|Catch-v0 does not show chars",
         ),
         (("--experiment", "first", "--compare", "second", "--compare_checkpoint", "all"), "--compare_checkpoint all"),
-        (("--experiment", "first", "--root_env", "NetHackScore-v1"), "NetHackScore-v1 has other actions"),
+        (("--experiment", "first", "--root_env", "NetHackScore-v1"), "NetHackScore-v1 as chosen has other actions"),
         (("--experiment", "first", "--json", "/nowhere/a.json"), "--json /nowhere/a.json: there is no folder /nowhere"),
         (("--experiment", "first", "--csv", "/"), "--csv /: is no regular file"),
         (("--experiment", "first", "--compare", "nobody"), "^error: /[^:]*nobody/config.json can't be read"),
