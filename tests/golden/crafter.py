@@ -35,7 +35,6 @@ _TEXTS = ("caption", "inventory_text", "status_text")
 _UNSEEN = 255
 CRAFTER = EnvConfig(root_env="CrafterTextEnv-v1")
 _begin = jax.jit(states.begin)
-_pay = jax.jit(device_goals.pay)
 
 
 def recognises(npz: Npz) -> bool:
@@ -116,6 +115,7 @@ def _replayed(npz: Npz, texts: Any, names: tuple[str, ...]) -> tuple[list[float]
     """Computes what the steps were paid for the goals that were suggested then, and what each state has reached."""
     settings = texts["settings"]
     together = device_goals.same_meaning(names, prerequisites.SAME)
+    pay = jax.jit(functools.partial(device_goals.pay, together=together))
     checks_success = settings["check_ac_success"] and settings["lm_class"] != "BaselineModel"
     done = npz["step_success"] > 0 if checks_success else np.ones(len(npz["step_action"]), bool)
     paid, reached, episode = [], np.zeros(len(names), bool), -1
@@ -126,7 +126,7 @@ def _replayed(npz: Npz, texts: Any, names: tuple[str, ...]) -> tuple[list[float]
         worth = np.isin(names, texts["strings"][npz["state_suggested"][state]]).astype(np.float32)
         is_open = ~reached | (not settings["novelty_bonus"])
         taken = (np.arange(len(names)) == action) & is_done
-        now, reached = map(np.asarray, _pay(worth * is_open, taken, reached, together))
+        now, reached = map(np.asarray, pay(worth * is_open, taken, reached))
         paid.append(float(now))
         achieved[state + 1] = ", ".join(sorted(np.array(names)[reached]))
     return paid, achieved

@@ -130,10 +130,13 @@ def pay(worth: jax.Array, taken: jax.Array, reached: jax.Array, together: np.nda
       worth: [G] float32; what each goal would pay, 0 of those not open.
       taken: [G] bool; reached by this action.
       reached: [G] bool; before it.
-      together: [G, G] bool; goals that mean the same.
+      together: [G, G] bool, static; goals that mean the same.
     """
     paid = worth * taken
-    return paid.max(), reached | ((paid > 0).astype(jnp.float32) @ together.astype(np.float32) > 0)
+    reached = reached | (paid > 0)
+    for group in np.unique(together[together.sum(1) > 1], axis=0):
+        reached = reached | group & (paid[np.flatnonzero(group)] > 0).any()
+    return paid.max(), reached
 
 
 def look_up(table: GoalTable, code: jax.Array) -> jax.Array:

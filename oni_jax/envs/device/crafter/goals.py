@@ -6,9 +6,9 @@ import numpy as np
 
 from oni_jax.envs.device.crafter import view
 from oni_jax.envs.device.crafter.prerequisites import PREREQUISITES
-from oni_jax.envs.device.crafter.rules import EVENTS, SLEEP, Rules, amounts
+from oni_jax.envs.device.crafter.rules import EVENTS, SLEEP, Rules
 from oni_jax.envs.device.crafter.state import State
-from oni_jax.envs.device.crafter.things import ENERGY, MAX_AMOUNT, NAMES, TABLE
+from oni_jax.envs.device.crafter.things import ENERGY, ITEM, MAX_AMOUNT, NAMES, TABLE
 from oni_jax.types import Array
 
 
@@ -27,10 +27,12 @@ def possible(goals: tuple[str, ...], seen: view.Seen) -> jax.Array:
     """Returns the goals [G] that ELLM's oracle suggests."""
     known = [goal for goal in goals if goal in PREREQUISITES]
     rows = [PREREQUISITES[goal] for goal in known]
-    uses = np.array([amounts(row.uses) for row in rows])
-    needed = np.array([[name in row.seen for name in NAMES] for row in rows], np.float32)
+    uses = [(i, ITEM[name], amount) for i, row in enumerate(rows) for name, amount in row.uses]
+    users, items, amounts = map(np.array, zip(*uses))
+    needed = np.array([[name in row.seen for row in rows] for name in NAMES])
     in_view = (view.cells(seen).reshape(-1, 1) == jnp.arange(len(NAMES))).any(0)
-    holds = (seen.inventory >= jnp.asarray(uses)).all(1) & (needed @ ~in_view == 0)
+    lacks = jnp.concatenate([seen.inventory[items] < amounts, ~in_view]).astype(jnp.float32)
+    holds = lacks @ np.concatenate([users[:, None] == np.arange(len(rows)), needed]).astype(np.float32) == 0
     is_sleep, is_table = (np.isin(known, words) for words in (SLEEP.words, "place crafting table"))
     is_awake = seen.inventory[ENERGY] >= MAX_AMOUNT
     holds = holds & ~(is_sleep & is_awake) & ~(is_table & in_view[TABLE])
