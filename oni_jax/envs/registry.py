@@ -127,9 +127,9 @@ def _check_used(config: EnvConfig) -> None:
         ("crafter_subgoals", "crafter_task_repeats"): ("--crafter_task", bool(crafter.crafter_task)),
         ("crafter_textures",): ("--crafter_view rgb or grey", crafter.crafter_view != "tiles"),
         ("goal_count",): ("--goal_suggester random", suggester == "random"),
-        ("goal_table_size",): (f"--goal_suggester {LLM}", suggester == LLM),
+        ("goal_table_size", "goal_similarity", "goal_parser"): (f"--goal_suggester {LLM}", suggester == LLM),
         ("goal_threshold",): ("--goal_similarity embeddings", goals.goal_similarity == "embeddings"),
-        ("goal_success", "goal_repeats", "goal_similarity", "goal_parser"): ("goals", suggester != NO_GOALS),
+        ("goal_success", "goal_repeats"): ("goals", suggester != NO_GOALS),
     }
     for names, (needed, is_there) in uses.items():
         for name in names:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from oni_jax.config import Config, UserError
-from oni_jax.envs.registry import LLM, NO_GOALS
+from oni_jax.envs.registry import NO_GOALS
 from oni_jax.potentials.embeddings import (
     Embed,
     SentenceEncoder,
@@ -70,12 +70,7 @@ def check_suggestions(config: Config) -> None:
     goals = config.env.goals
     if goals.goal_suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type ellm pays for goals; leave it out")
-    if goals.goal_suggester != LLM:
-        unused = {"goal_similarity": "exact", "goal_parser": "tolerant"}
-        for name, default in unused.items():
-            if getattr(goals, name) != default:
-                raise UserError(f"--{name} {getattr(goals, name)}: has no meaning without --goal_suggester {LLM}")
-    elif goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
+    if goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
         raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
     if goals.goal_similarity == "exact":
         given = [(name, getattr(config.reward, name)) for name in ("word_vectors", "potential_embedding_model")]
