@@ -87,14 +87,17 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
     except OSError as error:
         folder = tempfile.gettempdir()
         raise UserError(f"{folder}: the games can't write their files there ({error.strerror}); set $TMPDIR") from None
-    if not isinstance(env, NetHackVectorEnv):
+    try:
+        if not isinstance(env, NetHackVectorEnv):
+            raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
+        if run:
+            return env, checkpoint_player(folder, run, env.spec, collection.num_envs, collection.seed)
+        if collection.policy == "random":
+            return env, random_player(collection.num_envs, env.spec.num_actions, rng)
+        return env, ScriptedPlayer(env, rng)
+    except BaseException:
         env.close()
-        raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
-    if run:
-        return env, checkpoint_player(folder, run, env.spec, collection.num_envs, collection.seed)
-    if collection.policy == "random":
-        return env, random_player(collection.num_envs, env.spec.num_actions, rng)
-    return env, ScriptedPlayer(env, rng)
+        raise
 
 
 class SubepisodeSampler:

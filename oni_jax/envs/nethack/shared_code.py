@@ -15,6 +15,7 @@ import mmap
 import os
 import struct
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class _LinkMap(ctypes.Structure):
 
 
 class SharedCode:
-    """The installed library, mapped for the games of a group. Close it after them.
+    """The installed library, mapped for the games of a group. Close it after them; it also is when nobody holds it.
 
     Attributes:
       failure: reason why games keep their own copies; None while they share the code.
@@ -68,6 +69,7 @@ class SharedCode:
         self._file = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
         self._num_bytes = os.fstat(self._file).st_size
         self._installed = LIBC.mmap(None, self._num_bytes, mmap.PROT_READ, mmap.MAP_PRIVATE, self._file, 0)
+        self.close = weakref.finalize(self, _close, self._installed, self._num_bytes, self._file)
         self._segments: list[Segment] = []
         try:
             if not sys.platform.startswith("linux") or self._installed == MAP_FAILED:
@@ -75,11 +77,6 @@ class SharedCode:
             self._segments = read_only_segments(os.pread(self._file, 4096, 0))
         except CannotShareError as error:
             self.failure = str(error)
-
-    def close(self) -> None:
-        if self._installed != MAP_FAILED:
-            LIBC.munmap(self._installed, self._num_bytes)
-        os.close(self._file)
 
     def share(self, path: str, compare: bool) -> None:
         """Maps the file over the read-only segments of the copy loaded from `path`; sets `failure` where it can't.
@@ -103,6 +100,12 @@ class SharedCode:
             mapped = LIBC.mmap(address, segment.num_bytes, segment.protection, flags, self._file, segment.offset)
             if mapped != address:
                 raise CannotShareError(f"mmap failed: {os.strerror(ctypes.get_errno())}")
+
+
+def _close(installed: int, num_bytes: int, file: int) -> None:
+    if installed != MAP_FAILED:
+        LIBC.munmap(installed, num_bytes)
+    os.close(file)
 
 
 def read_only_segments(header: bytes) -> list[Segment]:

@@ -12,7 +12,10 @@ import os
 import pathlib
 import platform
 import sys
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from oni_jax.envs.nethack.native.layout import CannotStepError, EngineLayout, read_layout
 from oni_jax.envs.nethack.tasks import nethack
@@ -51,8 +54,9 @@ GROUP_FIELDS = {  # of `group` in group.c, in its order
 
 
 class GroupFields(ctypes.Structure):
-    """A group of games as C sees it: numbers, and addresses of NumPy arrays."""
+    """A group of games as C sees it: numbers, and addresses of NumPy arrays, which are kept in `arrays`."""
 
+    arrays: Mapping[str, np.ndarray]
     _fields_ = list(GROUP_FIELDS.items())
 
 

@@ -1,7 +1,9 @@
 """N games of NetHack, stepped by one call in C. The games, and all that is written, are NetHackVectorEnv's."""
 
+import ctypes
 import functools
 import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -48,14 +50,18 @@ class NativeGame:
     def __init__(self, stepper: Stepper, group: GroupFields, i: int, shared_code: SharedCode | None):
         self._library, self._group, self._i = stepper.library, group, i
         # Made for its folder and its copy of the library alone: it is never started.
-        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
-        path, options = self._nethack.dlpath, self._nethack._nethackoptions.encode()
+        self._nethack = engine = nethack.Nethack(
+            observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True
+        )
+        path, options = engine.dlpath, engine._nethackoptions.encode()
         # All symbols are resolved at once: they would have to be again after each restart.
-        self._handle = LIBC.dlopen(path.encode(), os.RTLD_NOW)
+        handle = LIBC.dlopen(path.encode(), os.RTLD_NOW)
+        # Also without `close`: the path is used again, and the loader would return this game's library for the next.
+        self.close = weakref.finalize(self, _unload, stepper.library, group, i, handle, engine)
         try:
-            if not self._handle:
+            if not handle:
                 raise CannotStepError("the engine's symbols can't be resolved")
-            folder = os.fsencode(self._nethack._vardir)
+            folder = os.fsencode(engine._vardir)
             self._check(self._library.oni_load(group, i, stepper.layout, loaded_at(path), folder, options))
         except (CannotShareError, RuntimeError) as error:
             self.close()
@@ -70,16 +76,16 @@ class NativeGame:
     def quit(self) -> None:
         self._check(self._library.oni_quit(self._group, self._i))
 
-    def close(self) -> None:
-        self._library.oni_unload(self._group, self._i)
-        if self._handle:
-            LIBC.dlclose(self._handle)
-            self._handle = None
-        self._nethack.close()
-
     def _check(self, failure: int) -> None:
         if failure:
             raise failure_error(failure, self._group)
+
+
+def _unload(library: ctypes.CDLL, group: GroupFields, i: int, handle: int | None, engine: Any) -> None:
+    library.oni_unload(group, i)
+    if handle:
+        LIBC.dlclose(handle)
+    engine.close()
 
 
 def failure_error(failure: int, group: GroupFields) -> RuntimeError:
@@ -142,7 +148,9 @@ class NativeVectorEnv(NetHackVectorEnv):
         values |= dict(screen_stride=chars.strides[0], screen_rows=rows, screen_columns=columns)
         values |= dict(first_row=self._view.first_row, is_terminal=self._view == VIEWS["terminal"])
         assert {*values} == {name for name in GROUP_FIELDS if not name.startswith(("record", "at_"))}
-        return GroupFields(**values)
+        group = GroupFields(**values)
+        group.arrays = addresses  # which live as long as it
+        return group
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         self._failed.clear()
