@@ -109,7 +109,7 @@ METRICS: Mapping[str, Metric] = {
     "reward/potential_mean": Metric("", "of a potential, as its author gave it, during the warm-up"),
     "reward/potential_scale": Metric("", "that it is divided by: its standard deviation then"),
     "reward/potential_calls": Metric("", "distinct windows that a potential was asked for, such as a code"),
-    "reward/goal_coverage": Metric("", "ellm: fraction of the last batch's steps whose state has an LLM's answer"),
+    "reward/goal_coverage": Metric("", "ellm: fraction of the last batch's steps that were taken with an LLM's answer"),
     "reward/goals_unmatched_fraction": Metric("", "ellm: of an LLM's suggestions, those that name no goal"),
     "reward/captions_answered": Metric("", "ellm: captions as asked about, with an answer"),
     "reward/potential_calls_failed": Metric("", "that broke a limit, or gave no number; they count as 0"),

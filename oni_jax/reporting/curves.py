@@ -19,7 +19,7 @@ NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours
 MIN_SEEDS = 3  # for an interval: that of two is as wide as the figure
 SUCCESS = "success"
 UNLOCKED = "episode/unlocked"  # achievements in an episode
-COVERAGE = "reward/goal_coverage"  # fraction of steps whose state has an LLM's answer
+COVERAGE = "reward/goal_coverage"  # fraction of steps taken with an LLM's answer
 EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. ="
 # Settings of annotation that runs of one curve may differ in: addresses, files and limits of requests.

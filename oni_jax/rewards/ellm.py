@@ -139,12 +139,13 @@ class SuggestedGoalReward(GoalReward):
         self._unanswered: set[bytes] = set()  # put aside, or dropped since too many waited
         self._asked_again: set[bytes] = set()
         self._new: dict[bytes, np.ndarray] = {}
+        self._given: set[bytes] = set()  # captions whose goals the environments have
         self._coverage = 0.0
 
     def observe(self, captions: StepCaptions) -> None:
         own = captions.own
         if len(self._items) > MAX_KNOWN:
-            for known in (self._items, self._captions, self._waiting):
+            for known in (self._items, self._captions, self._waiting, self._given):
                 known.clear()
         counts = np.bincount(own.index.ravel(), minlength=len(own.captions)).tolist()
         num_covered = 0
@@ -152,7 +153,7 @@ class SuggestedGoalReward(GoalReward):
             item = self._item(caption)
             if (worths := self._worths.get(item)) is not None:
                 self._new[caption] = worths
-                num_covered += count
+                num_covered += count * (caption in self._given)
             elif item not in self._asked and item not in self._asked_again:
                 self._waiting[item] += count
         self._coverage = num_covered / max(1, own.index.size)
@@ -188,6 +189,7 @@ class SuggestedGoalReward(GoalReward):
     def suggested(self) -> Mapping[bytes, np.ndarray]:
         self._add(self._match(()))
         new, self._new = self._new, {}
+        self._given.update(new)
         return new
 
     def metrics(self) -> Mapping[str, Array]:

@@ -84,6 +84,9 @@ def test_answers_are_worth_what_they_name_in_all_captions_that_read_alike():
     assert names_of(rewards.suggested()[later]) == ["eat cow"]
     metrics = rewards.metrics(())
     assert undocumented(f"reward/{name}" for name in metrics) == []
+    assert metrics["goal_coverage"] == 0  # its answer was there, but not when the environment acted
+    observe(rewards, later, GRASS)
+    metrics = rewards.metrics(())
     assert metrics["goal_coverage"] == 0.5 and metrics["goals_unmatched_fraction"] == 0.5
 
 
