@@ -62,7 +62,8 @@ class DeviceWorld(World):
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
         goals, is_llm = config.env.goals, config.env.goals.goal_suggester == LLM
-        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size) if is_llm else None
+        is_exact = goals.goal_similarity == "exact"
+        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size, is_exact) if is_llm else None
         self._goal_table: PyTree = ()
 
     def unpack(self, payload: PyTree, version: Array) -> Trajectory:

@@ -16,11 +16,13 @@ class SuggestedGoals:
     Args:
         num_worths: W, numbers kept of each: what the goals are worth, and how much else was suggested.
         size: codes kept; beyond, the oldest give way.
+        is_exact: worths are 0 or 1; so they are kept in bytes, which are on the device sooner.
     """
 
-    def __init__(self, num_worths: int, size: int):
+    def __init__(self, num_worths: int, size: int, is_exact: bool = False):
         self._codes = np.full(1 << (size - 1).bit_length(), _NO_CODE)
-        self._worths = np.zeros((len(self._codes), num_worths), np.float32)
+        self._worths = np.zeros((len(self._codes), num_worths), np.uint8 if is_exact else np.float32)
+        self._most = 255 if is_exact else np.inf
         self._num_added = 0
         self._rows: dict[int, int] = {}  # code -> row
         self._seen: dict[bytes, int] = {}  # captions without goals -> code
@@ -39,7 +41,7 @@ class SuggestedGoals:
             if code is not None and code not in self._rows:
                 row = self._num_added % len(self._codes)
                 self._rows.pop(int(self._codes[row]), None)
-                self._codes[row], self._worths[row], self._rows[code] = code, own, row
+                self._codes[row], self._worths[row], self._rows[code] = code, np.minimum(own, self._most), row
                 self._num_added += 1
                 self._is_new = True
 

@@ -27,7 +27,7 @@ NAMES = ("signal", "open_goals", "goal_reward")
 
 
 def config_of(**goals):
-    settings = GoalConfig(goal_suggester="llm", goal_table_size=5, **goals)
+    settings = GoalConfig(goal_suggester="llm", goal_similarity="embeddings", goal_table_size=5, **goals)
     return dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, goals=settings))
 
 
@@ -38,9 +38,9 @@ def rows(of=WORTHS):
 codes = st.integers(0, 2**64 - 1)
 
 
-@given(st.lists(codes, max_size=40), st.lists(codes, max_size=5), st.sampled_from([1, 2, 5, 16, 33]))
-def test_a_table_returns_what_was_put_into_it_last(known, others, size):
-    table, held = SuggestedGoals(1, size), {}
+@given(st.lists(codes, max_size=40), st.lists(codes, max_size=5), st.sampled_from([1, 2, 5, 16, 33]), st.booleans())
+def test_a_table_returns_what_was_put_into_it_last(known, others, size, is_exact):
+    table, held = SuggestedGoals(1, size, is_exact), {}
     capacity = 1 << (size - 1).bit_length()
     for number, code in enumerate(known):
         table.see([b"%d" % code], np.array([code], np.uint64))
@@ -138,3 +138,11 @@ def test_a_restored_world_suggests_the_same():
     for a, b in zip(after, again):
         jax.tree.map(np.testing.assert_array_equal, a, b)
     assert sum(batch.observations["goal_reward"].sum() for batch in after) > 0
+
+
+def test_more_other_things_than_a_byte_counts_are_as_many_as_it_counts():
+    table = SuggestedGoals(2, 1, is_exact=True)
+    table.see([b"a"], np.array([7], np.uint64))
+    table.add({b"a": np.array([1.0, 300.0], np.float32)})
+    device = table.take()
+    assert device is not None and device.worths.tolist() == [[1, 255]]

@@ -20,10 +20,8 @@ _SUGGESTING = 0x60A1  # folded into the key of a step
 class GoalTable(NamedTuple):
     """Goals suggested for K captions, a power of 2; sorted by code."""
 
-    codes: (
-        jax.Array
-    )  # [K, 2] uint32, see `DeviceEnv.caption_code`; rows that hold none come last, all of their bits set
-    worths: jax.Array  # [K, G + 1] float32; what reaching each is worth; last, how many words name none of them
+    codes: jax.Array  # [K, 2] uint32, see `DeviceEnv.caption_code`; rows without one come last, with all bits set
+    worths: jax.Array  # [K, G + 1] float32 or uint8; what reaching each is worth; last, how many words name none
 
 
 class Goals(NamedTuple):
@@ -146,7 +144,7 @@ def look_up(table: GoalTable, code: jax.Array) -> jax.Array:
         first, second = table.codes[row + step - 1]
         is_before = (first < code[0]) | (first == code[0]) & (second < code[1])
         row, step = jnp.where(is_before, row + step, row), step // 2
-    return jnp.where((table.codes[row] == code).all(), table.worths[row], 0.0)
+    return jnp.where((table.codes[row] == code).all(), table.worths[row].astype(jnp.float32), 0.0)
 
 
 def _llm(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
