@@ -91,5 +91,7 @@ setup(
             "ruff>=0.9",
         ],
     },
-    entry_points={"console_scripts": ["oni-train=launch.train:main", "oni-judge=launch.judge:main"]},
+    entry_points={
+        "console_scripts": ["oni=launch.__main__:main", "oni-train=launch.train:main", "oni-judge=launch.judge:main"]
+    },
 )

@@ -1,5 +1,9 @@
-"""Lists the programs: `python -m launch`. Makes a shell complete their flags: `python -m launch completion bash`."""
+"""Lists the programs: `python -m launch`, or `oni`. Runs one: `oni train --flag value ...`.
 
+`python -m launch completion bash` makes a shell complete their flags.
+"""
+
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -10,8 +14,15 @@ USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch compl
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program. Returns the exit code: 2 for unknown arguments."""
+    """Runs the program of a command line (that of the process when None). Returns its exit code; 2: there is none."""
     words = sys.argv[1:] if argv is None else argv
+    name = words[0].removeprefix("launch.") if words else ""
+    if name in programs():
+        program = importlib.import_module(f"launch.{name}")
+        if argv is not None:
+            return program.main(words[1:])
+        sys.argv = [name, *words[1:]]
+        return program.main()
     if argv is None:
         keep_printing()
     if words and words[0] == "completion":
@@ -23,9 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: name the shell: python -m launch completion {' or '.join(SHELLS)}", file=sys.stderr)
         return 2
     if words and words[0].lstrip("-") not in ("h", "help"):
-        name = words[0].removeprefix("launch.")
-        known = f"python -m launch.{name}" if name in programs() else "python -m launch, which lists the programs"
-        print(f"error: {words[0]!r} is unknown; write {known}", file=sys.stderr)
+        print(f"error: {words[0]!r} is unknown; write python -m launch, which lists the programs", file=sys.stderr)
         return 2
     width = max(map(len, programs()))
     for name, text in programs().items():

@@ -73,11 +73,19 @@ def test_the_named_configs(capsys):
         help.help_text("inspect_reward", inspect_reward.InspectionConfig(), "configs")
 
 
+@pytest.mark.parametrize("name", ["train", "launch.train"])
+def test_a_program_is_run_by_its_name(capsys, name):
+    assert listing.main([name, "--help", "seed"]) == 0
+    assert capsys.readouterr().out == said(capsys, "--help", "seed")
+    result = subprocess.run([sys.executable, "-m", "launch", name, "--seed", "x"], capture_output=True, text=True)
+    assert result.returncode == 2 and "--seed" in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_words_for_programs_that_are_not_there(capsys):
     assert listing.main([]) == 0
     assert "launch.train " in capsys.readouterr().out
-    assert listing.main(["train", "--seed", "1"]) == 2
-    assert "write python -m launch.train\n" in capsys.readouterr().err
+    assert listing.main(["trains", "--seed", "1"]) == 2
+    assert "'trains' is unknown; write python -m launch," in capsys.readouterr().err
     assert listing.main(["completion", "fish"]) == 2
     assert "bash or zsh" in capsys.readouterr().err
 
