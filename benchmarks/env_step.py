@@ -19,8 +19,8 @@ from benchmarks.engine_replay import Recording, Replay, recorded
 from benchmarks.peers import gymnasium_vector
 from benchmarks.peers.nle_env import NleEnvs
 from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
-from oni_jax.envs.nethack.native.layout import CannotStepError
-from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv, check_native
+from oni_jax.envs.nethack.native.stepper import why_not
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes of the set-up with many games.", 1)
@@ -141,15 +141,6 @@ RATIOS = {
 }
 
 
-def _why_not_native() -> str:
-    """Returns the reason why there is no stepper in C; "" where there is one."""
-    try:
-        check_native(TASK)
-    except CannotStepError as reason:
-        return str(reason)
-    return ""
-
-
 def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
     """Measures rates and ratios of the sides, with a process for each workload."""
     num_steps = sum(workload.num_games * workload.num_steps for workload in workloads)
@@ -163,7 +154,7 @@ def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
         timed = harness.run_together(side.body, [(*own, side.view, side.share_code) for own in games])
         return harness.total_rate(timed, num_steps), sum(own.result for own in timed) / num_steps
 
-    missing = {f"native{ending}" for ending in VIEWS.values()} if _why_not_native() else set[str]()
+    missing = {f"native{ending}" for ending in VIEWS.values()} if why_not() else set[str]()
     sides = {name: functools.partial(measure_side, side) for name, side in SIDES.items() if name not in missing}
     measured = harness.alternate(sides, repeats)
     rates = {name: [rate for rate, _ in own] for name, own in measured.items()}
@@ -187,7 +178,7 @@ def main(argv: Sequence[str]) -> None:
     num_games = _GAMES.value or harness.sized(128, 4)
     num_steps = _STEPS.value or harness.sized(1000, 50)
     num_warm_up_steps = _WARM_UP_STEPS.value or harness.sized(400, 20)
-    if reason := _why_not_native():
+    if reason := why_not():
         print(f"without the sides `native`: {reason}")
     many = [Workload(i * num_games, num_games, num_warm_up_steps, num_steps) for i in range(_PROCESSES.value)]
     figures = measure(many, harness.num_repeats())

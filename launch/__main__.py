@@ -16,8 +16,9 @@ USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch compl
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program of a command line (that of the process when None). Returns its exit code; 2: there is none."""
     words = sys.argv[1:] if argv is None else argv
+    known = programs()
     name = words[0].removeprefix("launch.") if words else ""
-    if name in programs():
+    if name in known:
         program = importlib.import_module(f"launch.{name}")
         if argv is not None:
             return program.main(words[1:])
@@ -36,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0].lstrip("-") not in ("h", "help"):
         print(f"error: {words[0]!r} is unknown; write python -m launch, which lists the programs", file=sys.stderr)
         return 2
-    width = max(map(len, programs()))
-    for name, text in programs().items():
+    width = max(map(len, known))
+    for name, text in known.items():
         print(f"python -m launch.{name:<{width}}  {text}")
     print(f"\n{USAGE}")
     return 0

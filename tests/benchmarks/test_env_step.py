@@ -10,8 +10,9 @@ import pytest
 from benchmarks.engine_replay import Replay, recorded
 from benchmarks.peers.nle_env import NleEnvs
 from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
-from tests.envs.nethack.native import needs_native, why_not
+from tests.envs.nethack.native import needs_native
 
 WORKLOAD = Workload(first_index=3, num_games=2, num_warm_up_steps=10, num_steps=400)  # some episodes end
 
@@ -63,12 +64,16 @@ def test_the_peer_plays_on_after_an_end():
     envs.close()
 
 
-def test_the_part_writes_the_figures_that_are_promised(tmp_path):
-    path = tmp_path / "env_step.json"
-    words = ["--smoke", "--processes=1", "--games=2", "--steps=5", "--warm_up_steps=2", f"--json={path}"]
-    result = subprocess.run([sys.executable, "-m", "benchmarks.env_step", *words], capture_output=True, timeout=120)
+def figures_of(part, folder, *words):
+    path = folder / f"{part}.json"
+    words = ["--smoke", "--processes=1", "--games=2", *words, f"--json={path}"]
+    result = subprocess.run([sys.executable, "-m", f"benchmarks.{part}", *words], capture_output=True, timeout=120)
     assert result.returncode == 0, result.stderr
-    figures = json.loads(path.read_text())["figures"]
+    return json.loads(path.read_text())["figures"]
+
+
+def test_the_part_writes_the_figures_that_are_promised(tmp_path):
+    figures = figures_of("env_step", tmp_path, "--steps=5", "--warm_up_steps=2")
     native = () if why_not() else ("ratio_native_to_nle_env", "ratio_native_to_ours")
     for name in (*native, "ratio_to_nle_env", "ratio_to_engine", "turns_per_step"):
         assert figures[name] > 0 and figures[f"{name}_map"] > 0
@@ -77,9 +82,5 @@ def test_the_part_writes_the_figures_that_are_promised(tmp_path):
 
 @needs_native
 def test_sides_in_turn_write_their_ratios(tmp_path):
-    path = tmp_path / "in_turn.json"
-    words = ["--smoke", "--processes=1", "--games=2", "--steps=10", "--turn_steps=2", f"--json={path}"]
-    result = subprocess.run([sys.executable, "-m", "benchmarks.in_turn", *words], capture_output=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    figures = json.loads(path.read_text())["figures"]
+    figures = figures_of("in_turn", tmp_path, "--steps=10", "--turn_steps=2")
     assert all(figures[name]["median"] > 0 for name in ("nle_env_to_native", "ours_to_native", "nle_env_to_ours"))

@@ -16,6 +16,7 @@ from oni_jax.envs.nethack import game as nethack_game
 from oni_jax.envs.nethack.native import layout, stepper
 from oni_jax.envs.nethack.native import vector_env as native_vector_env
 from oni_jax.envs.nethack.native.layout import CannotStepError, read_layout
+from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS, nethack
 from oni_jax.envs.nethack.vector_env import (
@@ -29,7 +30,7 @@ from oni_jax.envs.nethack.vector_env import (
     episode_seeds,
 )
 from oni_jax.envs.registry import make_vector_env
-from tests.envs.nethack.native import needs_native, why_not
+from tests.envs.nethack.native import needs_native
 from tests.envs.outputs import are_equal, step_output
 
 EXTENDED = TASKS["NetHackScoreExtendedActions-v1"]

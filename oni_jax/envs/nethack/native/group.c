@@ -323,7 +323,8 @@ static void step_game(struct group *group, int64_t i, int64_t action)
 }
 
 /* Takes a step of every game. Returns the number of ended episodes; it starts no new ones. An engine that failed has
- * its failure in `failures`, and its episode is cut off. Returns -1 and does nothing when an action is out of range, or the group is closed.
+ * its failure in `failures`, and its episode is cut off. Returns -1 and does nothing when an action is out of range, or
+ * the group is closed.
  *
  * actions: [N]. records, finals: [N] of `record_size`. stats: [N, 9]. */
 int64_t oni_step(struct group *group, const int32_t *actions, char *records, char *finals, float *stats)

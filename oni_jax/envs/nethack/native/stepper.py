@@ -93,6 +93,15 @@ def load_stepper(engine: str = nethack.nethack.DLPATH) -> Stepper:
     return Stepper(library, read_layout(pathlib.Path(engine).read_bytes(), settings_size=sizes[2]))
 
 
+def why_not() -> str:
+    """Returns the reason why games can't be stepped in C; "" where they can."""
+    try:
+        load_stepper()
+    except CannotStepError as reason:
+        return str(reason)
+    return ""
+
+
 def _fingerprint() -> str:
     """Returns the fingerprint of the sources that lie here; setup.py has put theirs into the extension."""
     sources = sorted(pathlib.Path(__file__).parent.glob("*.[ch]"))

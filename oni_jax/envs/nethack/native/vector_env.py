@@ -107,10 +107,7 @@ class NativeVectorEnv(NetHackVectorEnv):
         check_native(task)
         self._stepper = load_stepper()
         self._kills, self._failures = np.zeros((2, num_envs), np.int64)
-        self._levels_left = np.zeros((num_envs, NUM_DUNGEONS, NUM_LEVELS), np.int16)
-        self._engines = np.zeros(num_envs, np.uintp)
         self._keys = np.array(task.keys, np.int64)
-        self._scale = np.ascontiguousarray(BLSTATS_SCALE, np.float64)
         self._records_dtype: np.dtype | None = None  # of the records that C is set to write
         self._buffer_sizes: list[int] = []  # in bytes; see `step`
         try:
@@ -121,7 +118,7 @@ class NativeVectorEnv(NetHackVectorEnv):
 
     @functools.cached_property
     def _group(self) -> GroupFields:
-        """The group as C sees it; the addresses are those of arrays that this object keeps."""
+        """The group as C sees it."""
         task, goal, arrays = self._task, self._task.goal, self.arrays
         kind = SCORE_GOAL
         if isinstance(goal, DescentGoal):
@@ -131,10 +128,11 @@ class NativeVectorEnv(NetHackVectorEnv):
         chars, colors = arrays.screen.values()
         addresses = {
             **{name: getattr(arrays, name) for name in ("blstats", "message", "glyphs", "internal", "program_state")},
-            **dict(chars=chars, colors=colors, games=self._engines, keys=self._keys, blstats_scale=self._scale),
+            **dict(chars=chars, colors=colors, keys=self._keys, games=np.zeros(self.num_envs, np.uintp)),
+            "blstats_scale": np.ascontiguousarray(BLSTATS_SCALE, np.float64),
             **dict(previous_blstats=self.previous_blstats, end_status=self.end_status, lengths=self._lengths),
             **dict(kills=self._kills, failures=self._failures, returns=self._returns, paid=self._paid),
-            "levels_left": self._levels_left,
+            "levels_left": np.zeros((self.num_envs, NUM_DUNGEONS, NUM_LEVELS), np.int16),
         }
         values = {name: array.ctypes.data for name, array in addresses.items()}
         values |= dict(num_games=self.num_envs, num_keys=len(task.keys), max_episode_steps=self._max_episode_steps)
