@@ -104,13 +104,15 @@ class PolicyStep:
         """Starts a step on the host's packed records; its output is being copied back to the host."""
         self._num_calls += 1
         call, packed = np.uint32(self._num_calls), jnp.asarray(as_bytes(self.records))
-        output, self._states = self._step(*self._states, self._acting, self._key, call, packed, self._calls)
+        acting = self._acting, np.int32(0), self._key
+        output, self._states = self._step(*self._states, *acting, call, packed, self._calls)
         output.copy_to_host_async()
         return output
 
     def lower(self, platform: str) -> jax.stages.Lowered:
         """Lowers a step for a platform that this machine may lack."""
-        arguments = *self._states, self._acting, self._key, np.uint32(0), as_bytes(self.records), self._calls
+        acting = self._acting, np.int32(0), self._key
+        arguments = *self._states, *acting, np.uint32(0), as_bytes(self.records), self._calls
         return self._step.trace(*arguments).lower(lowering_platforms=(platform,))
 
 

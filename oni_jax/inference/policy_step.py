@@ -27,17 +27,24 @@ class Calls(NamedTuple):
 
 
 def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
-    """Returns policy_step(*states, params, key, call, packed [n*N, R] uint8, calls) -> ([n*N, 2 + A] float32, states).
+    """Returns policy_step(*states, params, version, key, call, packed [n*N, R] uint8, calls) -> (output, states).
 
-    The columns are the action's bits, the value, the logits. Actions are drawn from the policy, with `key` folded
-    with `call`, a number that is never used twice. It is jitted and donates the buffers of `states.current`, but not
-    of `states.initial`, which another thread may be reading.
+    output: [n*N, 4 + A] int32, the words of `policy_record_dtype`; `version` is that of the parameters. Actions are
+    drawn from the policy, with `key` folded with `call`, a number that is never used twice. It is jitted and donates
+    the buffers of `states.current`, but not of `states.initial`, which another thread may be reading.
     """
     names = [*spec.observations, "is_first"]
 
     @functools.partial(jax.jit, donate_argnums=0)
     def policy_step(
-        current: PyTree, initial: PyTree, params: PyTree, key: Array, call: Array, packed: Array, calls: Calls
+        current: PyTree,
+        initial: PyTree,
+        params: PyTree,
+        version: Array,
+        key: Array,
+        call: Array,
+        packed: Array,
+        calls: Calls,
     ) -> tuple[Array, CoreStates]:
         fields = unpack_records(packed, record, names)
         rows = _rows(calls.groups, group_size)
@@ -48,26 +55,27 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         output, after = policy_apply(params, observations, before, fields["is_first"][None])
         current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), current, after)
         actions = jax.random.categorical(jax.random.fold_in(key, call), output.logits[0]).astype(jnp.int32)
-        bits = jax.lax.bitcast_convert_type(actions, jnp.float32)
-        columns = bits[:, None], output.values[0][:, None], output.logits[0]
-        return jnp.concatenate(columns, axis=1), CoreStates(current, initial)
+        floats = output.values[0][:, None], output.logits[0]
+        value, logits = (jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32) for x in floats)
+        no_truncation, versions = jnp.zeros_like(actions), jnp.full_like(actions, version)
+        words = actions[:, None], value, logits, no_truncation[:, None], versions[:, None]
+        return jnp.concatenate(words, axis=1), CoreStates(current, initial)
 
     return policy_step
 
 
-def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
-    """Returns value_step(params, states, packed [N, R] uint8, group) -> values [N] float32, jitted.
+def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype) -> Callable:
+    """Returns value_step(params, states, packed [n, R] uint8, rows [n] int32) -> values [n] float32, jitted.
 
-    They are the values of one group's final observations.
+    They are the values of final observations, each after the current core state of its row.
     """
 
     @jax.jit
-    def value_step(params: PyTree, states: CoreStates, packed: Array, group: Array) -> Array:
+    def value_step(params: PyTree, states: CoreStates, packed: Array, rows: Array) -> Array:
         fields = unpack_records(packed, record, list(spec.observations))
-        rows = _rows(group[None], group_size)
         before = jax.tree.map(lambda table: table[rows], states.current)
         observations = {name: value[None] for name, value in fields.items()}
-        output, _ = policy_apply(params, observations, before, jnp.zeros((1, group_size), bool))
+        output, _ = policy_apply(params, observations, before, jnp.zeros((1, rows.shape[0]), bool))
         return output.values[0]
 
     return value_step

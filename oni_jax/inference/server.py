@@ -1,12 +1,14 @@
 """The inference server: a thread that computes actions for observations and fills trajectories.
 
-It takes all groups that have finished their step, answers them in one batch, and dispatches them. A group whose
-trajectory is complete continues in a free slot. While enough trajectories are pending for the learner no group is
-answered: this bounds the policy lag, and the next actions come from newer parameters.
+It takes all groups that have finished their step, answers them in one batch, and dispatches them. The next batch is
+in flight before the last one is fetched, so the device waits for no host. A group whose trajectory is complete
+continues in a free slot. While enough trajectories are pending for the learner no group is answered: this bounds the
+policy lag, and the next actions come from newer parameters.
 """
 
+import dataclasses
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 import jax
@@ -23,6 +25,25 @@ from oni_jax.runtime import WaitClock
 from oni_jax.types import Array, PyTree
 
 WAIT_SECS = 0.2
+
+
+@dataclasses.dataclass(eq=False)
+class PolicyCall:
+    """A policy step in flight, for n groups."""
+
+    groups: np.ndarray  # [n] int32
+    packed: np.ndarray  # its input, which the device may be reading
+    output: Array
+    lost: set[int] = dataclasses.field(default_factory=set)  # groups whose environments are gone
+
+
+@dataclasses.dataclass(eq=False)
+class ValueCall:
+    """A value step in flight, for k truncated steps."""
+
+    steps: tuple[np.ndarray, np.ndarray, np.ndarray]  # slot, t, environment; [k] each
+    packed: np.ndarray
+    output: Array  # [N]; the first k count
 
 
 class InferenceServer:
@@ -45,7 +66,10 @@ class InferenceServer:
         self._gather = jax.jit(lambda states, rows: jax.tree.map(lambda table: table[rows], states))
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the actors
         self.learner_wait = WaitClock()  # every group paused: waiting for the learner
-        self._position = [(-1, 0)] * shape.num_groups  # (slot, row being written or written last)
+        self._slots, self._steps = np.full(shape.num_groups, -1), np.zeros(shape.num_groups, int)  # row written last
+        self._record_rows = as_bytes(ring.records).reshape(shape.num_slots * (shape.rollout + 1), -1)  # of groups
+        self._final_rows = as_bytes(ring.finals).reshape(shape.num_groups * shape.group_size, -1)  # of environments
+        self._policy_rows = exchange.policy_records.view(np.int32).reshape(shape.num_slots * shape.rollout, -1)
         self._last_rows = np.zeros_like(ring.finals)  # [G, N] of paused groups
         self._last_texts = np.zeros_like(ring.texts, shape=ring.finals.shape)
         self._runnable: list[deque[int]] = [deque() for _ in self._devices]
@@ -54,21 +78,22 @@ class InferenceServer:
         self._buckets = bucket_sizes(-(-shape.num_groups // len(self._devices)))
         self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
-        step_args = (policy.apply, ring.spec, ring.records.dtype, shape.group_size)
-        self._policy_step, self._value_step = make_policy_step_fn(*step_args), make_value_step_fn(*step_args)
+        self._in_flight: deque[PolicyCall | ValueCall] = deque()
+        self._full: deque[int] = deque()  # slots that are full once the values in flight are there
+        self._buffers: defaultdict[int, list[np.ndarray]] = defaultdict(list)  # unused ones, by their number of rows
+        step_args = policy.apply, ring.spec, ring.records.dtype
+        self._policy_step = make_policy_step_fn(*step_args, shape.group_size)
+        self._value_step = make_value_step_fn(*step_args)
         self._stopping = threading.Event()
 
     def warm_up(self) -> None:
         """Compiles all shapes that acting uses."""
         shape = self._ring.shape
-        for size in self._buckets:
-            padding = np.full(size, shape.num_groups, np.int32), np.full(size, shape.num_slots, np.int32)
-            packed = np.zeros((size * shape.group_size, self._ring.records.dtype.itemsize), np.uint8)
-            for index in range(len(self._devices)):
-                jax.block_until_ready(self._infer(index, packed, Calls(*padding))[0])
-        finals = np.zeros_like(self._ring.finals[0])
-        for group in range(min(len(self._devices), shape.num_groups)):
-            self._value(group, finals)
+        for index in range(len(self._devices)):
+            for size in self._buckets:
+                padding = np.full(size, shape.num_groups, np.int32), np.full(size, shape.num_slots, np.int32)
+                jax.block_until_ready(self._infer(index, self._buffer(size * shape.group_size), Calls(*padding)))
+            jax.block_until_ready(self._value(index, self._buffer(shape.group_size), np.zeros(0, np.int32)))
 
     def run(self) -> None:
         """Serves until `stop`. Raises ChildError when the actors' restarts are exhausted."""
@@ -76,20 +101,24 @@ class InferenceServer:
             self.advance()
 
     def advance(self) -> None:
-        """Resumes and answers groups, waits a while for replies, and processes them."""
+        """Starts calls for the groups that have finished a step, fetches the calls before, and processes replies."""
         while self._paused and (slot := self._exchange.take_free()) is not None:
             self._resume(self._paused.popleft(), slot)
-        while any(self._runnable) and not self._exchange.must_pause:
-            self._act()
+        started = 0 if self._exchange.must_pause else sum(map(self._start, range(len(self._devices))))
+        self._fetch(keep=started)
         all_paused = self.num_paused == self._ring.shape.num_groups
         with (self.learner_wait if all_paused else self.actor_wait).waiting():
-            replies = self._pool.wait(WAIT_SECS)
+            replies = self._pool.wait(0.0 if self._in_flight else WAIT_SECS)
         self._exchange.captions.add(replies.texts)
-        for group in replies.done:
-            self._receive(group)
+        if replies.done:
+            self._receive(np.array(replies.done, np.int32))
         for group in replies.lost:
             self._restart(group)
         self._exchange.failures.extend(replies.failures)
+
+    def settle(self) -> None:
+        """Fetches all calls in flight, and dispatches their groups."""
+        self._fetch(keep=0)
 
     @property
     def num_paused(self) -> int:
@@ -104,25 +133,36 @@ class InferenceServer:
         """Returns the index of the device that serves a group."""
         return group % len(self._devices)
 
-    def _receive(self, group: int) -> None:
-        ring, (slot, t) = self._ring, self._position[group]
-        row = ring.records[slot, t]
-        truncated = row["truncated"]
-        if t > 0:
-            ended = truncated | row["terminated"]
-            if ended.any():
-                self._exchange.episodes.extend(ring.episode_stats[group][ended])
-                for name, array in self._exchange.finals.items():
-                    array[slot, t - 1, ended] = ring.finals[group][name][ended]
-            if truncated.any():
-                self._value_final_observations(group, slot, t, truncated)
-        if t < ring.shape.rollout:
+    def _receive(self, groups: np.ndarray) -> None:
+        """Notes the episodes that ended, and has the groups wait for actions, or in a full slot for the next one."""
+        ring, exchange = self._ring, self._exchange
+        slots, steps = self._slots[groups], self._steps[groups]
+        later = (steps > 0)[:, None]  # not the first observation of all
+        truncated = ring.records["truncated"][slots, steps] & later
+        ended = ring.records["terminated"][slots, steps] & later | truncated
+        if ended.any():
+            i, envs = np.nonzero(ended)
+            exchange.episodes.extend(ring.episode_stats[groups[i], envs])
+            for name, array in exchange.finals.items():
+                array[slots[i], steps[i] - 1, envs] = ring.finals[name][groups[i], envs]
+        if truncated.any():
+            self._value_final_observations(groups, truncated)
+        is_full = steps == ring.shape.rollout
+        for group in groups[~is_full].tolist():
             self._runnable[self._device_index(group)].append(group)
-            return
-        # Copies: the slot may be another group's when this one resumes.
-        self._last_rows[group], self._last_texts[group] = row, ring.texts[slot, t]
-        self._exchange.put_full(slot)
-        self._paused.append(group)
+        if is_full.any():
+            full, slots = groups[is_full], slots[is_full]
+            # Copies: the slot may be another group's when this one resumes.
+            self._last_rows[full], self._last_texts[full] = ring.records[slots, -1], ring.texts[slots, -1]
+            self._full.extend(slots.tolist())
+            self._paused.extend(full.tolist())
+            self._put_full()
+
+    def _put_full(self) -> None:
+        """Hands full slots to the learner, unless values of theirs may be in flight."""
+        if not any(isinstance(call, ValueCall) for call in self._in_flight):
+            while self._full:
+                self._exchange.put_full(self._full.popleft())
 
     def _restart(self, group: int) -> None:
         """Drops a lost group's partial trajectory, and starts new episodes in the same slot."""
@@ -132,74 +172,104 @@ class InferenceServer:
         runnable = self._runnable[self._device_index(group)]
         if group in runnable:
             runnable.remove(group)
-        self._position[group] = (self._position[group][0], 0)
-        self._pool.dispatch(group, *self._position[group])
+        for call in self._in_flight:
+            if isinstance(call, PolicyCall):
+                call.lost.add(group)
+        self._steps[group] = 0
+        self._pool.dispatch(group, int(self._slots[group]), 0)
 
-    def _value_final_observations(self, group: int, slot: int, t: int, truncated: np.ndarray) -> None:
-        """Stores the bootstrap values of truncated steps: of the final observation, after the current core state."""
-        values = np.asarray(self._value(group, self._ring.finals[group].copy()))
-        self._exchange.policy_records[slot, t - 1]["truncation_value"] = np.where(truncated, values, 0.0)
+    def _value_final_observations(self, groups: np.ndarray, truncated: np.ndarray) -> None:
+        """Starts calls for the bootstrap values of truncated steps: of final observations, after the core states."""
+        num_envs, i, envs = self._ring.shape.group_size, *np.nonzero(truncated)
+        rows = groups[i] * num_envs + envs
+        steps = self._slots[groups[i]], self._steps[groups[i]] - 1, envs
+        for index in range(len(self._devices)):
+            (own,) = np.nonzero(groups[i] % len(self._devices) == index)
+            for k in range(0, len(own), num_envs):
+                part = own[k : k + num_envs]
+                packed = self._buffer(num_envs)
+                np.take(self._final_rows, rows[part], axis=0, out=packed[: len(part)], mode="clip")
+                output = self._value(index, packed, rows[part])
+                self._in_flight.append(ValueCall((steps[0][part], steps[1][part], steps[2][part]), packed, output))
 
-    def _value(self, group: int, finals: np.ndarray) -> Array:
-        index = self._device_index(group)
+    def _value(self, index: int, packed: np.ndarray, rows: np.ndarray) -> Array:
         params, states = self._parameters.newest.params[index], self._states[index]
-        return self._value_step(params, states, as_bytes(finals), np.int32(group))
+        padded = np.zeros(len(packed), np.int32)
+        padded[: len(rows)] = rows
+        output = self._value_step(params, states, packed, padded)
+        output.copy_to_host_async()
+        return output
 
     def _resume(self, group: int, slot: int) -> None:
         """Continues in a new slot, whose row 0 is the last row of the old one, or the first of new episodes."""
-        self._position[group] = (slot, 0)
+        self._slots[group], self._steps[group] = slot, 0
         self._exchange.device_of_slot[slot] = self._device_index(group)
         if group in self._unstarted:
             self._unstarted.remove(group)
-            self._pool.dispatch(group, *self._position[group])
+            self._pool.dispatch(group, slot, 0)
             return
         self._ring.records[slot, 0], self._ring.texts[slot, 0] = self._last_rows[group], self._last_texts[group]
         self._runnable[self._device_index(group)].append(group)
 
-    def _act(self) -> None:
-        """Answers all runnable groups, on all devices at a time, and dispatches them."""
-        runnable = [(index, groups) for index, groups in enumerate(self._runnable) if groups]
-        in_flight = [self._start(index, groups) for index, groups in runnable]
-        for groups, output, version in in_flight:
-            self._answer(groups, np.asarray(output), version)
-
-    def _start(self, index: int, runnable: deque[int]) -> tuple[list[int], Array, int]:
-        """Starts inference on a device, padded to a bucket size."""
-        ring, shape = self._ring, self._ring.shape
-        groups = [runnable.popleft() for _ in range(min(len(runnable), self._buckets[-1]))]
+    def _start(self, index: int) -> bool:
+        """Starts a call for a device's runnable groups, padded to a bucket size. Returns whether there were any."""
+        shape, runnable = self._ring.shape, self._runnable[index]
+        if not runnable:
+            return False
+        groups = np.array(runnable, np.int32)
+        runnable.clear()
         size = next(bucket for bucket in self._buckets if bucket >= len(groups))
-        num_envs = shape.group_size
-        records = np.zeros((size, num_envs), ring.records.dtype)
+        slots, steps = self._slots[groups], self._steps[groups]
+        packed = self._buffer(size * shape.group_size)
+        rows = packed.reshape(size, -1)[: len(groups)]
+        np.take(self._record_rows, slots * (shape.rollout + 1) + steps, axis=0, out=rows, mode="clip")
         calls = Calls(np.full(size, shape.num_groups, np.int32), np.full(size, shape.num_slots, np.int32))
-        for i, group in enumerate(groups):
-            slot, t = self._position[group]
-            records[i] = ring.records[slot, t]
-            calls.groups[i] = group
-            if t == 0:
-                calls.starting_slots[i] = slot
+        calls.groups[: len(groups)] = groups
+        calls.starting_slots[: len(groups)] = np.where(steps == 0, slots, shape.num_slots)
         self.num_calls += 1
-        self.num_acted_steps += len(groups) * num_envs
-        return groups, *self._infer(index, as_bytes(records).reshape(size * num_envs, -1), calls)
+        self.num_acted_steps += len(groups) * shape.group_size
+        self._in_flight.append(PolicyCall(groups, packed, self._infer(index, packed, calls)))
+        return True
 
-    def _answer(self, groups: list[int], output: np.ndarray, version: int) -> None:
+    def _fetch(self, keep: int) -> None:
+        """Waits for the outputs of the calls in flight, oldest first, but for the last `keep`."""
+        while len(self._in_flight) > keep:
+            call = self._in_flight.popleft()
+            output = np.asarray(call.output)
+            self._buffers[len(call.packed)].append(call.packed)
+            if isinstance(call, PolicyCall):
+                self._answer(call, output)
+            else:
+                self._exchange.policy_records["truncation_value"][call.steps] = output[: len(call.steps[0])]
+                self._put_full()
+
+    def _answer(self, call: PolicyCall, output: np.ndarray) -> None:
         """Stores the policy's outputs for the groups, and dispatches them."""
-        output = output.reshape(-1, self._ring.shape.group_size, output.shape[1])
-        for i, group in enumerate(groups):
-            slot, t = self._position[group]
-            row = self._exchange.policy_records[slot, t]
-            actions = output[i, :, 0].view(np.int32)
-            row["action"], row["value"], row["logits"] = actions, output[i, :, 1], output[i, :, 2:]
-            row["truncation_value"], row["version"] = 0.0, version
-            self._ring.actions[group] = actions
-            self._position[group] = (slot, t + 1)
-            self._pool.dispatch(group, slot, t + 1)
+        shape, groups = self._ring.shape, call.groups
+        output = output.reshape(-1, shape.group_size, output.shape[1])[: len(groups)]
+        if call.lost:
+            kept = ~np.isin(groups, list(call.lost))
+            groups, output = groups[kept], output[kept]
+        slots, steps = self._slots[groups], self._steps[groups]
+        self._policy_rows[slots * shape.rollout + steps] = output.reshape(len(groups), -1)
+        self._ring.actions[groups] = output[:, :, 0]
+        self._steps[groups] += 1
+        for group, slot, t in zip(groups.tolist(), slots.tolist(), (steps + 1).tolist(), strict=True):
+            self._pool.dispatch(group, slot, t)
 
-    def _infer(self, index: int, packed: np.ndarray, calls: Calls) -> tuple[Array, int]:
+    def _infer(self, index: int, packed: np.ndarray, calls: Calls) -> Array:
         version, params = self._parameters.newest
-        call, packed = np.uint32(self.num_calls % 2**32), jax.device_put(packed, self._devices[index])
-        arguments = params[index], self._keys[index], call, packed, calls
+        call = np.uint32(self.num_calls % 2**32)
+        # NumPy arrays go to the device of the others: jit copies them faster than device_put does.
+        arguments = params[index], np.int32(version), self._keys[index], call, packed, calls
         output, self._states[index] = self._policy_step(*self._states[index], *arguments)
-        return output, version
+        output.copy_to_host_async()
+        return output
+
+    def _buffer(self, num_rows: int) -> np.ndarray:
+        """Returns an input buffer [num_rows, R] uint8 that no call in flight reads. Padding is what was there."""
+        unused = self._buffers[num_rows]
+        return unused.pop() if unused else np.zeros((num_rows, self._ring.records.dtype.itemsize), np.uint8)
 
     def initial_core_states(self, rows: np.ndarray, devices: np.ndarray) -> PyTree:
         """Returns trajectories' initial core states: leaves [B, ...], on the device if there is one, else on the host.

@@ -50,6 +50,7 @@ class LockstepWorld(ActorWorld):
         del timeout_secs
         while (batch := self._assembler.next(version, 0.0)) is None:
             self._server.advance()
+            self._server.settle()
         return batch
 
     def save(self) -> dict[str, np.ndarray]:

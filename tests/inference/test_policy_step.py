@@ -23,6 +23,6 @@ def test_the_current_states_are_overwritten_and_the_initial_ones_are_not():
     states = CoreStates(jnp.zeros((4, 3)), jnp.zeros((6, 3)))
     calls = Calls(np.array([1], np.int32), np.array([6], np.int32))
     step = make_policy_step_fn(policy_apply, spec, record, 1)
-    _, after = step(*states, jnp.float32(2), jax.random.key(0), np.uint32(0), packed, calls)
+    _, after = step(*states, jnp.float32(2), np.int32(3), jax.random.key(0), np.uint32(0), packed, calls)
     assert states.current.is_deleted() and not states.initial.is_deleted()
     assert after.current[1, 0] == 2 and not np.any(after.initial)

@@ -63,7 +63,9 @@ def versions(exchange: TrajectoryExchange, payload: ActorPayload) -> np.ndarray:
 
 
 class LossyPool(SerialPool):
-    """Loses a group's games now and then: while it steps, while it waits for its actions, while it is paused."""
+    """Loses a group's games now and then: while it steps, while its actions are in flight, while it is paused."""
+
+    PERIOD = 7  # odd: waits for steps and waits for actions take turns
 
     def start(self) -> None:
         super().start()
@@ -73,9 +75,9 @@ class LossyPool(SerialPool):
     def wait(self, timeout_secs: float) -> Replies:
         answers = super().wait(timeout_secs)
         self._num_waits += 1
-        if self._num_waits % 4:
+        if self._num_waits % self.PERIOD:
             return answers
-        group = self._num_waits // 4 % NUM_GROUPS
+        group = self._num_waits // self.PERIOD % NUM_GROUPS
         self.num_lost += 1
         self.groups[group] = Group(self._make_env, self._ring, group, restarts=self.num_lost)
         done = [other for other in answers.done if other != group or self.num_lost % 2]
@@ -172,8 +174,8 @@ def test_the_caused_caption_is_that_of_the_final_observation():
 class Paced:
     """A server whose games run ahead of learning by two groups' trajectories, without threads."""
 
-    def __init__(self):
-        env = EnvConfig(root_env="Catch-v0")
+    def __init__(self, max_episode_steps: int = 100):
+        env = EnvConfig(root_env="Catch-v0", max_episode_steps=max_episode_steps)
         self.ring = ring = TrajectoryRing(env_spec(env), RingShape(NUM_GROUPS, NUM_ENVS, NUM_GROUPS * 3, ROLLOUT))
         self.exchange = exchange = TrajectoryExchange(ring, max_waiting=2 * NUM_ENVS)
         policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec)
@@ -188,9 +190,22 @@ class Paced:
     def advance(self, times: int) -> int:
         """Steps acted."""
         before = self.server.num_acted_steps
-        for _ in range(times):
+        for _ in range(2 * times):  # actions, then steps
             self.server.advance()
+            self.server.settle()
         return self.server.num_acted_steps - before
+
+
+def test_a_trajectory_is_handed_over_with_its_values_only():
+    """Every step of these games is cut off, and the learner looks after each one."""
+    paced = Paced(max_episode_steps=1)
+    for _ in range(8 * ROLLOUT):
+        paced.server.advance()
+        while (slot := paced.exchange.get_full(0.0)) is not None:
+            assert np.all(paced.exchange.policy_records[slot]["truncation_value"])
+            paced.exchange.consume(NUM_ENVS)
+            paced.exchange.release(slot)
+    assert paced.server.num_acted_steps >= 2 * NUM_GROUPS * NUM_ENVS * ROLLOUT
 
 
 def test_games_pause_while_enough_trajectories_wait_and_go_on_with_new_parameters():
