@@ -3,8 +3,8 @@
     python -m benchmarks.host --games 256,1024,4096 --json host.json
 
 Everything else is real: actor processes, pipes, shared memory, inference server, batches. Each number of games is
-measured as it is, and with `--truncated` of the steps truncated, whose final observations are valued. The bound of both:
-one copy of the same bytes, which every step's record needs at least, from the ring to a batch.
+measured as it is, and with `--truncated` of the steps truncated, whose final observations are valued. The bound of
+both: one copy of the same bytes, which every step's record needs at least, from the ring to a batch.
 """
 
 import functools

@@ -206,7 +206,9 @@ class ActorConfig:
     """Actor processes and their environments."""
 
     num_workers: int = setting(0, "Actor processes; 0: one per CPU core.", within="[0, 1024]")
-    num_envs_per_worker: int = setting(20, "Environments in each actor process.", within=_COUNT)
+    num_envs_per_worker: int = setting(
+        20, "Environments in each actor process, a multiple of worker_num_splits; 0: what suits the machine."
+    )
     worker_num_splits: int = setting(
         2, "Groups of environments in a process: one steps while another waits for actions.", within=_COUNT
     )
@@ -307,8 +309,9 @@ class NetworkConfig:
     )
     precision: str = setting(
         "float32",
-        "Precision of the policy's computations; its parameters, state and losses are float32.",
-        choices=("float32", "bfloat16", "tf32"),
+        "Precision of the policy's computations; its parameters, state and losses are float32. auto: bfloat16 on "
+        "accelerators, float32 elsewhere.",
+        choices=("float32", "bfloat16", "tf32", "auto"),
     )
 
 
@@ -317,7 +320,7 @@ class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
     batch_size: int = setting(
-        1024, "Environment steps per update, over all processes; a multiple of rollout.", within=_COUNT
+        1024, "Environment steps per update, over all processes; a multiple of rollout; 0: what suits the machine."
     )
     rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=_COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=_COUNT)

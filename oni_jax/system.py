@@ -19,7 +19,7 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, LearnerConfig, UserError, check_batch_size
+from oni_jax.config import Config, LearnerConfig, UserError, check_batch_size, check_config
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
@@ -39,6 +39,7 @@ from oni_jax.pretrained import Actor, guide_observations, initial_params, make_a
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import LOWEST_PRIORITY, StopRequest
+from oni_jax.sizes import this_machine, with_sizes
 from oni_jax.training import Progress, Training
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actor_world import Acting, ActorWorld
@@ -70,6 +71,10 @@ def run(config: Config, stop: StopRequest) -> int:
 
 
 def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> None:
+    config, chosen = with_sizes(config, this_machine(), bool(find_environment(config.env).device), peers.num)
+    check_config(config)
+    for own in chosen if peers.is_primary else ():
+        print(f"--{own.flag} {own.value} suits this machine: {own.reason}", flush=True)
     with ExitStack() as stack:
         folder = stack.enter_context(open_experiment(config)) if peers.is_primary else experiment_folder(config)
         peers.check_settings(config)  # also waits for the folder

@@ -19,11 +19,12 @@ from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.update import TrainState
-from oni_jax.metrics.rows import Row
+from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.metrics.view import NullView, build_view
 from oni_jax.runtime import Every, StopRequest, return_memory
+from oni_jax.sizes import find_limit, this_machine
 from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
@@ -75,7 +76,7 @@ class Training:
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
         self._stats.add(np.array(progress.last_episodes))
-        self._gauges = Gauges(learner, world, annotator)
+        self._gauges, self._machine = Gauges(learner, world, annotator), this_machine()
         self._notes: list[str] = []  # of the environments, to be printed
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
@@ -202,7 +203,9 @@ class Training:
             **self._label_stats(),
             **metrics,
         }
-        return {**row, **self._gauges.read(row)}
+        gauges = self._gauges.read(row)
+        limit = find_limit(numbers(gauges), self._config, self._machine)
+        return {**row, **gauges, **({"limited_by": f"{limit.part}: {limit.advice}"} if limit else {})}
 
     def _label_stats(self) -> Row:
         stats = dict(self._annotator.stats())

@@ -107,7 +107,7 @@ def test_defaults_pass_the_checks():
     "values, words",
     [
         ({"batch_size": 1000}, ["--batch_size 1000", "--rollout 32", "992"]),
-        ({"batch_size": 0}, ["--batch_size 0"]),
+        ({"batch_size": -32}, ["--batch_size -32"]),
         ({"recurrence": 16}, ["--recurrence 16", "--rollout 32"]),
         ({"gae_lambda": 1.5}, ["--gae_lambda 1.5"]),
         ({"num_processes": 2, "process_id": 0}, ["--coordinator_address", "all three"]),

@@ -52,8 +52,9 @@ MAY_IMPORT = {
     },
     "distributed": {"checkpointing", "worlds.base"},
     "learner": {"distributed", "parallel", "rewards.terms", "worlds.base"},
+    "sizes": {"actors.pool"},
     "gauges": {"learner", "metrics", "worlds.base"},
-    "training": {"checkpointing", "distributed", "gauges", "learner", "metrics", "worlds.base"},
+    "training": {"checkpointing", "distributed", "gauges", "learner", "metrics", "sizes", "worlds.base"},
     # What is done beside training, or after it
     "preferences": {
         "annotation",

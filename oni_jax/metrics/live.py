@@ -20,7 +20,7 @@ from oni_jax.metrics.view import PlainView
 MAX_FRACTION = 0.01  # of a run's time; drawings that would exceed it are skipped
 MIN_ANSWER_LINES = 4  # where there are answers
 MAX_PROBLEM_LINES = 3
-LEAST_FIRST = ("memory", "labels", "episodes", "queues")
+LEAST_FIRST = ("memory", "labels", "limit", "episodes", "queues")
 
 
 class LiveView(PlainView):

@@ -46,6 +46,9 @@ METRICS: Mapping[str, Metric] = {
     "captions_read_fraction": Metric(
         "fraction", "that the device waited until the host had read the captions of a batch collected there"
     ),
+    "limited_by": Metric(
+        "a text", "the part that the others wait for, and a flag that would help; only in the JSONL file and the view"
+    ),
     "ring_slots_full": Metric("", "slots of the ring that wait for the learner"),
     "ring_slots_free": Metric("", "slots of the ring that can be filled"),
     "groups_paused": Metric("", "groups of environments that wait for a free slot"),

@@ -63,6 +63,7 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "reward model {reward_gradient_steps_per_sec:rate} steps/s": "",
     },
     "waits": {f"{words} {{{name}:.0%}}": "" for name, words in WAITS.items()},
+    "limit": {"{limited_by}": ""},
     "queues": {
         "{ring_slots_full:,.0f} slots full": "",
         "{ring_slots_free:,.0f} slots free": "",
@@ -132,6 +133,8 @@ def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
         fields["secs_left"] = _Number(left)
     if calls := known.get("inference_calls_per_sec"):
         fields["batch_size"] = _Number(known.get("acted_steps_per_sec", 0.0) / calls)
+    if limit := str(row.get("limited_by", "")):
+        fields["limited_by"] = limit
     if state := str(row.get("server_state", "")):
         # One word describes the server; more are a phrase, such as "waiting for server".
         fields["server_ok" if state == "ok" else "server_not_ok"] = state if " " in state else f"server {state}"

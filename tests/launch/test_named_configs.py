@@ -25,6 +25,7 @@ METHODS = {
 GRID = [(task, method) for task in TASKS for method in METHODS if (task, method) != ("reward_free", "extrinsic")]
 
 
+GPU = ("extrinsic", "retrieval", "classification", "ranking")
 ELLM = {  # who suggests goals, and what reaches them
     "ellm_llm": ("llm", "strict"),
     "ellm_oracle": ("oracle", "strict"),
@@ -35,7 +36,9 @@ ELLM = {  # who suggests goals, and what reaches them
 
 def test_the_grid_is_whole():
     assert named_configs.names() == sorted(
-        ["bk_code", "bk_goal", "bk_pref", "ellm_task", *ELLM, *(f"{task}_{method}" for task, method in GRID)]
+        ["bk_code", "bk_goal", "bk_pref", "ellm_task", *ELLM]
+        + [f"gpu_{method}" for method in GPU]
+        + [f"{task}_{method}" for task, method in GRID]
     )
 
 
@@ -75,6 +78,14 @@ def test_a_named_config(task, method, tmp_path):
         "reward_dir",
         "word_vectors",
     }
+
+
+@pytest.mark.parametrize("method", GPU)
+def test_an_accelerator_s_settings_leave_sizes_to_the_machine(method):
+    config, plain = (flags.parse(["--config", f"{task}_{method}"]) for task in ("gpu", "score"))
+    flags.check(config)
+    sizes = {"num_envs_per_worker": 0, "batch_size": 0, "precision": "auto"}
+    assert config == with_values(plain, {**sizes, "experiment": f"gpu_{method}"})
 
 
 @pytest.mark.parametrize("name", ELLM)

@@ -1,0 +1,173 @@
+"""Sizes that suit a machine, for settings that are left to it, and the part that limits a run on it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+
+from oni_jax.actors.pool import num_workers
+from oni_jax.config import ActorConfig, Config, with_values
+
+GIB = 1 << 30
+GAME_BYTES = 1_000_000  # of host memory; NetHack's take 0.6 to 0.7 MB, and their rows in the ring 0.04
+FRAME_BYTES = 500_000  # of an accelerator's memory, for the activations of a frame of the largest network in an update
+MEMORY_FRACTION = 0.5  # that games, or activations, may take
+CPU_ENVS, ENVS = 20, 256  # in a process: on a CPU alone, where the published system has 20; beside accelerators
+CPU_BATCH, MIN_BATCH, MAX_BATCH = 1024, 8192, 65_536  # the first on a CPU, the others of each accelerator
+CPU_DEVICE_ENVS, DEVICE_ENVS = 256, 2048  # environments that run on a device
+LAG = 4  # updates that it takes to learn from an unroll of every environment
+
+
+class Machine(NamedTuple):
+    """Cores, memory and accelerators of a process."""
+
+    num_cores: int
+    memory_bytes: int
+    num_accelerators: int = 0  # 0: the cores compute
+    accelerator_bytes: int = 0  # of each; 0: unknown
+
+
+class Chosen(NamedTuple):
+    """A setting's value, and why it is that."""
+
+    flag: str
+    value: int | str
+    reason: str
+
+
+def this_machine() -> Machine:
+    """Returns the machine of this process, with the memory that its control group leaves it."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            memory = min(memory, int(file.read()))
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    devices = [] if jax.default_backend() == "cpu" else jax.local_devices()
+    stats = devices[0].memory_stats() or {} if devices else {}
+    return Machine(len(os.sched_getaffinity(0)), memory, len(devices), stats.get("bytes_limit", 0))
+
+
+def with_sizes(
+    config: Config, machine: Machine, on_device: bool, num_processes: int = 1
+) -> tuple[Config, Sequence[Chosen]]:
+    """Returns the settings with every size that is left to the machine (0 or `auto`) replaced, and those sizes.
+
+    Args:
+        config: of the run.
+        machine: of each process.
+        on_device: the environments run on the device.
+        num_processes: processes of the run, which share a batch.
+    """
+    chosen: list[Chosen] = []
+    if config.network.precision == "auto":
+        precision = "bfloat16" if machine.num_accelerators else "float32"
+        chosen.append(Chosen("precision", precision, f"on {_devices(machine)}"))
+    if not on_device and not config.actors.num_envs_per_worker:
+        chosen.append(_environments(config.actors, machine))
+    sized = with_values(config, {own.flag: own.value for own in chosen})
+    if not config.learner.batch_size:
+        chosen.append(_batch(sized, machine, on_device, num_processes))
+    return with_values(config, {own.flag: own.value for own in chosen}), chosen
+
+
+def _environments(actors: ActorConfig, machine: Machine) -> Chosen:
+    """Chooses the environments of an actor process."""
+    number, num_groups = ENVS if machine.num_accelerators else CPU_ENVS, actors.worker_num_splits
+    processes = num_workers(actors)
+    fitting = int(MEMORY_FRACTION * machine.memory_bytes / GAME_BYTES / processes)
+    reason = "one group plays while another waits for actions"
+    if machine.num_accelerators:
+        reason += ", and a call of the policy costs an accelerator nearly the same for many as for few"
+    if fitting < number:
+        reason = f"as many as half of {machine.memory_bytes / GIB:.1f} GiB hold"
+    number = max(num_groups, min(number, fitting) // num_groups * num_groups)
+    groups = f"{processes} processes with {num_groups} groups of {number // num_groups}"
+    return Chosen("num_envs_per_worker", number, f"{groups}; {reason}")
+
+
+def _batch(config: Config, machine: Machine, on_device: bool, num_processes: int) -> Chosen:
+    """Chooses the batch size of the whole run, evenly sharded over its devices."""
+    learner = config.learner
+    num_devices = config.devices.learner_devices or max(machine.num_accelerators, config.devices.cpu_devices)
+    if on_device:
+        num_envs = DEVICE_ENVS if machine.num_accelerators else CPU_DEVICE_ENVS // num_devices
+        of_each, reason = num_envs * learner.rollout, f"{num_envs:,} environments on each device"
+    elif not machine.num_accelerators:
+        of_each, reason = CPU_BATCH // num_devices, "of the published system"
+    else:
+        num_envs = config.actors.num_envs_per_worker * num_workers(config.actors)
+        of_each = min(MAX_BATCH, max(MIN_BATCH, num_envs * learner.rollout // LAG // num_devices))
+        reason = f"{num_envs:,} environments unroll at a time: about {LAG} updates of policy lag"
+    if machine.accelerator_bytes:
+        fitting = int(MEMORY_FRACTION * machine.accelerator_bytes / FRAME_BYTES)
+        if fitting < of_each:
+            of_each, reason = (
+                fitting,
+                f"as much as half of {machine.accelerator_bytes / GIB:.0f} GiB of its memory holds",
+            )
+    multiple = learner.rollout * learner.num_minibatches
+    batch = max(1, of_each // multiple) * multiple * num_devices * num_processes
+    return Chosen("batch_size", batch, f"{reason}; on {_devices(machine)}")
+
+
+def _devices(machine: Machine) -> str:
+    number = machine.num_accelerators
+    return f"{number} accelerator{'s' * (number > 1)}" if number else f"{machine.num_cores} cores, no accelerator"
+
+
+class Limit(NamedTuple):
+    """The part of a run that the others wait for."""
+
+    part: str
+    advice: str  # a flag that would help, or what else would
+
+
+BUSY = 0.25  # a part that waits for less of its time than this is busy
+
+
+def find_limit(waits: Mapping[str, float], config: Config, machine: Machine) -> Limit | None:
+    """Returns the part that holds the others back; None without the learner's fraction of waiting.
+
+    Args:
+        waits: metrics of that name.
+        config: of the run, with its sizes.
+        machine: of this process.
+    """
+    if "learner_waits_fraction" not in waits:
+        return None
+    if waits.get("learner_looks_up_fraction", 0.0) > BUSY:
+        return Limit("looking up rewards", "--potential_workers, if a potential is code")
+    if waits.get("captions_read_fraction", 0.0) > BUSY:
+        return Limit("reading captions on the host", "--caption event, where the environment has it")
+    plays = "actors_wait_fraction" in waits
+    if not machine.num_accelerators:
+        cores = machine.num_cores
+        if not plays and config.devices.cpu_devices < cores:
+            return Limit("one core", f"--cpu_devices {cores}")
+        return Limit("the cores, which all parts share", "a smaller --hidden_size, or an accelerator")
+    if not plays or waits["learner_waits_fraction"] < BUSY:
+        return Limit("learning", _more_learning(config, machine))
+    if waits["actors_wait_fraction"] < BUSY:
+        return Limit("the environments", _more_environments(config, machine))
+    if waits.get("inference_waits_fraction", 0.0) < BUSY:
+        return Limit("inference", "--num_envs_per_worker: larger groups cost fewer calls")
+    return Limit("the way to the policy and back", "--num_envs_per_worker: more environments play meanwhile")
+
+
+def _more_learning(config: Config, machine: Machine) -> str:
+    if config.network.precision == "float32":
+        return "--precision bfloat16"
+    used = config.devices.learner_devices or machine.num_accelerators
+    if used < machine.num_accelerators:
+        return f"--learner_devices {machine.num_accelerators}"
+    return "another accelerator, or a smaller network"
+
+
+def _more_environments(config: Config, machine: Machine) -> str:
+    if num_workers(config.actors) < machine.num_cores:
+        return f"--num_workers {machine.num_cores}"
+    if config.env.root_env.startswith("NetHack") and config.env.nethack.view == "terminal":
+        return "--view map, which shows the policy no menus, or more cores"
+    return "more cores"

@@ -1,0 +1,91 @@
+"""Sizes left to the machine suit it and fit together; the part that limits a run is found."""
+
+import json
+
+import pytest
+
+from launch import train
+from oni_jax.config import Config, check_batch_size, check_config, with_values
+from oni_jax.sizes import GAME_BYTES, GIB, Machine, find_limit, with_sizes
+
+LEFT = {"num_envs_per_worker": 0, "batch_size": 0, "precision": "auto", "num_workers": 16}
+LAPTOP = Machine(2, 16 * GIB)
+SERVER = Machine(16, 128 * GIB, 1, 80 * GIB)
+MACHINES = [LAPTOP, SERVER, Machine(96, 8 * GIB), Machine(96, 512 * GIB, 8, 80 * GIB), Machine(4, GIB, 3, 2 * GIB)]
+
+
+def config_of(**values) -> Config:
+    return with_values(Config(), {"root_env": "Catch-v0", **LEFT, **values})
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("num_processes", [1, 3])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sizes_fit_together_and_into_memory(machine, num_processes, on_device):
+    config, chosen = with_sizes(
+        config_of(num_minibatches=4, rollout=16, recurrence=16), machine, on_device, num_processes
+    )
+    check_config(config)
+    num_devices = max(1, machine.num_accelerators) * num_processes
+    check_batch_size(config.learner, num_devices)
+    assert config.learner.batch_size // 16 // num_devices % 4 == 0
+    assert all(own.reason for own in chosen)
+    if not on_device:
+        num_envs = config.actors.num_envs_per_worker
+        assert num_envs == 2 or num_envs * 16 * GAME_BYTES <= machine.memory_bytes / 2
+
+
+def test_the_table():
+    def sizes(machine, on_device=False, **values):
+        config, _ = with_sizes(config_of(**values), machine, on_device)
+        return config.actors.num_envs_per_worker, config.learner.batch_size, config.network.precision
+
+    assert sizes(LAPTOP) == (20, 1024, "float32")  # as published
+    assert sizes(SERVER) == (256, 32_768, "bfloat16")
+    assert sizes(SERVER, num_workers=1)[1] == 8192
+    assert sizes(LAPTOP, on_device=True)[1] == 256 * 32 == sizes(LAPTOP, on_device=True, cpu_devices=2)[1]
+    assert sizes(SERVER._replace(memory_bytes=2 * GIB))[0] == 66
+
+
+def test_what_is_given_stays():
+    given = config_of(num_envs_per_worker=6, batch_size=96, precision="tf32")
+    assert with_sizes(given, SERVER, False) == (given, [])
+
+
+WAITS = {"learner_waits_fraction": 0.9, "actors_wait_fraction": 0.9, "inference_waits_fraction": 0.9}
+
+
+@pytest.mark.parametrize(
+    "waits, part, flag",
+    [
+        ({}, "way to the policy", "--num_envs_per_worker"),
+        ({"actors_wait_fraction": 0.1}, "environments", "--num_workers 16"),
+        ({"inference_waits_fraction": 0.1}, "inference", "--num_envs_per_worker"),
+        ({"learner_waits_fraction": 0.0, "actors_wait_fraction": 0.1}, "learning", "--precision bfloat16"),
+        ({"learner_looks_up_fraction": 0.5}, "looking up", "--potential_workers"),
+    ],
+)
+def test_what_limits_a_run(waits, part, flag):
+    limit = find_limit({**WAITS, **waits}, config_of(num_workers=8, precision="float32"), SERVER)
+    assert limit and part in limit.part and flag in limit.advice
+
+
+def test_what_limits_a_run_on_a_cpu():
+    limit = find_limit(WAITS, config_of(), LAPTOP)
+    assert limit and "cores" in limit.part
+    on_device = find_limit({"learner_waits_fraction": 0.0}, config_of(), LAPTOP)
+    assert on_device and on_device.advice == "--cpu_devices 2"
+    assert find_limit({}, config_of(), LAPTOP) is None
+
+
+def test_a_run_says_what_it_chose_and_what_limits_it(tmp_path, capfd):
+    words = "--llm_reward_type none --root_env Catch-v0 --encoder_custom mlp_encoder --hidden_size 8 --num_workers 1 "
+    words += "--num_envs_per_worker 0 --batch_size 0 --precision auto --actor_pool serial --train_for_env_steps 2000 "
+    assert train.main([*words.split(), "--train_dir", str(tmp_path), "--experiment", "sized"]) == 0
+    shown = capfd.readouterr().out
+    for flag in ("--num_envs_per_worker 20", "--batch_size 1024", "--precision float32"):
+        assert f"{flag} suits this machine: " in shown
+    saved = json.loads((tmp_path / "sized" / "config.json").read_text())
+    assert saved["learner"]["batch_size"] == 1024 and saved["network"]["precision"] == "float32"
+    rows = [json.loads(line) for line in (tmp_path / "sized" / "metrics.jsonl").read_text().splitlines()]
+    assert "cores" in rows[-1]["limited_by"] and "limit the cores" in shown
