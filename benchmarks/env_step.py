@@ -1,11 +1,12 @@
 """Environment steps a second on random actions: our steppers, the bare engine, NLE's environment, gymnasium's vectors.
 
-    python -m benchmarks.env_step --processes 2 --games 128 --json env_step.json
+    python -m benchmarks.env_step --processes 2 --games 1,16,128,256 --json env_step.json
 
 Every measurement starts fresh processes, warms up until episodes begin at different times, and then times a fixed
-number of steps, resets included. `ours` is our stepper in Python, `native` the one in C. The engine's side replays the
-calls of the engines under our stepper in the same games (see engine_replay), and nothing else. Beside each rate: turns
-of game time per step, since a game that waits in a prompt is stepped quickly.
+number of steps, resets included; its rate is printed as soon as it is known. `ours` is our stepper in Python, `native`
+the one in C. The engine's side replays the calls of the engines under our stepper in the same games (see
+engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in a prompt is
+stepped quickly.
 """
 
 import functools
@@ -23,15 +24,19 @@ from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 
-_PROCESSES = flags.DEFINE_integer("processes", 2, "Processes of the set-up with many games.", 1)
-_GAMES = flags.DEFINE_integer("games", None, "Games in each of them. (default: 128; 4 with --smoke)", 1)
-_STEPS = flags.DEFINE_integer("steps", None, "Steps of each game that are timed. (default: 1000; 50 with --smoke)", 1)
+_PROCESSES = flags.DEFINE_integer("processes", 2, "Processes at the same time.", 1)
+_GAMES = flags.DEFINE_list("games", None, "Games in each process. (default: 1,16,128,256; 4 with --smoke)")
+_STEPS = flags.DEFINE_integer(
+    "steps", None, "Steps of each of 128 games that are timed; of fewer, more. (default: 500; 50 with --smoke)", 1
+)
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (default: 400; 20 with --smoke)", 1)
+_SIDES = flags.DEFINE_list("sides", None, "Sides to measure. (default: all but those with code of their own)")
 _PEERS = flags.DEFINE_bool("peers", True, "Also gymnasium's vector environments; not with --smoke.")
 _PEER_GAMES = flags.DEFINE_integer("peer_games", 16, "Games of a gymnasium vector environment.", 1)
 
 VIEWS = {"terminal": "", "map": "_map"}  # and the endings of their figures' names
-ONE_GAME_FACTOR = 20  # a single game is stepped this many times longer
+MANY_GAMES, MAX_FACTOR = 128, 20  # fewer games are stepped longer, up to so many times
+OWN_CODE = "own_code"
 
 
 class Played(NamedTuple):
@@ -141,31 +146,42 @@ RATIOS = {
 }
 
 
+def chosen_sides() -> dict[str, Side]:
+    """Returns the sides that --sides names, without those that can't be measured here.
+
+    Raises:
+        UsageError: there is no such side.
+    """
+    names = _SIDES.value or [name for name in SIDES if OWN_CODE not in name]
+    if unknown := set(names) - set(SIDES):
+        raise app.UsageError(f"--sides {','.join(sorted(unknown))}: there are {', '.join(SIDES)}")
+    return {name: SIDES[name] for name in names if not (name.startswith("native") and why_not())}
+
+
 def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
     """Measures rates and ratios of the sides, with a process for each workload."""
+    chosen = chosen_sides()
     num_steps = sum(workload.num_games * workload.num_steps for workload in workloads)
     played = {
         view: [timed.result for timed in harness.run_together(record, [(own, view) for own in workloads])]
-        for view in VIEWS
+        for view in {side.view for side in chosen.values()}
     }
 
-    def measure_side(side: Side) -> tuple[float, float]:
+    def measure_side(name: str, side: Side) -> tuple[float, float]:
         games = zip(workloads, played[side.view], strict=True)
         timed = harness.run_together(side.body, [(*own, side.view, side.share_code) for own in games])
-        return harness.total_rate(timed, num_steps), sum(own.result for own in timed) / num_steps
+        rate = harness.total_rate(timed, num_steps)
+        print(f"{workloads[0].num_games} games: {name} {rate:,.0f} steps/s", flush=True)
+        return rate, sum(own.result for own in timed) / num_steps
 
-    missing = {f"native{ending}" for ending in VIEWS.values()} if why_not() else set[str]()
-    sides = {name: functools.partial(measure_side, side) for name, side in SIDES.items() if name not in missing}
+    sides = {name: functools.partial(measure_side, name, side) for name, side in chosen.items()}
     measured = harness.alternate(sides, repeats)
     rates = {name: [rate for rate, _ in own] for name, own in measured.items()}
     figures: dict[str, Any] = {}
     for ending in VIEWS.values():
         for name, (one, other) in RATIOS.items():
-            if one + ending in missing:
-                continue
-            ratio = harness.ratio(rates[one + ending], rates[other + ending])
-            figures[name + ending], figures[f"{name}{ending}_spread"] = ratio["median"], ratio
-        figures[f"turns_per_step{ending}"] = measured[f"ours{ending}"][0][1]
+            if {one + ending, other + ending} <= rates.keys():
+                figures[name + ending] = harness.ratio(rates[one + ending], rates[other + ending])
     figures["sides"] = {
         name: {"env_steps_per_sec": harness.spread(rates[name]), "turns_per_step": own[0][1]}
         for name, own in measured.items()
@@ -175,16 +191,16 @@ def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    num_games = _GAMES.value or harness.sized(128, 4)
-    num_steps = _STEPS.value or harness.sized(1000, 50)
+    sizes = [int(size) for size in _GAMES.value or harness.sized((1, 16, 128, 256), (4,))]
+    num_steps = _STEPS.value or harness.sized(500, 50)
     num_warm_up_steps = _WARM_UP_STEPS.value or harness.sized(400, 20)
     if reason := why_not():
         print(f"without the sides `native`: {reason}")
-    many = [Workload(i * num_games, num_games, num_warm_up_steps, num_steps) for i in range(_PROCESSES.value)]
-    figures = measure(many, harness.num_repeats())
-    figures["one_game"] = measure(
-        [Workload(0, 1, num_warm_up_steps, num_steps * ONE_GAME_FACTOR)], harness.num_repeats()
-    )
+    figures: dict[str, Any] = {}
+    for num_games in sizes:
+        steps = num_steps * min(MAX_FACTOR, MANY_GAMES // num_games) if num_games < MANY_GAMES else num_steps
+        workloads = [Workload(i * num_games, num_games, num_warm_up_steps, steps) for i in range(_PROCESSES.value)]
+        figures[f"{num_games}_games"] = measure(workloads, harness.num_repeats())
     if _PEERS.value and not harness.SMOKE.value:
         figures["peers"] = gymnasium_vector.measure(TASK, _PEER_GAMES.value, num_steps, harness.num_repeats())
     harness.write_report(harness.JSON.value, figures)

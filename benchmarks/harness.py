@@ -156,13 +156,13 @@ def write_report(path: str, figures: Mapping[str, Any]) -> None:
 
 
 def print_figures(figures: Mapping[str, Any], prefix: str = "  ") -> None:
-    """Prints a line for every spread and every number (except medians of spreads), outside lists."""
+    """Prints a line for every spread and every number, outside lists."""
     for name, value in figures.items():
         if isinstance(value, Mapping) and "median" in value:
             _print_line(prefix + name, value["median"], f"   ({value['min']:.5g} to {value['max']:.5g})")
         elif isinstance(value, Mapping):
             print_figures(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) and f"{name}_spread" not in figures:
+        elif isinstance(value, int | float):
             _print_line(prefix + name, value)
 
 

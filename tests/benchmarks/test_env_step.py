@@ -73,11 +73,11 @@ def figures_of(part, folder, *words):
 
 
 def test_the_part_writes_the_figures_that_are_promised(tmp_path):
-    figures = figures_of("env_step", tmp_path, "--steps=5", "--warm_up_steps=2")
+    figures = figures_of("env_step", tmp_path, "--steps=1", "--warm_up_steps=2")["2_games"]
     native = () if why_not() else ("ratio_native_to_nle_env", "ratio_native_to_ours")
-    for name in (*native, "ratio_to_nle_env", "ratio_to_engine", "turns_per_step"):
-        assert figures[name] > 0 and figures[f"{name}_map"] > 0
-    assert figures["ratio_to_engine"] == figures["ratio_to_engine_spread"]["median"]
+    for name in (*native, "ratio_to_nle_env", "ratio_to_engine"):
+        assert figures[name]["median"] > 0 and figures[f"{name}_map"]["median"] > 0
+    assert all(side["turns_per_step"] > 0 for side in figures["sides"].values())
 
 
 @needs_native
