@@ -3,13 +3,15 @@
 import hashlib
 import pathlib
 import platform
+import re
 import sys
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
+HERE = pathlib.Path(__file__).parent
 NATIVE = "oni_jax/envs/nethack/native"
-SOURCES = sorted(pathlib.Path(__file__).with_name("oni_jax").glob("envs/nethack/native/*.[ch]"))
+SOURCES = sorted((HERE / "oni_jax").glob("envs/nethack/native/*.[ch]"))
 FINGERPRINT = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()  # checked by stepper.py
 # The stepper of NetHack's games in C. Without it, as where there is no compiler, Python steps them.
 STEPPER = Extension(
@@ -36,9 +38,9 @@ class BuildStepper(build_ext):
 
 setup(
     name="oni-jax",
-    version="0.1.0",
+    version=re.search(r'__version__ = "(.+)"', (HERE / "oni_jax" / "__init__.py").read_text())[1],
     description="Train NetHack agents from an LLM's feedback, in JAX",
-    long_description=pathlib.Path(__file__).with_name("README.md").read_text(),
+    long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],

@@ -10,19 +10,20 @@ from typing import Any, cast
 from absl import flags
 
 from launch import hydra_words, named_configs, refused_flags
+from oni_jax.checks import check_run
 from oni_jax.config import (
     AnnotationConfig,
     Config,
     Program,
     RewardConfig,
     UserError,
-    check_config,
     own_settings,
     settings,
     with_values,
 )
 
 TRAINING = Config()
+check = check_run
 _TRUTHS = (*refused_flags.ON, *refused_flags.OFF)
 OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal"}  # one value for all rewards of a run; a goal has commas
 
@@ -100,37 +101,6 @@ def positional(defaults: Any) -> str:
 def repeated(defaults: Any) -> dict[str, str]:
     """Returns the flags that may be given several times, with the text that joins their values."""
     return {field.name: field.metadata["repeated"] for field, _ in settings(defaults) if field.metadata["repeated"]}
-
-
-def check(config: Config) -> None:
-    """Checks a run's settings before anything is started.
-
-    Raises:
-        UserError: the first mistake.
-    """
-    # Imported here, since child processes of a run import the launcher without needing these.
-    from oni_jax.annotation.address import api_key_header, server_url
-    from oni_jax.annotation.judge_answers import load_rules
-    from oni_jax.annotation.prompts import load_chat_template, load_prompt
-    from oni_jax.envs.registry import env_spec, find_environment, with_chosen_env
-    from oni_jax.networks.registry import policy_observations
-    from oni_jax.rewards.registry import check_rewards, questions
-
-    check_config(config)
-    config = with_chosen_env(config)
-    environment = find_environment(config.env)
-    check_rewards(config)
-    spec = env_spec(config.env, policy_observations(config.network))
-    for annotation, kind in questions(config):
-        if not spec.has_captions:
-            raise UserError(f"--root_env {config.env.root_env}: has no captions for an LLM to judge; use another")
-        api_key_header(annotation)
-        if annotation.llm_server_addr:
-            server_url(annotation.llm_server_addr)
-        else:
-            load_rules(environment.language)
-        load_prompt(annotation, environment.language, kind)
-        load_chat_template(annotation.llm_chat_template)
 
 
 def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import oni_jax
 from launch import flags, help
 from launch.program import run_program
 from oni_jax.config import Config
@@ -29,9 +30,8 @@ def _check(config: Config) -> None:
 
 def _run(config: Config, stop: StopRequest) -> int:
     stop.usr1_saves = config.run.on_sigusr1 == "save"
-    from oni_jax import system  # imports JAX, which takes seconds: after the checks
-
-    return system.run(config, stop)
+    oni_jax.train(config, stop=stop)
+    return 0
 
 
 if __name__ == "__main__":

@@ -110,15 +110,7 @@ def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspec
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
     run = load_reward(folder)
-    rewards = zip(run.rewards.labels, run.rewards.rewards)
-    known = {  # those of windows value no caption by itself
-        label: i for i, (label, own) in enumerate(rewards) if own.scorer and not past_of(own.other_observations)
-    }
-    if not known:
-        raise NoRewardError(f"{folder}: its reward values no captions, so there is nothing to inspect")
-    if name and name not in known:
-        raise UserError(f"--llm_reward_type {name}: the run's rewards that value captions are {', '.join(known)}")
-    index = known[name or next(iter(known))]
+    index = _valuing_captions(run, folder, name)
     term = run.rewards.terms[index]
     kind = QUERIES[questions(run.config)[term.question][1]] if term.question >= 0 else None
     labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
@@ -135,6 +127,32 @@ def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspec
     ]
     rows.sort(key=lambda row: (row.reward, row.raw_reward, row.count or 0), reverse=True)
     return Inspection(run.env_steps, kind.columns if kind else (), rows, term.reward.other_observations)
+
+
+def score_texts(run: RunReward, folder: str, texts: Sequence[bytes]) -> np.ndarray:
+    """Returns the values of N >= 1 captions, [N] float32, by the first reward that values captions.
+
+    Raises:
+        NoRewardError: none does.
+    """
+    index = _valuing_captions(run, folder)
+    scorer, state = run.rewards.terms[index].reward.scorer, run.rewards.states(run.state)[index]
+    unique = list(dict.fromkeys(texts))
+    _, values = score_captions(cast(Scorer, scorer), state, run.spec, unique)
+    return values[[unique.index(text) for text in texts]]
+
+
+def _valuing_captions(run: RunReward, folder: str, name: str = "") -> int:
+    """Returns the index of the reward of that name, or of the first, that values captions."""
+    rewards = zip(run.rewards.labels, run.rewards.rewards)
+    known = {  # those of windows value no caption by itself
+        label: i for i, (label, own) in enumerate(rewards) if own.scorer and not past_of(own.other_observations)
+    }
+    if not known:
+        raise NoRewardError(f"{folder}: its reward values no captions, so there is nothing to inspect")
+    if name and name not in known:
+        raise UserError(f"--llm_reward_type {name}: the run's rewards that value captions are {', '.join(known)}")
+    return known[name or next(iter(known))]
 
 
 def score_captions(

@@ -48,8 +48,8 @@ from oni_jax.worlds.device_world import DeviceWorld
 from oni_jax.worlds.lockstep import LockstepWorld
 
 
-def run(config: Config, stop: StopRequest) -> int:
-    """Trains until a limit of `config.run` or a stop request; saves; returns the exit code 0.
+def run(config: Config, stop: StopRequest) -> None:
+    """Trains until a limit of `config.run` or a stop request, and saves.
 
     Raises:
         UserError: bad input, or too little memory on the accelerator; all that was started is stopped.
@@ -67,7 +67,6 @@ def run(config: Config, stop: StopRequest) -> int:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise UserError(f"{str(error).splitlines()[0]}: lower --batch_size or --num_envs_per_worker") from error
-    return 0
 
 
 def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> None:

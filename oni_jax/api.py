@@ -1,0 +1,230 @@
+"""The programs as functions: training, and what a finished or running training has learnt.
+
+`import oni_jax` offers all of it, and imports JAX only when something needs it.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from oni_jax.checks import check_run
+from oni_jax.config import Config, UserError, settings, with_values
+from oni_jax.experiment import experiment_folder, read_settings
+from oni_jax.runtime import StopRequest
+from oni_jax.types import EnvSpec
+
+
+def train(config: Config | None = None, *, stop: StopRequest | None = None, **values: Any) -> "Run":
+    """Trains an agent, or resumes the training of one, until a limit of its settings; the same as `launch.train`.
+
+    In a script it belongs under `if __name__ == "__main__":`, since actor processes import the script. Ctrl-C saves
+    and ends it.
+
+    Args:
+        config: settings; the defaults when left out.
+        stop: a request from outside to save and end.
+        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`.
+
+    Returns:
+        The run.
+
+    Raises:
+        UserError: bad input. The text says what to do.
+        ChildError: an actor process or the annotation service died; a checkpoint is saved.
+    """
+    config = with_settings(config or Config(), values)
+    check_run(config)
+    if config.devices.cpu_devices > 1:  # read when JAX is imported
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
+    from oni_jax import system
+
+    with contextlib.ExitStack() as stack:
+        if stop is None:
+            stop = StopRequest()
+            if threading.current_thread() is threading.main_thread():  # only there can signals be handled
+                stack.enter_context(stop.installed())
+        system.run(config, stop)
+    return Run(experiment_folder(config))
+
+
+def load_run(folder: str, env_steps: int | None = None) -> "Run":
+    """Opens the run in a folder, which may still be training.
+
+    Args:
+        folder: <train_dir>/<experiment>.
+        env_steps: of the checkpoint to act, score and evaluate with; None: of the newest that can be read.
+
+    Raises:
+        UserError: there is no run.
+    """
+    read_settings(folder)
+    return Run(os.path.abspath(folder), env_steps)
+
+
+def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
+    """Returns the settings with some replaced, by name.
+
+    Raises:
+        UserError: there is no such setting, or it is of another type.
+    """
+    known = {field.name: field.type for field, _ in settings(config)}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise UserError(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+        if type(value) is not known[name] and (known[name], type(value)) != (float, int):
+            raise UserError(f"{name} is {value!r}: must be of type {getattr(known[name], '__name__', known[name])}")
+    return with_values(config, values)
+
+
+class Run:
+    """A run: what it was trained with, what it recorded, and its policy and reward as a checkpoint holds them.
+
+    Args:
+        folder: of the run.
+        env_steps: of the checkpoint; None: of the newest that can be read. It is read when first needed.
+    """
+
+    def __init__(self, folder: str, env_steps: int | None = None):
+        self.folder, self.env_steps = folder, env_steps
+        self._core_state: Any = None
+        self._num_envs = self._num_acts = 0
+
+    def __repr__(self) -> str:
+        return f"Run({self.folder!r}" + (f", env_steps={self.env_steps})" if self.env_steps is not None else ")")
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The settings that it was started with last."""
+        return read_settings(self.folder)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The observations and actions of its policy."""
+        return self._pretrained.spec
+
+    def act(self, observations: Any, is_first: Any = None, *, greedy: bool = False, seed: int = 0) -> np.ndarray:
+        """Chooses actions for N environments, and keeps the policy's recurrent state for their next step.
+
+        Args:
+            observations: array [N, ...] by the names in `spec.observations`: a mapping, or an array of records.
+            is_first: [N] bool: an episode begins; when left out: at the first call, or the first with another N.
+            greedy: the most probable actions; else they are drawn, as in training.
+            seed: of the draws.
+
+        Returns:
+            Actions [N] int32.
+
+        Raises:
+            UserError: an observation is missing or of another shape.
+        """
+        import jax
+
+        inputs = self._inputs(observations)
+        num_envs = len(next(iter(inputs.values())))
+        if num_envs != self._num_envs:
+            self._core_state, self._num_envs = self._pretrained.policy.initial_state(num_envs), num_envs
+            is_first = np.ones(num_envs, bool) if is_first is None else is_first
+        first = np.zeros(num_envs, bool) if is_first is None else np.asarray(is_first, bool)
+        key = jax.random.fold_in(jax.random.key(seed), self._num_acts)
+        self._num_acts += 1
+        logits, self._core_state = self._apply(self._pretrained.params, inputs, self._core_state, first)
+        actions = logits.argmax(-1) if greedy else jax.random.categorical(key, logits)
+        return np.asarray(actions, np.int32)
+
+    def score(self, texts: Sequence[str | bytes]) -> np.ndarray:
+        """Returns the reward of captions, [len(texts)] float32, before episodic count and coefficient.
+
+        Raises:
+            UserError: the run learns from the environment's reward alone, or rewards no captions.
+        """
+        from oni_jax.inspection import score_texts
+
+        encoded = [text.encode() if isinstance(text, str) else text for text in texts]
+        return score_texts(self._reward, self.folder, encoded) if encoded else np.zeros(0, np.float32)
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Returns its metrics over time, [R] float64 each, NaN where a row lacks one; also `env_steps` and `hours`.
+
+        Raises:
+            UserError: it has no rows yet.
+        """
+        from oni_jax.reporting.curves import read_run
+
+        path = os.path.join(self.folder, "metrics.jsonl")
+        names: set[str] = set()
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            for line in file:
+                names |= json.loads(line).keys()
+        run = read_run(self.folder, os.path.basename(self.folder), names - {"env_steps", "secs"})
+        return {"env_steps": run.env_steps, "hours": run.hours, **run.metrics}
+
+    def evaluate(self, episodes: int = 256, **values: Any) -> Any:
+        """Plays episodes that are the same for every policy and held out from training; see `launch.evaluate`.
+
+        Args:
+            episodes: their number.
+            **values: settings of `launch.evaluate` by name, such as `policy="greedy"` or `root_env`.
+
+        Returns:
+            An `oni_jax.evaluation.results.Evaluation`, with `measures()`, `summaries()` and `success()`.
+        """
+        from oni_jax.evaluation.config import EvaluationConfig, check_evaluate
+        from oni_jax.evaluation.players import evaluated_task, load_player
+        from oni_jax.evaluation.program import play
+
+        known = {field.name for field in dataclasses.fields(EvaluationConfig)}
+        if unknown := values.keys() - known:
+            raise UserError(f"{', '.join(sorted(unknown))}: there is no such setting of an evaluation")
+        train_dir, experiment = os.path.split(self.folder)
+        config = EvaluationConfig(train_dir=train_dir, experiment=experiment, episodes=episodes, **values)
+        check_evaluate(config)
+        return play(config, load_player(config, experiment, self.env_steps, evaluated_task(config)))
+
+    @functools.cached_property
+    def _pretrained(self) -> Any:
+        from oni_jax.pretrained import load_pretrained
+        from oni_jax.system import keep_compiled_code
+
+        keep_compiled_code()
+        return load_pretrained(self.folder, self.config.env, self.env_steps)
+
+    @functools.cached_property
+    def _apply(self) -> Any:
+        import jax
+
+        policy = self._pretrained.policy
+
+        def apply(params: Any, observations: Any, core_state: Any, is_first: Any) -> tuple[Any, Any]:
+            one_step = {name: x[None] for name, x in observations.items()}
+            output, core_state = policy.apply(params, one_step, core_state, is_first[None])
+            return output.logits[0], core_state
+
+        return jax.jit(apply)
+
+    @functools.cached_property
+    def _reward(self) -> Any:
+        from oni_jax.inspection import load_reward
+
+        return load_reward(self.folder, self.env_steps)
+
+    def _inputs(self, observations: Any) -> dict[str, np.ndarray]:
+        inputs = {}
+        for name, expected in self.spec.observations.items():
+            try:
+                inputs[name] = np.asarray(observations[name])
+            except (KeyError, ValueError, IndexError, TypeError):
+                names = ", ".join(self.spec.observations)
+                raise UserError(f"observations: {name} is missing; the policy reads {names}") from None
+            if inputs[name].shape[1:] != expected.shape:
+                shape = ", ".join(map(str, ("N", *expected.shape)))
+                raise UserError(f"observations: {name} is {list(inputs[name].shape)}; must be [{shape}]")
+        return inputs

@@ -1,0 +1,165 @@
+"""The Python interface: one import, without JAX, that trains, acts, scores, reads metrics and evaluates."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+import oni_jax
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.registry import make_vector_env
+from tests.evaluation.runs import CATCH, write_run
+
+ROOT = pathlib.Path(__file__).parents[1]
+SETTINGS = {
+    **CATCH,
+    "llm_reward_type": "online_cls",
+    "llm_reward_coeff": 0.1,
+    "num_workers": 1,
+    "num_envs_per_worker": 8,
+    "batch_size": 256,
+    "actor_pool": "serial",
+    "log_every_sec": 0.01,
+    "train_for_env_steps": 4096,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> oni_jax.Run:
+    return oni_jax.train(**SETTINGS, train_dir=str(tmp_path_factory.mktemp("runs")), experiment="caught")
+
+
+def test_the_import_is_quick_and_brings_no_jax():
+    code = "import time, sys; start = time.perf_counter(); import oni_jax; secs = time.perf_counter() - start; "
+    code += "oni_jax.Config, oni_jax.train, oni_jax.register_reward; "
+    code += "assert not {'jax', 'flax'} & set(sys.modules); print(secs)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 0.2
+
+
+def test_everything_it_names_is_there_and_explained():
+    for name in oni_jax.__all__:
+        value = getattr(oni_jax, name)
+        assert name == "__version__" or value.__doc__
+    assert {*oni_jax.__all__} <= {*dir(oni_jax)}
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        oni_jax.__getattr__("trian")
+
+
+def test_metrics_of_a_run(run):
+    metrics = run.metrics()
+    assert metrics["env_steps"][-1] == 4096 and {"hours", "mean_return", "policy_lag_mean"} <= metrics.keys()
+    assert all(values.shape == metrics["env_steps"].shape for values in metrics.values())
+    assert run.config.learner.batch_size == 256
+
+
+def play(run: oni_jax.Run, num_steps: int, greedy: bool) -> float:
+    """Plays two environments. Returns the mean reward of a step."""
+    env, total = make_vector_env(run.config.env, num_envs=2, first_index=0, seed=3), 0.0
+    out = make_step_output(env.spec, 2)
+    env.reset(out)
+    for _ in range(num_steps):
+        actions = run.act(out.records, out.records["is_first"], greedy=greedy)
+        assert actions.shape == (2,) and actions.dtype == np.int32
+        env.step(actions, out)
+        total += float(out.records["reward"].sum())
+    env.close()
+    return total / num_steps / 2
+
+
+def test_actions_of_a_policy(run):
+    assert play(run, 20, greedy=False) >= -1.0
+    shown = {name: np.zeros((3, *array.shape), array.dtype) for name, array in run.spec.observations.items()}
+    greedy = [run.act(shown, np.ones(3, bool), greedy=True) for _ in range(2)]
+    np.testing.assert_array_equal(*greedy)
+    with pytest.raises(oni_jax.UserError, match="board is missing"):
+        run.act({"message": shown["message"]})
+    with pytest.raises(oni_jax.UserError, match="board is .*; must be"):
+        run.act({**shown, "board": shown["board"][:, :2]})
+
+
+def test_the_recurrent_state_is_kept_between_calls_and_dropped_at_an_episode_s_start(tmp_path):
+    write_run(tmp_path / "made_up", CATCH)
+    run = oni_jax.load_run(str(tmp_path / "made_up"))
+    rng, arrays = np.random.default_rng(0), run.spec.observations
+    shown = {name: rng.integers(0, 2, (6, 1, *array.shape)).astype(array.dtype) for name, array in arrays.items()}
+
+    def states(first_at):
+        found = []
+        for t in range(6):
+            run.act({name: values[t] for name, values in shown.items()}, np.array([t in first_at]))
+            found.append(np.concatenate([np.ravel(x) for x in jax.tree.leaves(run._core_state)]))
+        return found
+
+    whole, cut = states({0}), states({0, 3})
+    np.testing.assert_array_equal(whole[2], cut[2])
+    assert not np.allclose(whole[3], cut[3])
+
+
+def test_rewards_of_captions(run):
+    texts = ["The paddle is below the ball.", b"The ball is to the left.", "The paddle is below the ball."]
+    values = run.score(texts)
+    assert values.tolist() == [1.0, 0.0, 1.0] and run.score([]).shape == (0,)
+
+
+def test_an_evaluation(run):
+    evaluation = run.evaluate(episodes=3, policy="greedy", num_workers=1)
+    assert evaluation.complete and len(evaluation.measures()["return"]) == 3 and evaluation.policy == "greedy"
+    with pytest.raises(oni_jax.UserError, match="epsodes"):
+        run.evaluate(epsodes=3)
+
+
+def test_training_goes_on_outside_the_main_thread(run, tmp_path):
+    """It can't handle signals there."""
+    failures, unrewarded = [], {"llm_reward_type": "none", "llm_reward_coeff": 0.0}
+
+    def train():
+        try:
+            oni_jax.train(run.config, train_dir=str(tmp_path), train_for_env_steps=256, **unrewarded)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert not failures and oni_jax.load_run(str(tmp_path / "caught")).metrics()["env_steps"][-1] == 256
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [
+        ({"batchsize": 3}, "batchsize: there is no such setting; did you mean batch_size"),
+        ({"batch_size": "3"}, "batch_size is '3': must be of type int"),
+        ({"batch_size": 33}, "--batch_size 33: must be a multiple"),
+        ({"root_env": "nothing"}, "nothing"),
+    ],
+)
+def test_bad_settings(values, told, tmp_path):
+    with pytest.raises(oni_jax.UserError) as error:
+        oni_jax.train(**{**SETTINGS, **values}, train_dir=str(tmp_path))
+    assert told in str(error.value)
+
+
+def test_the_notebook_runs(tmp_path):
+    """Its cells, one after the other, in a process without a script, as a notebook's is."""
+    cells = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]).removesuffix(";") for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) == 5
+    shown = 'assert values.min() >= 0 and values[0] > values[1], values; assert metrics["mean_return"][-1] > 0.5'
+    code += [f"values = run.score(texts); {shown}; assert evaluation.complete"]
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", "\n".join(code)]
+    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_no_run(tmp_path):
+    with pytest.raises(oni_jax.UserError, match="name a training run"):
+        oni_jax.load_run(str(tmp_path))
