@@ -1,4 +1,8 @@
-"""Has an LLM compare pairs of recorded segments, for a potential to be trained on. Resumes."""
+"""Has an LLM compare pairs of recorded segments, for a potential to be trained on. Resumes.
+
+python -m launch.annotate_segments --root_env BabyAI-Text-GoToLocal-Pretraining-S20 --segments segments \
+        --reward_dir preferences
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Calls the code of a potential on windows of an environment: says what it gives, or why it is refused."""
+"""Calls the code of a potential on windows of an environment: says what it gives, or why it is refused.
+
+python -m launch.check_potential potential --root_env BabyAI-Text-PickUp-RedBall-S20
+"""
 
 import sys
 from collections.abc import Sequence

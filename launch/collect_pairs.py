@@ -1,4 +1,7 @@
-"""Plays episodes and draws pairs of sub-episodes from them, into a data set."""
+"""Plays episodes and draws pairs of sub-episodes from them, into a data set.
+
+python -m launch.collect_pairs --directory pairs --num_pairs 20000 --subepisode_length 8
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Plays episodes with a run's checkpoints, or at random, and records them for potentials to be made from."""
+"""Plays episodes with a run's checkpoints, or at random, and records them for potentials to be made from.
+
+python -m launch.collect_segments --policy random --root_env BabyAI-Text-GoToLocal-Pretraining-S20
+"""
 
 import sys
 from collections.abc import Sequence

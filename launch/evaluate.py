@@ -1,4 +1,7 @@
-"""Evaluates a trained or a random policy, and reports returns and other measures with error bars."""
+"""Evaluates a trained or a random policy, and reports returns and other measures with error bars.
+
+python -m launch.evaluate --experiment score_retrieval --compare random
+"""
 
 import os
 import sys

@@ -49,7 +49,8 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     if topic in parts:
         return "\n".join(_section(parts[topic], width))
     if flag in (field.name for field in fields):
-        return "\n".join(_filled(_describe(field), width) for field in fields if field.name == flag)
+        described = (_filled(_describe(field), width) for field in fields if field.name == flag)
+        return "\n".join([*described, *_values(flag, width)])
     if flag in others:
         return _filled(_describe_other(others[flag]), width)
     if topic and topic != ALL:
@@ -61,6 +62,7 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     arguments = f"{positional.upper()}... " if positional else ""
     lines = [f"python -m launch.{name} {arguments}[--flag value]..."]
     lines += textwrap.wrap(programs.programs().get(name, ""), width)
+    lines += [_filled(f"Example: {example}", width) for example in programs.examples(name)]
     if topic == ALL or len(fields) <= FEW:
         return "\n".join([*lines, FORMS, *_everything(defaults, parts, width)])
     return "\n".join([*lines, *_overview(defaults, parts, width)])
@@ -81,6 +83,21 @@ def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
     for name, flag in _other_flags(defaults).items():
         yield f"--{name}", named_configs.names() if name == "config" else getattr(flag.parser, "enum_values", ())
     yield "--help", [*sections(defaults), ALL, *([CONFIGS] if isinstance(defaults, Config) else [])]
+
+
+def _values(flag: str, width: int) -> Iterator[str]:
+    """Yields the values of a flag that names an entry of a registry, explained."""
+    from oni_jax.envs.registry import ENVIRONMENTS
+    from oni_jax.networks.registry import ENCODERS
+    from oni_jax.rewards.registry import REWARD_TYPES
+
+    entries = {"llm_reward_type": REWARD_TYPES, "encoder_custom": ENCODERS}.get(flag, {})
+    for name, entry in entries.items():
+        yield _filled(f"{name}: {entry.about}", width)
+    for environment in ENVIRONMENTS if flag == "root_env" else ():
+        reads = f" (--encoder_custom {environment.encoder})" if environment.encoder else ""
+        about = f"{environment.about}{reads}: " if environment.about else ""
+        yield _filled(about + " ".join(environment.names), width)
 
 
 def _overview(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]:

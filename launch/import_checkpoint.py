@@ -1,4 +1,7 @@
-"""Converts a published PyTorch checkpoint of a policy or a reward model to this program's format."""
+"""Converts a published PyTorch checkpoint of a policy or a reward model to this program's format.
+
+python -m launch.import_checkpoint --policy policy.pth --experiment imported
+"""
 
 import dataclasses
 import math

@@ -1,4 +1,7 @@
-"""Lists the captions that a run's reward values most and least, and writes all of them to a CSV file."""
+"""Lists the captions that a run's reward values most and least, and writes all of them to a CSV file.
+
+python -m launch.inspect_reward --experiment score_retrieval
+"""
 
 import csv
 import dataclasses

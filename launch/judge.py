@@ -1,4 +1,7 @@
-"""Serves the rule-based judge: a stand-in for an LLM server, for tests and first runs."""
+"""Serves the rule-based judge: a stand-in for an LLM server, for tests and first runs.
+
+python -m launch.judge --port 9001
+"""
 
 import asyncio
 import signal
@@ -11,6 +14,7 @@ from oni_jax.annotation.judge import JudgeOptions, serve
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import find_environment
+from oni_jax.files import keep_printing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +27,8 @@ def run(
 ) -> int:
     """Runs the judge with these flags; `options` reads them."""
     words = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        keep_printing()
     if any(word.lstrip("-") in ("h", "help") for word in words):
         print(f"python -m launch.judge [--flag value]...\n{__doc__}\n{values.get_help()}")
         return 0

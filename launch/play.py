@@ -1,4 +1,7 @@
-"""Plays a task in the terminal, by hand, at random or by a run's policy, with the LLM's label of every caption."""
+"""Plays a task in the terminal, by hand, at random or by a run's policy, with the LLM's label of every caption.
+
+python -m launch.play --experiment score_retrieval
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Draws learning curves over seeds, labels, the reward model's accuracy and speed, each as PNG and PDF."""
+"""Draws learning curves over seeds, labels, the reward model's accuracy and speed, each as PNG and PDF.
+
+python -m launch.plot score_retrieval score_extrinsic
+"""
 
 import dataclasses
 import os

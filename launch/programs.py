@@ -4,6 +4,13 @@ import ast
 import pathlib
 
 
+def examples(name: str) -> list[str]:
+    """Returns the example commands in a program's docstring."""
+    path = pathlib.Path(__file__).with_name(f"{name}.py")
+    text = (ast.get_docstring(ast.parse(path.read_text())) or "") if path.exists() else ""
+    return [" ".join(line.split()) for line in text.splitlines() if line.startswith(f"python -m launch.{name} ")]
+
+
 def programs() -> dict[str, str]:
     """Returns name -> first line of the docstring, for each module here that has a `main`."""
     found = {}

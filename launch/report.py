@@ -1,4 +1,7 @@
-"""Writes a run's settings, curves, evaluation, captions and recordings into one self-contained HTML file."""
+"""Writes a run's settings, curves, evaluation, captions and recordings into one self-contained HTML file.
+
+python -m launch.report --experiment score_retrieval
+"""
 
 import os
 import sys

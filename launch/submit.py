@@ -1,4 +1,7 @@
-"""Submits a training job to Slurm; the flags after `--` are those of launch.train."""
+"""Submits a training job to Slurm; the flags after `--` are those of launch.train.
+
+python -m launch.submit --server node -- --config score_retrieval
+"""
 
 import dataclasses
 import functools

@@ -1,4 +1,7 @@
-"""Trains all combinations of a grid of settings and seeds; the flags after `--` are those of launch.train."""
+"""Trains all combinations of a grid of settings and seeds; the flags after `--` are those of launch.train.
+
+python -m launch.sweep --grid seed=1-5 -- --config score_retrieval --train_for_env_steps 1000000
+"""
 
 import dataclasses
 import functools

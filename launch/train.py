@@ -1,4 +1,7 @@
-"""Trains an agent (or resumes the training of one)."""
+"""Trains an agent (or resumes the training of one).
+
+python -m launch.train --config score_retrieval --experiment first --train_for_env_steps 1000000
+"""
 
 import os
 import sys

@@ -1,4 +1,8 @@
-"""Trains a potential, a Preference Transformer, on the labels of launch.annotate_segments."""
+"""Trains a potential, a Preference Transformer, on the labels of launch.annotate_segments.
+
+python -m launch.train_potential --root_env BabyAI-Text-GoToLocal-Pretraining-S20 --reward_dir preferences \
+        --num_epochs 2
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Trains a reward model on the labelled pairs of a data set."""
+"""Trains a reward model on the labelled pairs of a data set.
+
+python -m launch.train_reward --dataset_dir pairs --annotator llm --experiment reward
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Has an LLM name goals for segments, by which bk-goal shapes. Resumes after its last answer."""
+"""Has an LLM name goals for segments, by which bk-goal shapes. Resumes after its last answer.
+
+python -m launch.write_goals --root_env BabyAI-Text-GoToLocal-Pretraining-S20 --segments segments \
+        --reward_dir goals
+"""
 
 import sys
 from collections.abc import Sequence

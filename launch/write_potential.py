@@ -1,4 +1,8 @@
-"""Has an LLM write a potential as code, shown on segments and mended in rounds. Resumes after its last answer."""
+"""Has an LLM write a potential as code, shown on segments and mended in rounds. Resumes after its last answer.
+
+python -m launch.write_potential --root_env BabyAI-Text-GoToLocal-Pretraining-S20 --segments segments \
+        --reward_dir potential
+"""
 
 import sys
 from collections.abc import Sequence

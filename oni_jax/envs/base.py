@@ -163,4 +163,6 @@ class Environment(NamedTuple):
     device: "Callable[[EnvConfig], DeviceEnv] | None" = None  # makes the task as pure functions on an accelerator
     labels_events: bool = False  # ONI's rewards label what actions did, not states, unless `--caption` says otherwise
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
+    about: str = ""  # a line for --help root_env
+    encoder: str = ""  # policy encoder that reads these tasks, where the default one doesn't
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it

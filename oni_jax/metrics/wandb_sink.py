@@ -36,7 +36,9 @@ class WandbSink:
         try:
             import wandb  # pyright: ignore[reportMissingImports]  # not a dependency
         except Exception as error:  # it is missing, or conflicts with other packages
-            self._warn(f"{_first_line(error)}; install it again (pip install wandb); nothing is logged there")
+            missing = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
+            why = "it is not installed; pip install wandb" if missing else f"{_first_line(error)}; install it again"
+            self._warn(f"{why}; nothing is logged there")
             return
         self._wandb: Any = wandb
         mode = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "")

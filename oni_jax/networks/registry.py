@@ -20,6 +20,7 @@ class EncoderType(NamedTuple):
     observations: Callable[[NetworkConfig], Collection[str]]  # names of those that it reads
     # Makes {name: [N, ...]} -> [N, D] of an environment's observations. UserError: settings that don't fit.
     make: Callable[[NetworkConfig, EnvSpec], "nn.Module"]
+    about: str = ""  # a line for --help encoder_custom
 
 
 def torchbeast_observations(network: NetworkConfig) -> Collection[str]:
@@ -40,12 +41,30 @@ def _made_by(module: str, name: str) -> "Callable[[NetworkConfig, EnvSpec], nn.M
 
 ENCODERS = {
     "nle_rgbcrop_encoder": EncoderType(
-        lambda network: ("chars", "colors", "vector_obs", "message"), _made_by("encoders", "make_rgbcrop_encoder")
+        lambda network: ("chars", "colors", "vector_obs", "message"),
+        _made_by("encoders", "make_rgbcrop_encoder"),
+        about="ONI's: NetHack's characters around the hero as an image, statistics, message",
     ),
-    "nle_torchbeast_encoder": EncoderType(torchbeast_observations, _made_by("glyphs", "make_glyph_encoder")),
-    "generic_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_generic_encoder")),
-    "bk_encoder": EncoderType(lambda network: ("image",), _made_by("bk", "make_bk_encoder")),
-    "mlp_encoder": EncoderType(lambda network: (EVERYTHING,), _made_by("generic", "make_mlp_encoder")),
+    "nle_torchbeast_encoder": EncoderType(
+        torchbeast_observations,
+        _made_by("glyphs", "make_glyph_encoder"),
+        about="Motif's reward model's: message, and with --use_glyphs, --use_crop, --use_blstats the map",
+    ),
+    "generic_encoder": EncoderType(
+        lambda network: (EVERYTHING,),
+        _made_by("generic", "make_generic_encoder"),
+        about="any environment: images, ids, texts and vectors, each by its shape",
+    ),
+    "bk_encoder": EncoderType(
+        lambda network: ("image",),
+        _made_by("bk", "make_bk_encoder"),
+        about="BK's: BabyAI-Text as its published networks see it",
+    ),
+    "mlp_encoder": EncoderType(
+        lambda network: (EVERYTHING,),
+        _made_by("generic", "make_mlp_encoder"),
+        about="a dense layer over all observations, for small environments",
+    ),
 }
 
 

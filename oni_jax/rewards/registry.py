@@ -53,6 +53,7 @@ class RewardType(NamedTuple):
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
     check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
+    about: str = ""  # a line for --help llm_reward_type
 
 
 def _in(module: str, function: str) -> Callable[..., Any]:
@@ -94,29 +95,56 @@ def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
 
 
 REWARD_TYPES: dict[str, RewardType] = {
-    "none": RewardType(lambda context: _in("base", "Reward")()),
-    "online_cls": RewardType(_in("retrieval", "make"), "classification", soft=True),
-    "online_cls_reward_model": RewardType(_in("classification", "make"), "classification", soft=True),
+    "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
+    "online_cls": RewardType(
+        _in("retrieval", "make"),
+        about="an LLM says of each new caption whether it is helpful; the label pays",
+        query="classification",
+        soft=True,
+    ),
+    "online_cls_reward_model": RewardType(
+        _in("classification", "make"),
+        about="the same; a classifier learns from the labels, and pays for captions that have none",
+        query="classification",
+        soft=True,
+    ),
     "online_motif": RewardType(
         _in("ranking", "make"),
-        "ranking",
+        about="an LLM says which of two captions is better; a model learns a reward from it while the policy learns",
+        query="ranking",
         threshold=-0.5,
         observations=lambda config: _other_observations(config.network),
     ),
     "motif": RewardType(
         _in("motif", "make"),
+        about="a model that launch.train_reward has learnt from a data set of pairs (--reward_dir)",
         threshold=0.5,
         needs="reward_dir",
         observations=lambda config: _other_observations(trained_model(config.reward.reward_dir).network),
         check=_needs_folder("motif", "launch.train_reward"),
     ),
-    "cosine-bow": RewardType(_in("cosine", "make"), threshold=0.0, needs="word_vectors", check=_check_word_vectors),
-    "rnd": RewardType(_in("rnd", "make"), own_settings=("rnd_",)),
-    "noveld": RewardType(_in("rnd", "make_noveld"), own_settings=("rnd_", "noveld_")),
-    "apt": RewardType(_in("apt", "make"), own_settings=("apt_",)),
+    "cosine-bow": RewardType(
+        _in("cosine", "make"),
+        about="similarity of the caption to the goal, by word vectors (--word_vectors); no LLM",
+        threshold=0.0,
+        needs="word_vectors",
+        check=_check_word_vectors,
+    ),
+    "rnd": RewardType(
+        _in("rnd", "make"), about="curiosity: the error of predicting a random network", own_settings=("rnd_",)
+    ),
+    "noveld": RewardType(
+        _in("rnd", "make_noveld"),
+        about="curiosity: how much more novel a state is than the one before it",
+        own_settings=("rnd_", "noveld_"),
+    ),
+    "apt": RewardType(
+        _in("apt", "make"), about="curiosity: the distance to the nearest states of the batch", own_settings=("apt_",)
+    ),
     GOAL_REWARDED: RewardType(
         _in("ellm", "make"),
-        "suggestions",
+        about="reaching goals that an LLM suggests for a state, once each an episode",
+        query="suggestions",
         asks=lambda config: config.env.goals.goal_suggester == LLM,
         may_need="word_vectors",
         own_settings=("potential_embedding",),
@@ -125,6 +153,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "bk-code": RewardType(
         _in("bk_code", "make"),
+        about="shaped by a potential in code, which an LLM wrote (launch.write_potential)",
         needs="reward_dir",
         own_settings=("potential_",),
         observations=_in("bk_code", "observations"),
@@ -132,6 +161,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "bk-pref": RewardType(
         _in("bk_pref", "make"),
+        about="shaped by a potential that was learnt from an LLM's comparisons (launch.train_potential)",
         needs="reward_dir",
         own_settings=("potential_",),
         observations=_in("bk_pref", "observations"),
@@ -139,6 +169,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "bk-goal": RewardType(
         _in("bk_goal", "make"),
+        about="shaped by similarity to goals that an LLM named (launch.write_goals)",
         needs="reward_dir",
         may_need="word_vectors",
         own_settings=("potential_",),

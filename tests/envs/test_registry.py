@@ -50,7 +50,7 @@ def test_only_what_is_asked_for_is_shown():
 
 
 def test_an_observation_that_is_not_there():
-    with pytest.raises(UserError, match="Catch-v0 does not show glyphs.* generic_encoder"):
+    with pytest.raises(UserError, match="Catch-v0 does not show glyphs.* mlp_encoder"):
         env_spec(EnvConfig(root_env="Catch-v0"), ("board", "glyphs"))
 
 

@@ -1,14 +1,20 @@
 """Help by topic, and what shells complete from it."""
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from launch import __main__ as listing
-from launch import completion, help, inspect_reward, named_configs, train
-from launch.programs import programs
+from launch import completion, flags, help, inspect_reward, named_configs, train
+from launch.program import split_words
+from launch.programs import examples, programs
 from oni_jax.config import Config, UserError, settings
+from oni_jax.envs.registry import ENVIRONMENTS
+from oni_jax.networks.registry import ENCODERS
+from oni_jax.rewards.registry import REWARD_TYPES
+from tests.test_docs import PROGRAMS
 
 
 def said(capsys, *words: str) -> str:
@@ -47,6 +53,41 @@ def test_a_flag_by_any_of_its_names(capsys, flag):
 def test_a_flag_that_is_no_setting(capsys, flag, told):
     assert said(capsys, f"--help={flag}").split() == told.split()
     assert told.split()[0] in said(capsys, "--help").split()
+
+
+@pytest.mark.parametrize(
+    "flag, told",
+    [
+        ("llm_reward_type", ["online_cls: an LLM says", "bk-goal: shaped"]),
+        ("root_env", ["Crafter-v1", "Catch a ball, to test a change (--encoder_custom mlp_encoder): Catch-v0"]),
+        ("encoder_custom", ["generic_encoder: any environment"]),
+    ],
+)
+def test_a_flag_s_values_are_explained(capsys, flag, told):
+    text = " ".join(said(capsys, "--help", flag).split())
+    assert all(words in text for words in told)
+
+
+def test_all_that_is_registered_is_explained():
+    entries = [*REWARD_TYPES.values(), *ENCODERS.values(), *ENVIRONMENTS]
+    assert all(entry.about for entry in entries if "tests" not in getattr(entry.make, "__module__", ""))
+
+
+@pytest.mark.parametrize("name", sorted(programs()))
+def test_the_example_of_a_program_is_understood(name):
+    (example,) = examples(name)
+    words = shlex.split(example)
+    assert words[:3] == ["python", "-m", f"launch.{name}"]
+    if name in PROGRAMS:
+        own, training = split_words(words[3:])
+        flags.parse(own, PROGRAMS[name])
+        flags.parse(training)
+
+
+def test_the_judge_s_help_survives_a_closed_pipe():
+    command = f"{sys.executable} -m launch.judge --help | head -1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.stdout.startswith("python -m launch.judge") and result.stderr == ""
 
 
 def test_every_flag_at_once(capsys):

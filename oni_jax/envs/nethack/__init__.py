@@ -33,4 +33,5 @@ ENVIRONMENT = Environment(
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules"),
     display=DISPLAY,
     settings="nethack",
+    about="NetHack, by its score, by the depth reached (Staircase), or by finding the Oracle",
 )

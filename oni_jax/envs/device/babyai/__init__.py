@@ -37,4 +37,6 @@ ENVIRONMENT = Environment(
     language=_LANGUAGE,
     display=DISPLAY,
     settings="babyai",
+    about="BabyAI-Text's rooms: go to an object, to two in turn, or pick one up",
+    encoder="mlp_encoder",
 )

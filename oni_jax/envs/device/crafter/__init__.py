@@ -37,4 +37,6 @@ ENVIRONMENT = Environment(
     language=_LANGUAGE,
     display=DISPLAY,
     settings="crafter",
+    about="Crafter: an open world with 22 achievements; CrafterTextEnv-v1 has ELLM's actions",
+    encoder="generic_encoder",
 )
