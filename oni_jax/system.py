@@ -120,6 +120,8 @@ def build_training(
     rewards = make_rewards(config, task.spec, replicas)
     task = task._replace(spec=task.spec._replace(final_observations=tuple(rewards.final_observations)))
     asks = peers.is_primary and questions(config)
+    if peers.is_primary and config.annotation.llm_server_addr and not asks:
+        print("warning: --llm_server_addr: nothing in this run asks an LLM", flush=True)
     annotator = stack.enter_context(_annotation(config, folder, task.environment)) if asks else NoAnnotator()
     optimizer = make_optimizer(config.learner)
     checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.is_primary else None

@@ -81,6 +81,7 @@ def test_what_limits_a_run_on_a_cpu():
 def test_a_run_says_what_it_chose_and_what_limits_it(tmp_path, capfd):
     words = "--llm_reward_type none --root_env Catch-v0 --encoder_custom mlp_encoder --hidden_size 8 --num_workers 1 "
     words += "--num_envs_per_worker 0 --batch_size 0 --precision auto --actor_pool serial --train_for_env_steps 2000 "
+    words += "--llm_server_addr localhost:1"
     assert train.main([*words.split(), "--train_dir", str(tmp_path), "--experiment", "sized"]) == 0
     shown = capfd.readouterr().out
     for flag in ("--num_envs_per_worker 20", "--batch_size 1024", "--precision float32"):
@@ -88,4 +89,5 @@ def test_a_run_says_what_it_chose_and_what_limits_it(tmp_path, capfd):
     saved = json.loads((tmp_path / "sized" / "config.json").read_text())
     assert saved["learner"]["batch_size"] == 1024 and saved["network"]["precision"] == "float32"
     rows = [json.loads(line) for line in (tmp_path / "sized" / "metrics.jsonl").read_text().splitlines()]
+    assert "warning: --llm_server_addr: nothing in this run asks an LLM" in shown
     assert "cores" in rows[-1]["limited_by"] and "limit the cores" in shown
