@@ -554,6 +554,9 @@ class AnnotationConfig:
     llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=_COUNT)
     llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=_POSITIVE)
     llm_max_retries: int = setting(5, "Retries of a failing query before it is put aside.")
+    llm_max_labels: int = setting(
+        0, "Most answers that are held for a model and a prompt; then no more are asked for. 0: no limit."
+    )
     llm_required: bool = setting(False, "End at once when no server answers at the start.")
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(
@@ -563,6 +566,12 @@ class AnnotationConfig:
     )
     goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")
     prompt_file: str = setting("", "Your own prompt, in the format of oni_jax/envs/nethack/prompts/*.json.")
+    judge_wrong_fraction: float = setting(
+        0.0,
+        "Fraction of its items that the embedded judge answers wrongly: the same ones each time.",
+        within="[0, 1]",
+    )
+    judge_latency_secs: float = setting(0.0, "Seconds before each answer of the embedded judge.")
     label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
 
 
@@ -863,6 +872,11 @@ def check_annotation(annotation: AnnotationConfig) -> None:
         )
     if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
         raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
+    for name in ("judge_wrong_fraction", "judge_latency_secs"):
+        if annotation.llm_server_addr and (value := getattr(annotation, name)):
+            raise UserError(
+                f"--{name} {value}: is of the embedded judge, which --llm_server_addr replaces; leave it out"
+            )
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
             f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"

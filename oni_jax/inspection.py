@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
-from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.judge_answers import judge_model
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import load_prompt
@@ -192,7 +192,7 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     found = []
     try:
         for question, (annotation, kind) in enumerate(asked):
-            model = annotation.llm_model if annotation.llm_server_addr else JUDGE_MODEL
+            model = annotation.llm_model if annotation.llm_server_addr else judge_model(annotation)
             held = checked(QUERIES[kind], store.all(model, load_prompt(annotation, language, kind).digest))
             found += [row._replace(question=question) for row in held]
     except OSError as error:

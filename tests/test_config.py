@@ -136,6 +136,7 @@ def test_defaults_pass_the_checks():
         ({"use_crop": True}, ["--use_crop", "--use_blstats"]),
         ({"rnn_type": "vanilla"}, ["--rnn_type vanilla", "gru"]),
         ({"llm_constraint": "vllm"}, ["--llm_constraint vllm", "--llm_answer label"]),
+        ({"judge_latency_secs": 1.0, "llm_server_addr": "gpu1"}, ["--judge_latency_secs 1.0", "--llm_server_addr"]),
         ({"experiment": ""}, ["--experiment"]),
         ({"experiment": ".."}, ["--experiment"]),
         ({"experiment": "../x"}, ["--experiment"]),

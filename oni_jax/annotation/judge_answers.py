@@ -6,18 +6,20 @@ import importlib
 import math
 import pathlib
 import time
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, read_prompt_file
 from oni_jax.annotation.prompts import unescape
-from oni_jax.annotation.queries.base import QueryKind, Rules
+from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import UserError
+from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
 from oni_jax.types import Item
 
 JUDGE_MODEL = "rule-based-judge"
+MAX_EARLIER = 256  # answers that are kept to be given wrongly
 CERTAINTY = 0.95  # the probability of its label
 _KNOWLEDGE = "A stand-in's written rules, no LLM's knowledge."
 
@@ -47,6 +49,11 @@ class Verdict:
         return self.kind.choices.index(self.word) if self.kind.choices else self.word
 
 
+def judge_model(config: AnnotationConfig) -> str:
+    """Returns the embedded judge's name as a model, under which its answers are stored: wrong ones apart."""
+    return JUDGE_MODEL + (f"-{config.judge_wrong_fraction:g}-wrong" if config.judge_wrong_fraction else "")
+
+
 def load_rules(language: Language | None) -> Rules:
     """Imports an environment's rules. Raises UserError: it has none."""
     if not (language and language.judge_rules):
@@ -55,10 +62,20 @@ def load_rules(language: Language | None) -> Rules:
 
 
 class Reader:
-    """Parses the prompts of an environment, and judges their items. Raises UserError: it has no rules."""
+    """Parses the prompts of an environment, and judges their items.
 
-    def __init__(self, language: Language | None):
-        self._rules = load_rules(language)
+    Args:
+        language: the environment's.
+        wrong_fraction: of the items, which are answered wrongly: by another choice, or by what was right for an earlier
+            item.
+
+    Raises:
+        UserError: the environment has no rules.
+    """
+
+    def __init__(self, language: Language | None, wrong_fraction: float = 0.0):
+        self._rules, self._wrong_fraction = load_rules(language), wrong_fraction
+        self._earlier: dict[str, Judgement] = {}  # of free answers, by their words
         paths = sorted(pathlib.Path(language.prompts).glob("*.json")) if language else ()
         self._files = [read_prompt_file(path) for path in paths]
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
@@ -72,9 +89,24 @@ class Reader:
         if not item:
             kind, item = QUERIES["classification"], (unescape((prompt.strip().splitlines() or [""])[-1]),)
         found = kind.judge(self._rules, wanted.goal, item, wanted.answer_key)
+        found = self._maybe_wrong(kind, item, found) if self._wrong_fraction else found
         text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{found.analysis}</analysis>\n{found.ending}"
         answer = found.word if wanted.one_word else text
         return Verdict(kind, wanted.goal, item, found.word, answer, wanted.one_word)
+
+    def _maybe_wrong(self, kind: QueryKind, item: Item, found: Judgement) -> Judgement:
+        """Returns the answer, or for a fraction of the items, always the same ones, a wrong one."""
+        number = zlib.crc32(b"\0".join(item))
+        is_wrong = number < self._wrong_fraction * 2**32
+        if kind.choices:
+            others = [choice for choice in kind.choices if choice != found.word]
+            other = others[number % len(others)]
+            wrong = found._replace(word=other, ending=other.join(found.ending.rsplit(found.word, 1)))
+            return wrong if is_wrong else found
+        others = [judgement for word, judgement in self._earlier.items() if word != found.word]
+        if len(self._earlier) < MAX_EARLIER:
+            self._earlier[found.word] = found
+        return others[number % len(others)] if is_wrong and others else found
 
     def _instructions(self, text: str) -> Instructions:
         """Parses the instructions from the text before the captions."""

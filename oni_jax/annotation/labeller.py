@@ -27,6 +27,7 @@ NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
 UNREADABLE = "unreadable"
 
 WAITING = "waiting for server"
+ENOUGH = "no more labels, by --llm_max_labels"
 STATES = {"wrong_key": "wrong key", "wrong_model": "wrong model", "redirected": "redirected to another address"}
 FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
@@ -106,7 +107,8 @@ class Labeller:
         while True:
             if self._fatal:
                 raise self._fatal
-            wait_secs = self._pacer.wait_secs(len(self._tasks)) if self._backlog and not self._store_problem else None
+            may_ask = self._backlog and self._room() and not self._store_problem
+            wait_secs = self._pacer.wait_secs(len(self._tasks)) if may_ask else None
             if wait_secs == 0.0:
                 self._ask_next()
                 continue
@@ -152,13 +154,13 @@ class Labeller:
         if self._store_problem:
             return "label store can't be written"
         if self._problem is None:
-            return "ok"
+            return "ok" if self._room() or self._backlog.num_in_flight else ENOUGH
         if self._problem.server_at_fault or self._pacer.num_failures >= FAILURES_TO_WAITING:
             return STATES.get(self._problem.name, WAITING)
         return "retrying"
 
     def _ask_next(self) -> None:
-        items = self._backlog.take(self._pacer.num_items())
+        items = self._backlog.take(min(self._pacer.num_items(), self._room()))
         held = self._held(items)
         if held:
             self._deliver(held)
@@ -168,6 +170,11 @@ class Labeller:
             task = asyncio.get_running_loop().create_task(self._ask(items))
             self._tasks.add(task)
             task.add_done_callback(self._task_done)
+
+    def _room(self) -> int:
+        """Returns how many more answers may be asked for, by `llm_max_labels`."""
+        known = self._counts["labels_held"] + len(self._answered) + self._backlog.num_in_flight
+        return max(0, self._config.llm_max_labels - known) if self._config.llm_max_labels else sys.maxsize
 
     def _held(self, items: Sequence[Item]) -> list[Annotation]:
         """Answers of these items that another run has stored meanwhile."""

@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.judge_faults import FAULTS
 from oni_jax.annotation.answers import read_choice
-from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, make_choice
+from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, Reader, make_choice
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack.judge_rules import description_value
 from oni_jax.types import TIE
-from tests.asking import KINDS, judge_prompt, label_of, load_prompt, probability_of, start_judge
+from tests.asking import KINDS, LANGUAGE, judge_prompt, label_of, load_prompt, probability_of, start_judge
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 
@@ -280,3 +280,20 @@ def test_every_fault_has_a_name():
     assert len(FAULTS) >= 15
     process = start("--fault", "gremlins", program="benchmarks.judge_faults")
     assert "gremlins" in process.communicate(timeout=20)[1] and process.returncode == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fraction_of_the_items_is_answered_wrongly(kind):
+    """Always the same ones, and in a form that is read as any other."""
+    items = [tuple(b"You kill newt %d!" % (3 * i + j) for j in range(1 + (kind == "ranking"))) for i in range(400)]
+    prompt = load_prompt(AnnotationConfig(), kind)
+    asked = [f"{prompt.system}\n\n{prompt.user(item)}<|eot_id|>" for item in items]
+    right, wrong, again, always = (
+        [reader.judge_prompt(text) for text in asked]
+        for reader in (Reader(LANGUAGE, fraction) for fraction in (0.0, 0.2, 0.2, 1.0))
+    )
+    differ = [one.label != other.label for one, other in zip(right, wrong)]
+    assert 0.12 < np.mean(differ) < 0.28 and wrong == again
+    assert all(one.label != other.label for one, other in zip(right, always))
+    for verdict in wrong:
+        assert label_of(read_choice({"text": verdict.text}, prompt.kind, prompt.answer_key)) == verdict.label

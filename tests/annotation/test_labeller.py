@@ -333,3 +333,17 @@ def test_tokens_are_counted_as_the_server_does_and_latency_is_that_of_late(store
     assert outcome.stats["labels_held"] == 6
     assert (outcome.stats["prompt_tokens"], outcome.stats["completion_tokens"]) == (100, 7 + 3 * 5)
     assert 0 < outcome.stats["latency_secs_mean"] < 0.5
+
+
+def test_no_more_is_asked_for_than_the_limit_of_labels(store):
+    """Answers that are held already count, and unreadable ones don't."""
+    store.put_many(CONFIG.llm_model, load_prompt(CONFIG).digest, [(labelled((b"held",), 1), "FOO")])
+    limited = dataclasses.replace(CONFIG, llm_max_labels=7, llm_batch_size=4)
+
+    def script(request):
+        return texts(*["hm"] * len(request.messages)) if request.number == 0 else labels(request)
+
+    enough = "no more labels, by --llm_max_labels"
+    found = run(script, store, config=limited, until=lambda stats: stats["state"] == enough)
+    assert found.stats["labels_held"] == 7 and found.stats["answers_unreadable"] > 0
+    assert found.stats["state"] == enough and found.stats["backlog"] > 0

@@ -100,3 +100,13 @@ def test_the_judge_suggests_what_a_caption_allows(caption, goals):
     assert {*parsed(verdict.text.encode(), strict=False)} == goals
     template = render_chat("{system}|{user}|", PROMPT.turns((caption,)))
     assert {*parsed(reader.judge_prompt(template).text.encode(), strict=False)} == goals
+
+
+def test_a_wrong_suggestion_is_an_earlier_state_s():
+    right, wrong = Reader(LANGUAGE), Reader(LANGUAGE, wrong_fraction=1.0)
+    captions = ["you see grass.", "you see tree, water.", "you see cow. you are hungry."]
+    prompts = [PROMPT.user((caption.encode(),)) for caption in captions]
+    expected = [right.judge_prompt(f"{PROMPT.system}\n\n{prompt}").word for prompt in prompts]
+    given = [wrong.judge_prompt(f"{PROMPT.system}\n\n{prompt}").word for prompt in prompts]
+    assert len(set(expected)) == 3 and given[0] == expected[0]  # there was no earlier one
+    assert all(word != own and word in expected for word, own in zip(given[1:], expected[1:]))
