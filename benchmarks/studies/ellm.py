@@ -30,7 +30,6 @@ STUDY = Study(
         "words of a caption suggest in an LLM's stead, asked in the background; of `all`, the names of all 139 "
         "actions, moves among them. `novelty` is the published baseline of that name: the same goals, reached by "
         "naming them, whether the action had an effect or not. Their policies see which goals are open; the others "
-        "have none to see. Not finished: the other cases and seeds are yet to be run. Other programs ran beside most "
-        "of these, and the judge's were paused for an hour, so the minutes are too many."
+        "have none to see. Other programs ran beside most of these runs, so the minutes are too many."
     ),
 )
