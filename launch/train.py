@@ -3,7 +3,6 @@
 python -m launch.train --config score_retrieval --experiment first --train_for_env_steps 1000000
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -22,13 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None and not help.wants_help(sys.argv[1:]):
         tune_memory()
-    return run_program("train", argv, flags.TRAINING, _check, _run)
-
-
-def _check(config: Config) -> None:
-    if config.devices.cpu_devices > 1:  # read when JAX is imported; a plugin may compute before the run begins
-        os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
-    flags.check(config)
+    return run_program("train", argv, flags.TRAINING, lambda config: None, _run)  # `oni_jax.train` checks
 
 
 def _run(config: Config, stop: StopRequest) -> int:

@@ -41,10 +41,10 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
         ChildError: an actor process or the annotation service died; a checkpoint is saved.
     """
     config = with_settings(config or Config(), values)
-    check_run(config)
-    if config.devices.cpu_devices > 1:  # read when JAX is imported
+    if config.devices.cpu_devices > 1:  # read when JAX is imported; a plugin, which checks load, may compute
         os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
-    from oni_jax import system
+    check_run(config)
+    from oni_jax import system  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:
         if stop is None:
