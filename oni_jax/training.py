@@ -19,12 +19,13 @@ from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.update import TrainState
+from oni_jax.limits import find_limit
 from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.metrics.view import NullView, build_view
 from oni_jax.runtime import Every, StopRequest, return_memory
-from oni_jax.sizes import find_limit, this_machine
+from oni_jax.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress

@@ -54,8 +54,9 @@ MAY_IMPORT = {
     "distributed": {"checkpointing", "worlds.base"},
     "learner": {"distributed", "parallel", "rewards.terms", "worlds.base"},
     "sizes": {"actors.pool"},
+    "limits": {"actors.pool", "sizes"},
     "gauges": {"learner", "metrics", "worlds.base"},
-    "training": {"checkpointing", "distributed", "gauges", "learner", "metrics", "sizes", "worlds.base"},
+    "training": {"checkpointing", "distributed", "gauges", "learner", "limits", "metrics", "sizes", "worlds.base"},
     # What is done beside training, or after it
     "preferences": {
         "annotation",

@@ -6,7 +6,8 @@ import pytest
 
 from launch import train
 from oni_jax.config import Config, check_batch_size, check_config, with_values
-from oni_jax.sizes import GAME_BYTES, GIB, Machine, find_limit, with_sizes
+from oni_jax.limits import find_limit
+from oni_jax.sizes import GAME_BYTES, GIB, Machine, with_sizes
 
 LEFT = {"num_envs_per_worker": 0, "batch_size": 0, "precision": "auto", "num_workers": 16}
 LAPTOP = Machine(2, 16 * GIB)

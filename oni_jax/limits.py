@@ -1,0 +1,63 @@
+"""The part of a run that the others wait for, and a flag that would help."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from oni_jax.actors.pool import num_workers
+from oni_jax.config import Config
+from oni_jax.sizes import Machine
+
+BUSY = 0.25  # a part that waits for less of its time than this is busy
+
+
+class Limit(NamedTuple):
+    """The part of a run that the others wait for."""
+
+    part: str
+    advice: str  # a flag that would help, or what else would
+
+
+def find_limit(waits: Mapping[str, float], config: Config, machine: Machine) -> Limit | None:
+    """Returns the part that holds the others back; None without the learner's fraction of waiting.
+
+    Args:
+        waits: metrics of that name.
+        config: of the run, with its sizes.
+        machine: of this process.
+    """
+    if "learner_waits_fraction" not in waits:
+        return None
+    if waits.get("learner_looks_up_fraction", 0.0) > BUSY:
+        return Limit("looking up rewards", "--potential_workers, if a potential is code")
+    if waits.get("captions_read_fraction", 0.0) > BUSY:
+        return Limit("reading captions on the host", "--caption event, where the environment has it")
+    plays = "actors_wait_fraction" in waits
+    if not machine.num_accelerators:
+        cores = machine.num_cores
+        if not plays and config.devices.cpu_devices < cores:
+            return Limit("one core", f"--cpu_devices {cores}")
+        return Limit("the cores, which all parts share", "a smaller --hidden_size, or an accelerator")
+    if not plays or waits["learner_waits_fraction"] < BUSY:
+        return Limit("learning", _more_learning(config, machine))
+    if waits["actors_wait_fraction"] < BUSY:
+        return Limit("the environments", _more_environments(config, machine))
+    if waits.get("inference_waits_fraction", 0.0) < BUSY:
+        return Limit("inference", "--num_envs_per_worker: larger groups cost fewer calls")
+    return Limit("the way to the policy and back", "--num_envs_per_worker: more environments play meanwhile")
+
+
+def _more_learning(config: Config, machine: Machine) -> str:
+    if config.network.precision == "float32":
+        return "--precision bfloat16"
+    used = config.devices.learner_devices or machine.num_accelerators
+    if used < machine.num_accelerators:
+        return f"--learner_devices {machine.num_accelerators}"
+    return "another accelerator, or a smaller network"
+
+
+def _more_environments(config: Config, machine: Machine) -> str:
+    if num_workers(config.actors) < machine.num_cores:
+        return f"--num_workers {machine.num_cores}"
+    if config.env.root_env.startswith("NetHack") and config.env.nethack.view == "terminal":
+        return "--view map, which shows the policy no menus, or more cores"
+    return "more cores"
