@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 
-from oni_jax.config import Config
+from benchmarks.harness import ROOT_ENV
+from oni_jax.config import Config, with_values
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.learner.loop import initial_key
@@ -68,6 +69,12 @@ class EmptyPolicy:
     def apply(self, params: PyTree, observations: PyTree, core_state: PyTree, is_first: Array) -> tuple:
         del params, observations
         return PolicyOutput(jnp.zeros((*is_first.shape, self._num_actions)), jnp.zeros(is_first.shape)), core_state
+
+
+def config_with(num_games: int, batch_size: int, num_processes: int) -> Config:
+    """Returns the default settings with so many games, evenly in so many processes."""
+    values = {"num_workers": num_processes, "num_envs_per_worker": num_games // num_processes, "batch_size": batch_size}
+    return with_values(Config(), {"root_env": ROOT_ENV, **values})
 
 
 def measure_acting(

@@ -91,8 +91,9 @@ class PolicyStep:
         config = config_of(precision=precision)
         spec = env_spec(config.env)
         policy = make_policy(config.network, spec)
-        self.params, self._key = init_params(policy, spec, jax.random.key(0)), initial_key(0)
-        self._acting = jax.jit(lambda params: with_tables(policy, params))(self.params)
+        self.params = init_params(policy, spec, jax.random.key(0))
+        acting = jax.jit(lambda params: with_tables(policy, params))(self.params)
+        self._acting = acting, np.int32(0), initial_key(0)  # parameters, their version, key
         self.records = sample_records((batch_size,), spec, np.random.default_rng(0))
         self._states = CoreStates(policy.initial_state(batch_size), policy.initial_state(batch_size))
         self._step = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
@@ -104,15 +105,13 @@ class PolicyStep:
         """Starts a step on the host's packed records; its output is being copied back to the host."""
         self._num_calls += 1
         call, packed = np.uint32(self._num_calls), jnp.asarray(as_bytes(self.records))
-        acting = self._acting, np.int32(0), self._key
-        output, self._states = self._step(*self._states, *acting, call, packed, self._calls)
+        output, self._states = self._step(*self._states, *self._acting, call, packed, self._calls)
         output.copy_to_host_async()
         return output
 
     def lower(self, platform: str) -> jax.stages.Lowered:
         """Lowers a step for a platform that this machine may lack."""
-        acting = self._acting, np.int32(0), self._key
-        arguments = *self._states, *acting, np.uint32(0), as_bytes(self.records), self._calls
+        arguments = *self._states, *self._acting, np.uint32(0), as_bytes(self.records), self._calls
         return self._step.trace(*arguments).lower(lowering_platforms=(platform,))
 
 

@@ -27,10 +27,9 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.acting import cpu_secs, measure_acting
+from benchmarks.acting import config_with, cpu_secs, measure_acting
 from benchmarks.builders import PolicyStep, Update, config_of
 from benchmarks.training import SMALL_FLAGS, train
-from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.runtime import tune_memory
@@ -111,11 +110,6 @@ def labels(env_steps_per_sec: float, new_messages: float, labels_per_sec: float)
         "keeps_up_until_env_steps_per_sec": labels_per_sec / max(1e-12, new_messages),
         "servers_that_keep_up": max(1, math.ceil(wanted / labels_per_sec)),
     }
-
-
-def config_with(num_games: int, batch_size: int, num_processes: int) -> Config:
-    values = {"num_workers": num_processes, "num_envs_per_worker": num_games // num_processes, "batch_size": batch_size}
-    return with_values(Config(), {"root_env": harness.ROOT_ENV, **values})
 
 
 def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: float) -> float:
