@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.ops.records import unpack_records
+from oni_jax.ops.sampling import sample_actions
 from oni_jax.types import Array, EnvSpec, PyTree
 
 
@@ -54,7 +55,7 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         observations = {name: fields[name][None] for name in spec.observations}
         output, after = policy_apply(params, observations, before, fields["is_first"][None])
         current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), current, after)
-        actions = jax.random.categorical(jax.random.fold_in(key, call), output.logits[0]).astype(jnp.int32)
+        actions = sample_actions(jax.random.uniform(jax.random.fold_in(key, call), rows.shape), output.logits[0])
         floats = output.values[0][:, None], output.logits[0]
         value, logits = (jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32) for x in floats)
         no_truncation, versions = jnp.zeros_like(actions), jnp.full_like(actions, version)

@@ -14,6 +14,7 @@ from oni_jax.envs.device.episodes import Episode, environment_key
 from oni_jax.envs.device.resets import default_chunk, map_rows
 from oni_jax.envs.device.shown import Shown
 from oni_jax.networks.policy import ActorCritic, with_tables
+from oni_jax.ops.sampling import sample_actions
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 
 _ACTIONS = 0x7FFF_FFFF  # folded into an environment's key; an index below it would be an episode's number
@@ -84,12 +85,12 @@ def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Runni
             is_first = jnp.zeros((1, chunk), bool)
             return policy.apply(params, _as_unroll(observations), core_state, is_first)[0].values[0]  # type: ignore
 
-        def step(running: Running, noise: Array) -> tuple[Running, tuple]:
+        def step(running: Running, uniforms: Array) -> tuple[Running, tuple]:
             output, core_state = policy.apply(  # type: ignore
                 params, _as_unroll(running.shown.observations), running.core_state, running.is_first[None]
             )
             logits, values = output.logits[0], output.values[0]
-            actions = jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
+            actions = sample_actions(uniforms, logits)
             episodes, shown, stepped = step_all(env, names, running.episodes, actions, limit)
             final_values = map_rows(
                 values_of,
@@ -102,8 +103,8 @@ def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Runni
             seen = (running.shown, running.is_first, stepped, {**acted, "truncation_values": final_values})
             return Running(episodes, shown, stepped.ended, core_state), seen
 
-        noise = _noise(running.episodes.key, count, (unroll, spec.num_actions))
-        after, (shown, is_first, stepped, acted) = jax.lax.scan(step, running, jnp.moveaxis(noise, 0, 1))
+        uniforms = _uniforms(running.episodes.key, count, unroll)
+        after, (shown, is_first, stepped, acted) = jax.lax.scan(step, running, uniforms.T)
         shown, is_first = jax.tree.map(_append, (shown, is_first), (after.shown, after.is_first))
         trajectory = _trajectory(spec, running, shown, is_first, stepped, acted)
         final = stepped.final
@@ -113,11 +114,11 @@ def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Runni
     return collect
 
 
-def _noise(keys: Array, count: Array, shape: tuple[int, ...]) -> Array:
-    """Returns Gumbel noise [N, *shape]: the largest of logits with noise is a draw from their softmax."""
+def _uniforms(keys: Array, count: Array, unroll: int) -> Array:
+    """Returns uniform numbers [N, T] that actions are drawn by."""
 
     def draw(key: Array) -> Array:
-        return jax.random.gumbel(jax.random.fold_in(jax.random.fold_in(key, _ACTIONS), count), shape)
+        return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, _ACTIONS), count), (unroll,))
 
     return jax.vmap(draw)(keys)
 
