@@ -22,6 +22,7 @@ STUDY = Study(
     note=(
         "The task pays 1 for a wooden pickaxe, and nothing on the way there. One pretrained policy, by the oracle's "
         "goals, serves all seeds: `tuned` goes on learning with it; `guided` learns from scratch, while it acts at "
-        "half of the steps at first, at none after 0.5 million."
+        "half of the steps at first, at none after 0.5 million: what is reached before is in part its success. From "
+        "scratch the reward is hardly ever found. Five million steps of pretraining are not among those counted."
     ),
 )
