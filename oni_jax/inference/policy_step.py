@@ -18,6 +18,7 @@ class CoreStates(NamedTuple):
 
     current: PyTree  # leaves [G*N, ...]; one row an environment, rows of group g at g*N
     initial: PyTree  # leaves [S*N, ...]; the state before row 0 of each slot's trajectories
+    ended: PyTree  # leaves [G*N, ...]; `current` of each row when its newest episode began: the last one's state
 
 
 class Calls(NamedTuple):
@@ -32,14 +33,15 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
 
     output: [n*N, 4 + A] int32, the words of `policy_record_dtype`; `version` is that of the parameters. Actions are
     drawn from the policy, with `key` folded with `call`, a number that is never used twice. It is jitted and donates
-    the buffers of `states.current`, but not of `states.initial`, which another thread may be reading.
+    the buffers of `states`, but not of `states.initial`, which another thread may be reading.
     """
     names = [*spec.observations, "is_first"]
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jax.jit, donate_argnums=(0, 2))
     def policy_step(
         current: PyTree,
         initial: PyTree,
+        ended: PyTree,
         params: PyTree,
         version: Array,
         key: Array,
@@ -52,6 +54,8 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         start_rows = _rows(calls.starting_slots, group_size)
         before = jax.tree.map(lambda table: table.at[rows].get(mode="clip"), current)
         initial = jax.tree.map(lambda table, new: table.at[start_rows].set(new, mode="drop"), initial, before)
+        ended_rows = jnp.where(fields["is_first"], rows, jnp.iinfo(jnp.int32).max)
+        ended = jax.tree.map(lambda table, new: table.at[ended_rows].set(new, mode="drop"), ended, before)
         observations = {name: fields[name][None] for name in spec.observations}
         output, after = policy_apply(params, observations, before, fields["is_first"][None])
         current = jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), current, after)
@@ -60,23 +64,27 @@ def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype,
         value, logits = (jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32) for x in floats)
         no_truncation, versions = jnp.zeros_like(actions), jnp.full_like(actions, version)
         words = actions[:, None], value, logits, no_truncation[:, None], versions[:, None]
-        return jnp.concatenate(words, axis=1), CoreStates(current, initial)
+        return jnp.concatenate(words, axis=1), CoreStates(current, initial, ended)
 
     return policy_step
 
 
 def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype) -> Callable:
-    """Returns value_step(params, states, packed [n, R] uint8, rows [n] int32) -> values [n] float32, jitted.
+    """Returns value_step(params, states, packed [n, R] uint8, rows [n], has_ended [n] bool) -> values [n], jitted.
 
-    They are the values of final observations, each after the current core state of its row.
+    They are the values of final observations, each after the core state of its row: the current one, or the one that
+    its last episode ended with.
     """
 
     @jax.jit
-    def value_step(params: PyTree, states: CoreStates, packed: Array, rows: Array) -> Array:
+    def value_step(params: PyTree, states: CoreStates, packed: Array, rows: Array, has_ended: Array) -> Array:
+        def before(current: Array, ended: Array) -> Array:
+            return jnp.where(has_ended.reshape(-1, *[1] * (current.ndim - 1)), ended[rows], current[rows])
+
         fields = unpack_records(packed, record, list(spec.observations))
-        before = jax.tree.map(lambda table: table[rows], states.current)
+        core_states = jax.tree.map(before, states.current, states.ended)
         observations = {name: value[None] for name, value in fields.items()}
-        output, _ = policy_apply(params, observations, before, jnp.zeros((1, rows.shape[0]), bool))
+        output, _ = policy_apply(params, observations, core_states, jnp.zeros((1, rows.shape[0]), bool))
         return output.values[0]
 
     return value_step

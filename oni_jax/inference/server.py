@@ -19,6 +19,7 @@ from oni_jax.actors.pool import ActorPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.policy_step import Calls, CoreStates, bucket_sizes, make_policy_step_fn, make_value_step_fn
+from oni_jax.inference.truncated import TruncatedSteps
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
 from oni_jax.runtime import WaitClock
@@ -39,11 +40,14 @@ class PolicyCall:
 
 @dataclasses.dataclass(eq=False)
 class ValueCall:
-    """A value step in flight, for k truncated steps."""
+    """A value step in flight."""
 
-    steps: tuple[np.ndarray, np.ndarray, np.ndarray]  # slot, t, environment; [k] each
-    packed: np.ndarray
-    output: Array  # [N]; the first k count
+    truncated: TruncatedSteps
+    output: Array  # [N]
+
+    @property
+    def packed(self) -> np.ndarray:
+        return self.truncated.packed
 
 
 class InferenceServer:
@@ -61,6 +65,7 @@ class InferenceServer:
         states = CoreStates(
             policy.initial_state(shape.num_groups * shape.group_size),
             policy.initial_state(shape.num_slots * shape.group_size),
+            policy.initial_state(shape.num_groups * shape.group_size),
         )
         self._states = [jax.device_put(states, device) for device in self._devices]  # each with the rows of all groups
         self._gather = jax.jit(lambda states, rows: jax.tree.map(lambda table: table[rows], states))
@@ -68,7 +73,7 @@ class InferenceServer:
         self.learner_wait = WaitClock()  # every group paused: waiting for the learner
         self._slots, self._steps = np.full(shape.num_groups, -1), np.zeros(shape.num_groups, int)  # row written last
         self._record_rows = as_bytes(ring.records).reshape(shape.num_slots * (shape.rollout + 1), -1)  # of groups
-        self._final_rows = as_bytes(ring.finals).reshape(shape.num_groups * shape.group_size, -1)  # of environments
+        self._final_rows = as_bytes(ring.finals)
         self._policy_rows = exchange.policy_records.view(np.int32).reshape(shape.num_slots * shape.rollout, -1)
         self._last_rows = np.zeros_like(ring.finals)  # [G, N] of paused groups
         self._last_texts = np.zeros_like(ring.texts, shape=ring.finals.shape)
@@ -76,11 +81,14 @@ class InferenceServer:
         self._paused = deque(range(shape.num_groups))
         self._unstarted = set(self._paused)  # paused groups without environments: not started yet, or lost
         self._buckets = bucket_sizes(-(-shape.num_groups // len(self._devices)))
+        self._awaits_value = np.zeros(ring.finals.shape, bool)  # [G, N]; see `_truncated`
+        self._group_calls = np.zeros(shape.num_groups, np.int32)  # policy steps started for each
         self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
         self._in_flight: deque[PolicyCall | ValueCall] = deque()
         self._full: deque[int] = deque()  # slots that are full once the values in flight are there
         self._buffers: defaultdict[int, list[np.ndarray]] = defaultdict(list)  # unused ones, by their number of rows
+        self._truncated = [TruncatedSteps.empty(self._buffer(shape.group_size)) for _ in self._devices]
         step_args = policy.apply, ring.spec, ring.records.dtype
         self._policy_step = make_policy_step_fn(*step_args, shape.group_size)
         self._value_step = make_value_step_fn(*step_args)
@@ -93,7 +101,7 @@ class InferenceServer:
             for size in self._buckets:
                 padding = np.full(size, shape.num_groups, np.int32), np.full(size, shape.num_slots, np.int32)
                 jax.block_until_ready(self._infer(index, self._buffer(size * shape.group_size), Calls(*padding)))
-            jax.block_until_ready(self._value(index, self._buffer(shape.group_size), np.zeros(0, np.int32)))
+            jax.block_until_ready(self._value(index))
 
     def run(self) -> None:
         """Serves until `stop`. Raises ChildError when the actors' restarts are exhausted."""
@@ -142,11 +150,13 @@ class InferenceServer:
         ended = ring.records["terminated"][slots, steps] & later | truncated
         if ended.any():
             i, envs = np.nonzero(ended)
+            if self._awaits_value[groups[i], envs].any():
+                self._value_truncated()  # while the core states of the episodes before are there
             exchange.episodes.extend(ring.episode_stats[groups[i], envs])
             for name, array in exchange.finals.items():
                 array[slots[i], steps[i] - 1, envs] = ring.finals[name][groups[i], envs]
         if truncated.any():
-            self._value_final_observations(groups, truncated)
+            self._note_truncated(groups, truncated)
         is_full = steps == ring.shape.rollout
         for group in groups[~is_full].tolist():
             self._runnable[self._device_index(group)].append(group)
@@ -156,6 +166,7 @@ class InferenceServer:
             self._last_rows[full], self._last_texts[full] = ring.records[slots, -1], ring.texts[slots, -1]
             self._full.extend(slots.tolist())
             self._paused.extend(full.tolist())
+            self._value_truncated()
             self._put_full()
 
     def _put_full(self) -> None:
@@ -175,28 +186,39 @@ class InferenceServer:
         for call in self._in_flight:
             if isinstance(call, PolicyCall):
                 call.lost.add(group)
+        for truncated in self._truncated:
+            truncated.drop(group)
+        self._awaits_value[group] = False
         self._steps[group] = 0
         self._pool.dispatch(group, int(self._slots[group]), 0)
 
-    def _value_final_observations(self, groups: np.ndarray, truncated: np.ndarray) -> None:
-        """Starts calls for the bootstrap values of truncated steps: of final observations, after the core states."""
-        num_envs, i, envs = self._ring.shape.group_size, *np.nonzero(truncated)
-        rows = groups[i] * num_envs + envs
-        steps = self._slots[groups[i]], self._steps[groups[i]] - 1, envs
+    def _note_truncated(self, groups: np.ndarray, truncated: np.ndarray) -> None:
+        """Adds truncated steps to those that wait for their values, and values them where no more find room."""
+        i, envs = np.nonzero(truncated)
+        groups = groups[i]
+        steps = np.stack(
+            [groups, self._slots[groups], self._steps[groups] - 1, envs, self._group_calls[groups]], axis=1
+        )
         for index in range(len(self._devices)):
-            (own,) = np.nonzero(groups[i] % len(self._devices) == index)
-            for k in range(0, len(own), num_envs):
-                part = own[k : k + num_envs]
-                packed = self._buffer(num_envs)
-                np.take(self._final_rows, rows[part], axis=0, out=packed[: len(part)], mode="clip")
-                output = self._value(index, packed, rows[part])
-                self._in_flight.append(ValueCall((steps[0][part], steps[1][part], steps[2][part]), packed, output))
+            left = steps[groups % len(self._devices) == index]
+            while len(left := self._truncated[index].add(left, self._final_rows)):
+                self._value_truncated()
+        self._awaits_value[groups, envs] = True
 
-    def _value(self, index: int, packed: np.ndarray, rows: np.ndarray) -> Array:
-        params, states = self._parameters.newest.params[index], self._states[index]
-        padded = np.zeros(len(packed), np.int32)
-        padded[: len(rows)] = rows
-        output = self._value_step(params, states, packed, padded)
+    def _value_truncated(self) -> None:
+        """Starts calls for the bootstrap values of all truncated steps that wait for theirs."""
+        for index, truncated in enumerate(self._truncated):
+            if truncated.size:
+                self._in_flight.append(ValueCall(truncated, self._value(index)))
+                self._truncated[index] = TruncatedSteps.empty(self._buffer(len(truncated.packed)))
+        self._awaits_value[:] = False
+
+    def _value(self, index: int) -> Array:
+        """Starts the call that values a device's truncated steps, each after its episode's last core state."""
+        params, states, truncated = self._parameters.newest.params[index], self._states[index], self._truncated[index]
+        groups, envs, calls = truncated.steps[:, 0], truncated.steps[:, 3], truncated.steps[:, 4]
+        rows, has_ended = groups * self._ring.shape.group_size + envs, self._group_calls[groups] > calls
+        output = self._value_step(params, states, truncated.packed, rows, has_ended)
         output.copy_to_host_async()
         return output
 
@@ -226,6 +248,7 @@ class InferenceServer:
         calls = Calls(np.full(size, shape.num_groups, np.int32), np.full(size, shape.num_slots, np.int32))
         calls.groups[: len(groups)] = groups
         calls.starting_slots[: len(groups)] = np.where(steps == 0, slots, shape.num_slots)
+        self._group_calls[groups] += 1
         self.num_calls += 1
         self.num_acted_steps += len(groups) * shape.group_size
         self._in_flight.append(PolicyCall(groups, packed, self._infer(index, packed, calls)))
@@ -240,7 +263,9 @@ class InferenceServer:
             if isinstance(call, PolicyCall):
                 self._answer(call, output)
             else:
-                self._exchange.policy_records["truncation_value"][call.steps] = output[: len(call.steps[0])]
+                truncated = call.truncated
+                _, slots, steps, envs, _ = truncated.steps[: truncated.size].T
+                self._exchange.policy_records["truncation_value"][slots, steps, envs] = output[: truncated.size]
                 self._put_full()
 
     def _answer(self, call: PolicyCall, output: np.ndarray) -> None:
@@ -251,7 +276,7 @@ class InferenceServer:
             kept = ~np.isin(groups, list(call.lost))
             groups, output = groups[kept], output[kept]
         slots, steps = self._slots[groups], self._steps[groups]
-        self._policy_rows[slots * shape.rollout + steps] = output.reshape(len(groups), -1)
+        self._policy_rows[slots * shape.rollout + steps] = output.reshape(len(groups), self._policy_rows.shape[1])
         self._ring.actions[groups] = output[:, :, 0]
         self._steps[groups] += 1
         for group, slot, t in zip(groups.tolist(), slots.tolist(), (steps + 1).tolist(), strict=True):
@@ -284,16 +309,18 @@ class InferenceServer:
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns, while all groups are paused, the state that acting resumes from."""
-        core = {f"core_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._states))}
+        saved = [(states.current, states.initial) for states in self._states]  # no step waits for its value
+        core = {f"core_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(saved))}
         counter = {"key": np.asarray(self._keys[0]), "num_calls": np.array(self.num_calls)}
         rows = {"last_rows": self._last_rows, "last_texts": self._last_texts}
         return {**core, **counter, **rows, "paused": np.array(self._paused)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Restores what `save` returned, before any group is served."""
-        leaves, structure = jax.tree.flatten(self._states)
+        leaves, structure = jax.tree.flatten([(states.current, states.initial) for states in self._states])
         restored = [jax.device_put(jnp.array(saved[f"core_{i}"]), leaf.sharding) for i, leaf in enumerate(leaves)]
-        self._states = jax.tree.unflatten(structure, restored)
+        pairs = zip(jax.tree.unflatten(structure, restored), self._states, strict=True)
+        self._states = [states._replace(current=pair[0], initial=pair[1]) for pair, states in pairs]
         self._keys = [jax.device_put(saved["key"], device) for device in self._devices]
         self.num_calls = int(saved["num_calls"])
         self._paused, self._unstarted = deque(saved["paused"].tolist()), set()

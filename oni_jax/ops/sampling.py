@@ -22,4 +22,3 @@ def sample_actions(uniforms: Array, logits: Array) -> Array:
     sums = jnp.matmul(weights, np.triu(np.ones((num_actions, num_actions), np.float32)), precision="highest")
     below = sums <= uniforms[..., None] * sums[..., -1:]
     return jnp.minimum(jnp.sum(below, axis=-1), num_actions - 1).astype(jnp.int32)
-

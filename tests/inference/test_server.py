@@ -1,8 +1,11 @@
 """What the inference server writes is what the policy said, in trajectories that join without a seam."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,11 +15,12 @@ from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.config import EnvConfig, LearnerConfig, NetworkConfig
+from oni_jax.envs.base import StepOutput
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.policy_step import bucket_sizes
 from oni_jax.inference.server import InferenceServer
-from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.networks.policy import PolicyOutput, init_params, make_policy
 from oni_jax.runtime import BackgroundThread
 from oni_jax.types import PyTree, Trajectory
 from oni_jax.worlds.batches import ActorPayload, BatchAssembler, make_unpack_fn
@@ -116,6 +120,7 @@ def test_trajectories_hold_only_what_was_played_when_games_are_lost():
         assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
         unroll(played, trajectory)
         check_actions(trajectory)
+        np.testing.assert_array_equal(trajectory.truncation_values != 0, trajectory.truncations)
 
 
 def test_buckets_hold_every_number_of_groups():
@@ -174,13 +179,14 @@ def test_the_caused_caption_is_that_of_the_final_observation():
 class Paced:
     """A server whose games run ahead of learning by two groups' trajectories, without threads."""
 
-    def __init__(self, max_episode_steps: int = 100):
+    def __init__(self, max_episode_steps: int = 100, make_env: Callable | None = None, policy: Any = None):
         env = EnvConfig(root_env="Catch-v0", max_episode_steps=max_episode_steps)
         self.ring = ring = TrajectoryRing(env_spec(env), RingShape(NUM_GROUPS, NUM_ENVS, NUM_GROUPS * 3, ROLLOUT))
         self.exchange = exchange = TrajectoryExchange(ring, max_waiting=2 * NUM_ENVS)
-        policy = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec)
-        self.params = init_params(policy, ring.spec, jax.random.key(0))
-        pool = SerialPool(functools.partial(make_vector_env, env, seed=5), ring)
+        network = make_policy(NetworkConfig(encoder_custom="mlp_encoder", hidden_size=8), ring.spec)
+        self.params = init_params(network, ring.spec, jax.random.key(0))
+        policy = policy or network
+        pool = SerialPool(make_env or functools.partial(make_vector_env, env, seed=5), ring)
         pool.start()
         self.parameters = ParameterStore(3, self.params)
         self.server = InferenceServer(policy, exchange, pool, self.parameters, jax.random.key(1))
@@ -206,6 +212,63 @@ def test_a_trajectory_is_handed_over_with_its_values_only():
             paced.exchange.consume(NUM_ENVS)
             paced.exchange.release(slot)
     assert paced.server.num_acted_steps >= 2 * NUM_GROUPS * NUM_ENVS * ROLLOUT
+
+
+class Lengthening:
+    """Environments without end, but for the first of all: its episodes are cut off after 1, 2, 3, ... steps."""
+
+    num_restarts = 0
+
+    def __init__(self, num_envs: int, first_index: int):
+        self.num_envs = num_envs
+        self._left = self._lengths = np.where(np.arange(num_envs) + first_index, 10**6, 1)
+
+    def reset(self, out: StepOutput) -> None:
+        out.records["is_first"] = True
+        out.records["terminated"] = out.records["truncated"] = False
+
+    def step(self, actions: np.ndarray, out: StepOutput) -> None:
+        del actions
+        self._left = self._left - 1
+        ended = self._left == 0
+        out.records["is_first"] = out.records["truncated"] = ended
+        self._lengths = self._lengths + ended
+        self._left = np.where(ended, self._lengths, self._left)
+
+    def note(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
+class Counting:
+    """A policy whose value is the number of an episode's observations so far."""
+
+    encoder = None
+
+    def initial_state(self, batch_size: int) -> np.ndarray:
+        return np.zeros((batch_size, 1), np.float32)
+
+    def apply(self, params: PyTree, observations: PyTree, core_state: PyTree, is_first: PyTree) -> tuple:
+        del params, observations
+        core_state = jnp.where(is_first[0, :, None], 0, core_state) + 1
+        return PolicyOutput(jnp.zeros((*is_first.shape, 3)), core_state[None, :, 0]), core_state
+
+
+def test_final_observations_are_valued_after_their_own_episode():
+    """Some wait for their call until the next episode has begun, some until it has ended too."""
+    paced = Paced(make_env=Lengthening, policy=Counting())
+    found = []
+    for _ in range(16 * ROLLOUT):
+        paced.server.advance()
+        while (slot := paced.exchange.get_full(0.0)) is not None:
+            values = paced.exchange.policy_records[slot]["truncation_value"]
+            np.testing.assert_array_equal(values != 0, paced.ring.records["truncated"][slot, 1:])
+            found.extend(values[values != 0].tolist())
+            paced.exchange.consume(NUM_ENVS)
+            paced.exchange.release(slot)
+    assert len(found) > 5 and found == list(range(2, len(found) + 2))  # observations of an episode, the final one too
 
 
 def test_games_pause_while_enough_trajectories_wait_and_go_on_with_new_parameters():
