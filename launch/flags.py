@@ -43,7 +43,7 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
     names = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
     if names and isinstance(defaults, Config):
-        defaults = cast(Program, named_configs.load(names[-1]))
+        defaults = cast(Program, dataclasses.replace(defaults, **vars(named_configs.load(names[-1]))))
     if not isinstance(defaults, Config):
         return _parse_words(words, defaults)
     first, *others = [_parse_words(each, term) for each, term in _of_each_reward(words, defaults)]

@@ -18,6 +18,7 @@ from launch.plot import PlotConfig
 from launch.program import split_words
 from launch.submit import Submission
 from launch.sweep import SweepConfig, planned
+from oni_jax.asking.config import Ask
 from oni_jax.config import Config, own_settings, sections, settings
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.potentials.config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
@@ -32,6 +33,7 @@ README = ROOT / "README.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
 PROGRAMS = {
     "train": Config(),
+    "ask": Ask(),
     "evaluate": EvaluationConfig(),
     "inspect_reward": InspectionConfig(),
     "play": PlayConfig(),

@@ -104,6 +104,15 @@ MAY_IMPORT = {
         "preferences.dataset",
         "rewards",
     },
+    "asking": {
+        "annotation",
+        "envs.registry",
+        "learner.message_counts",
+        "metrics.rows",
+        "plugins",
+        "reporting.curves",
+        "rewards.registry",
+    },
     "reporting": {"annotation.prompts", "envs", "evaluation", "experiment", "inspection"},
     "viewing": {"annotation", "checkpointing", "envs", "evaluation", "experiment", "inspection", "rewards"},
 }
@@ -116,6 +125,7 @@ WITHOUT_JAX = (
     "buffers",
     "actors",
     "annotation",
+    "asking",
     "runtime",
     "metrics",
     "plugins",

@@ -3,6 +3,7 @@
 No function raises, whatever a server sends.
 """
 
+import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ class Reply(NamedTuple):
 
     text: str
     answer: bytes | None  # as the kind of query encodes it; None: unreadable
+    usage: Mapping[str, int] = types.MappingProxyType({})  # TOKEN_COUNTS that a request of one prompt reports
 
 
 def read_choice(choice: object, kind: QueryKind, answer_key: str) -> Reply:

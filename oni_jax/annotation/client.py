@@ -211,9 +211,10 @@ class Client:
             if order != sorted(order):
                 self.events["choices_reordered"] += 1
                 choices = sorted(choices, key=lambda choice: choice["index"])
-        self.tokens.update(read_usage(answer))
-        prompt = self._prompt
-        return [read_choice(choice, prompt.kind, prompt.answer_key) for choice in choices]
+        usage, prompt = read_usage(answer), self._prompt
+        self.tokens.update(usage)
+        replies = [read_choice(choice, prompt.kind, prompt.answer_key) for choice in choices]
+        return replies if num_choices > 1 else [replies[0]._replace(usage=usage)]
 
 
 async def _record_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:

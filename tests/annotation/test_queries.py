@@ -161,7 +161,7 @@ def test_free_text_is_not_restricted(rating, config):
     config = dataclasses.replace(config, **constraint)
     items = [(b"%d" % i,) for i in range(4)]
     replies, server, _ = ask_about(script, config, items, "rating")
-    assert replies == [(said[0], b"\x07"), (said[1], b"\x0a"), (said[2], None), (said[3], None)]
+    assert [reply[:2] for reply in replies] == [*zip(said, (b"\x07", b"\x0a", None, None))]
     (request,) = server.requests
     assert request.body["max_tokens"] == 77 and not {"logprobs", "structured_outputs"} & set(request.body)
 
@@ -173,7 +173,7 @@ def test_free_text_in_a_chat_and_asked_again(rating):
         return choices([{"index": 0, "message": {"content": "Sorry. Rating: 3"}}])
 
     (reply,), server, _ = ask_about(script, config, [(KILL,)], "rating", first_answer="Who knows?")
-    assert reply == ("Sorry. Rating: 3", b"\x03")
+    assert reply[:2] == ("Sorry. Rating: 3", b"\x03")
     assert [turn["role"] for turn in server.requests[0].body["messages"]] == ["system", "user", "assistant", "user"]
 
 

@@ -75,6 +75,15 @@ class QueryKind(Protocol):
         """Describes an answer in a word or two, for display."""
         ...
 
+    def read_as(self, kept: bytes) -> Sequence[str]:
+        """Returns what an answer was read as, for display: its label, or each of its goals."""
+        return [self.describe(kept)]
+
+    def probability(self, kept: bytes) -> float | None:
+        """Returns an answer's probability. None: it has none."""
+        del kept
+        return None
+
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         """Sums up annotations that have an answer: caption -> `columns`."""
         ...

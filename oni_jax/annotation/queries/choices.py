@@ -1,11 +1,12 @@
 """Answers that are one of a few choices: a label and its probability, encoded as text such as `1 0.97`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.config import is_within
+from oni_jax.types import Annotation
 
 # "not FOO", "isn't a FOO", "neither FOO nor BAR", "rather than FOO"
 _DENIED = re.compile(
@@ -46,6 +47,23 @@ class ChoiceAnswers(QueryKind):
 
     def describe(self, kept: bytes) -> str:
         return self.names[decode_label(kept).label]
+
+    def probability(self, kept: bytes) -> float | None:
+        probability = decode_label(kept).probability
+        return probability if 0 < probability < 1 else None  # without log-probabilities it is 0 or 1
+
+
+class TwoChoices(ChoiceAnswers):
+    """Base of the kinds about one caption whose probability is that of the second of two choices."""
+
+    columns = ("label",)
+
+    def probability(self, kept: bytes) -> float | None:
+        of_second = super().probability(kept)
+        return of_second if of_second is None or decode_label(kept).label else 1 - of_second
+
+    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
+        return {a.item[0]: (decode_label(a.answer).label,) for a in annotations if a.answer is not None}
 
 
 def bare(text: str) -> str:

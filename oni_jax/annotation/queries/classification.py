@@ -1,12 +1,11 @@
 """Classification of captions as helpful (FOO) or not (BAR)."""
 
 import re
-from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import ChoiceAnswers, bare, decode_label, encode_label, is_denied
-from oni_jax.types import Annotation, Item
+from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label, is_denied
+from oni_jax.types import Item
 
 HELPFUL, UNHELPFUL = "FOO", "BAR"
 
@@ -20,7 +19,7 @@ _BOTH = re.compile(
 )
 
 
-class Classification(ChoiceAnswers):
+class Classification(TwoChoices):
     """Label 1 is helpful, 0 is not. See `QueryKind`."""
 
     name = "classification"
@@ -28,7 +27,6 @@ class Classification(ChoiceAnswers):
     choices = (UNHELPFUL, HELPFUL)
     names = ("not helpful", "helpful")
     openings = ("<message>\n",)
-    columns = ("label",)
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         label = read_label(text)
@@ -36,9 +34,6 @@ class Classification(ChoiceAnswers):
             return None
         probabilities = read_probabilities(logprobs, self.choices)
         return encode_label(label, probabilities[1] if probabilities else label)
-
-    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {a.item[0]: (decode_label(a.answer).label,) for a in annotations if a.answer is not None}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         helpful, words = rules.judge_caption(goal, *item)

@@ -1,6 +1,6 @@
 """Goals worth pursuing in a situation: an LLM that knows a world lists them, a line each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.types import Annotation, Item
@@ -28,6 +28,9 @@ class Goals(QueryKind):
 
     def describe(self, kept: bytes) -> str:
         return f"{len(kept.splitlines())} goals"
+
+    def read_as(self, kept: bytes) -> Sequence[str]:
+        return kept.decode("utf-8", "replace").splitlines()
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         return {}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.types import Annotation, Item
@@ -36,6 +36,9 @@ class Suggestions(QueryKind):
 
     def describe(self, kept: bytes) -> str:
         return f"{len(parsed(kept, strict=False))} goals"
+
+    def read_as(self, kept: bytes) -> Sequence[str]:
+        return parsed(kept, strict=False)
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         return {}

@@ -1,16 +1,16 @@
 """Questions that an LLM answers by one word, yes or no; its log-probabilities say how sure it is."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import ChoiceAnswers, bare, decode_label, encode_label
-from oni_jax.types import Annotation, Item
+from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label
+from oni_jax.types import Item
 
 MISSING = -100.0  # log-probability of an answer that is not among the first token's likeliest
 
 
-class YesNo(ChoiceAnswers):
+class YesNo(TwoChoices):
     """Label 1 is yes, 0 is no; the probability is that of yes. See `QueryKind`."""
 
     name = "yes_no"
@@ -18,7 +18,6 @@ class YesNo(ChoiceAnswers):
     choices = ("No", "Yes")
     names = ("no", "yes")
     openings = ("<question>\n",)
-    columns = ("label",)
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         first = bare(text.strip().partition("\n")[0].partition(" ")[0])
@@ -30,9 +29,6 @@ class YesNo(ChoiceAnswers):
         else:
             return None
         return encode_label(int(probability > 0.5), probability)
-
-    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {a.item[0]: (decode_label(a.answer).label,) for a in annotations if a.answer is not None}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         is_yes, words = rules.judge_caption(goal, *item)

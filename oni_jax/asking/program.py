@@ -1,0 +1,120 @@
+"""The program launch.ask: shows what an LLM answers to captions under a run's settings. It writes no file."""
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Sequence
+
+from oni_jax.annotation.client import Client
+from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.service import Question
+from oni_jax.asking import report
+from oni_jax.asking.answers import Asked, ask_all
+from oni_jax.asking.config import Ask, queries_of
+from oni_jax.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
+from oni_jax.asking.texts import make_items, read_captions
+from oni_jax.config import UserError
+from oni_jax.envs.registry import find_environment, with_chosen_env
+from oni_jax.runtime import StopRequest
+from oni_jax.types import Item
+
+
+def ask(config: Ask, stop: StopRequest) -> int:
+    """Asks about the captions, and prints what was answered. Returns the exit code: 1 where a query failed.
+
+    Raises:
+        UserError: bad prompt, captions, folder or address, or a server that answered nothing.
+    """
+    asked, language = queries_of(config), find_environment(with_chosen_env(config).env).language
+    prompts = [load_prompt(own, language, kind) for own, kind in asked]
+    captions = read_captions(config.ask)
+    items = [make_items(prompt, captions) for prompt in prompts]
+    rate = rate_of_run(config.ask.messages_of) if config.ask.messages_of else None
+    with contextlib.ExitStack() as stack:
+        unique = dict.fromkeys(own for own, _ in asked)
+        servers = {own: stack.enter_context(server_or_judge(own, language)) for own in unique}
+        questions = [Question(servers[own], prompt) for (own, _), prompt in zip(asked, prompts)]
+        for question in questions:
+            Client(*question)  # raises here what is wrong with any, before the first is asked
+        names = report.name_questions(asked)
+        trials = [
+            Trial(question, name, its, rate, has_counts=bool(own.llm_server_addr))
+            for question, name, its, (own, _) in zip(questions, names, items, asked)
+        ]
+        shown: set[str] = set()
+        for trial in trials:
+            if not stop:
+                trial.run(shown, config.ask.show_prompts, stop)
+    for first, second in itertools.combinations(trials, 2):
+        if first.question.prompt.kind is second.question.prompt.kind and second.asked:
+            lines = report.comparison_lines((first.name, second.name), first.question.prompt, first.asked, second.asked)
+            print("", *lines, sep="\n", flush=True)
+    num_failed = sum(len(trial.items) - len(trial.answered()) for trial in trials)
+    if num_failed and not stop:
+        print(f"error: {num_failed:,} queries have no answer", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+class Trial:
+    """The asking of one question.
+
+    Args:
+        question: with the address of its server.
+        name: of the question.
+        items: what is asked about.
+        rate: of a run's queries; None: not known.
+        has_counts: the server is no stand-in, so that its count of tokens says something.
+    """
+
+    def __init__(self, question: Question, name: str, items: Sequence[Item], rate: Rate | None, has_counts: bool):
+        self.question, self.name, self.items = question, name, items
+        self._rate, self._has_counts = rate, has_counts
+        self.asked: Sequence[Asked] = ()
+
+    def answered(self) -> list[Asked]:
+        """Returns the queries that a reply came to."""
+        return [x for x in self.asked if x.replies]
+
+    def run(self, shown: set[str], shows_all: bool, stop: StopRequest) -> None:
+        """Asks, and prints what comes.
+
+        Args:
+            shown: prompts that need not be shown again; those shown are added.
+            shows_all: prompts of all items are shown, not the first one's alone.
+            stop: ends it.
+
+        Raises:
+            UserError: the server answered nothing.
+        """
+        config, prompt = self.question
+        numbers = itertools.count(1)
+
+        def show(asked: Asked) -> None:
+            if shows_all:
+                self._show_prompt(asked.item, shown)
+            print(*report.asked_lines(next(numbers), asked, prompt, self._tokens(asked)), sep="\n", flush=True)
+
+        print(f"\n{self.name}: {len(self.items):,} queries to {config.llm_model} at {config.llm_server_addr}")
+        self._show_prompt(self.items[0], shown)
+        self.asked, problem = ask_all(config, prompt, self.items, show, stop)
+        answered = self.answered()
+        line = report.ended_line(problem, config.llm_server_addr) if problem else stop.reason
+        if problem and not answered:
+            raise UserError(line)
+        if line:
+            print(f"the rest is not asked: {line}", flush=True)
+        if answered:
+            total = total_tokens(map(self._tokens, answered))
+            lines = report.summary_lines(self.question, self.asked, len(self.items), total, self._rate)
+            print("", *lines, sep="\n", flush=True)
+
+    def _tokens(self, asked: Asked) -> Tokens:
+        return tokens_of(asked, self.question.prompt, self._has_counts)
+
+    def _show_prompt(self, item: Item, shown: set[str]) -> None:
+        text = "\n".join(report.prompt_lines(self.question, item))
+        if text not in shown:
+            shown.add(text)
+            print(f"the prompt:\n{text}\n", flush=True)
