@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
-from oni_jax.runtime import ChildError, start_child, stop_child
+from oni_jax.runtime import ChildError, code_commit, start_child, stop_child
 
 SMOKE = flags.DEFINE_bool("smoke", False, "Small sizes and few repeats: shows that it runs, not how fast.")
 REPEATS = flags.DEFINE_integer(
@@ -133,11 +133,10 @@ def total_rate(timed: Sequence[Timed], count: int) -> float:
 
 def environment() -> dict[str, Any]:
     """Returns command, commit, hardware and versions."""
-    commit = _output("git", "describe", "--always", "--dirty")
     jax = sys.modules.get("jax")
     return {
         "command": " ".join([os.path.basename(sys.executable), *sys.orig_argv[1:]]),
-        "commit": commit or "unknown",
+        "commit": code_commit() or "unknown",
         "cpu": _cpu_name(),
         "num_cores": len(os.sched_getaffinity(0)),
         "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or None,

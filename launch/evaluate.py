@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
+    from oni_jax.labels import labels_by
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
@@ -38,7 +39,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
         from oni_jax.viewing.recordings import Recorder
 
         recorder = Recorder(config, stop)
-    return evaluate(config, stop, recorder)
+    return evaluate(config, stop, labels_by, recorder)
 
 
 if __name__ == "__main__":

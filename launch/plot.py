@@ -4,12 +4,14 @@ python -m launch.plot score_retrieval score_extrinsic
 """
 
 import dataclasses
+import difflib
 import os
 import sys
 from collections.abc import Sequence
 
 from launch.program import run_program
 from oni_jax.config import UserError, check_values, setting
+from oni_jax.metrics.names import METRICS
 from oni_jax.runtime import StopRequest
 
 
@@ -19,6 +21,12 @@ class PlotConfig:
 
     experiments: str = setting("", "Runs by name in train_dir, or by folder; they may be going on.", positional=True)
     train_dir: str = setting("./train_dir", "Folder of experiments.")
+    metrics: str = setting(
+        "",
+        "Metrics to draw instead of the usual figures, with commas between them: names as in metrics.jsonl, or "
+        "episode/intrinsic_return/<type> for those of all rewards.",
+        repeated=",",
+    )
     plots_dir: str = setting("", "Folder for the files; empty: plots, in the folder of the first experiment.")
 
 
@@ -36,22 +44,30 @@ def _check(config: PlotConfig) -> None:
 def _run(config: PlotConfig, stop: StopRequest) -> int:
     del stop
     from oni_jax.reporting.curves import group_runs, read_run
-    from oni_jax.reporting.plots import DRAWN, write_figures  # imports matplotlib, which takes a second
+    from oni_jax.reporting.panels import FIGURES, chosen_figures, metrics_of
+    from oni_jax.reporting.plots import write_figures  # imports matplotlib, which takes a second
 
+    chosen = [name.strip() for name in config.metrics.split(",") if name.strip()]
+    figures = chosen_figures(chosen) if chosen else FIGURES
     unique: dict[str, str] = {}  # path -> first name of the run
     for name in _names(config):
         unique.setdefault(os.path.realpath(_folder(config, name)), name)
     names = list(unique.values())
     folders = [_folder(config, name) for name in names]
-    settings = group_runs([read_run(folder, name, DRAWN) for folder, name in zip(folders, _short(names))])
+    settings = group_runs([read_run(folder, name, metrics_of(figures)) for folder, name in zip(folders, _short(names))])
     for own in settings:
         seeds = [run.config.run.seed for run in own.runs]
         repeated = "" if len(set(seeds)) == len(seeds) else "; some have the same seed"
         print(f"{own.label}: {', '.join(f'{run.name} (seed {run.config.run.seed})' for run in own.runs)}{repeated}")
-    written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"))
-    if missing:
+    written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"), figures)
+    if missing and not chosen:
         print(f"not drawn, since no run has data for it: {', '.join(missing)}")
     print("\n".join(written))
+    if missing and chosen:
+        metric = figures[missing[0]][0].metric
+        near = difflib.get_close_matches(metric, METRICS, 1) if metric not in METRICS else []
+        hint = f"did you mean {near[0]}?" if near else "docs/metrics.md lists all"
+        raise UserError(f"--metrics {metric}: no run has data for it; {hint}")
     return 0
 
 

@@ -731,6 +731,12 @@ def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
         yield own[0][0], values[0] if alike else ",".join(map(str, values))
 
 
+def hparams(config: Config) -> dict[str, int | float | bool | str]:
+    """Returns the settings that are not their defaults, by name, without secrets."""
+    known = ((field, value) for field, value in listed(config) if not field.metadata["secret"])
+    return {field.name: value for field, value in known if value != field.default}
+
+
 def changed(old: Config, new: Config) -> list[str]:
     """Returns `name: old -> new` for each setting that differs; secrets are not compared."""
     pairs = zip(listed(old), listed(new), strict=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
-from oni_jax.annotation.judge_answers import judge_model
+from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import load_prompt
@@ -19,9 +19,10 @@ from oni_jax.config import Config, UserError
 from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
+from oni_jax.labels import store_path
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
-from oni_jax.rewards.base import Reward, Scorer, Seen
+from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
@@ -82,7 +83,7 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     config = read_settings(folder)
     spec = env_spec(config.env, observations_read(config))
     rewards = make_rewards(config, spec, frozen=True)
-    if type(rewards.rewards[0]) is Reward:
+    if not rewards.paying:
         raise NoRewardError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
     shapes = jax.eval_shape(rewards.init, jax.random.key(0))
     found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)
@@ -183,7 +184,7 @@ def score_captions(
 
 def read_annotations(config: Config, folder: str) -> list[Annotation]:
     """Reads the annotations by the run's models and prompts from its label store."""
-    asked, path = questions(config), config.annotation.label_store or os.path.join(folder, "labels.sqlite")
+    asked, path = questions(config), store_path(config, folder)
     if not asked or not (config.annotation.label_store or os.path.exists(path)):
         return []
     if not os.path.exists(path):
@@ -192,8 +193,8 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     found = []
     try:
         for question, (annotation, kind) in enumerate(asked):
-            model = annotation.llm_model if annotation.llm_server_addr else judge_model(annotation)
-            held = checked(QUERIES[kind], store.all(model, load_prompt(annotation, language, kind).digest))
+            digest = load_prompt(annotation, language, kind).digest
+            held = checked(QUERIES[kind], store.all(answering_model(annotation), digest))
             found += [row._replace(question=question) for row in held]
     except OSError as error:
         raise UserError(str(error)) from None

@@ -169,6 +169,6 @@ def local(tree: PyTree) -> PyTree:
 
 def local_rows(array: Array, axis: int = 1) -> np.ndarray:
     """Returns this process's part of an array that is split along this axis, on the host."""
-    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
-    parts = [np.asarray(shard.data) for shard in shards]
+    shards = {shard.index[axis].start or 0: shard for shard in array.addressable_shards}
+    parts = [np.asarray(shards[start].data) for start in sorted(shards)]
     return np.concatenate(parts, axis) if len(parts) > 1 else parts[0]

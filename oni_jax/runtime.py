@@ -1,11 +1,13 @@
 """Supervised child processes, stop requests, and clocks."""
 
 import ctypes
+import functools
 import gc
 import os
 import platform
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -219,6 +221,22 @@ class StopRequest:
                     if select.select([], [2], [], 0)[1]:
                         os.write(2, f"{LEFT_AT_ONCE}\n".encode())
                 os._exit(130)
+
+
+@functools.cache
+def code_commit() -> str:
+    """Returns the git commit of this program's checkout, with `-dirty` after changes; empty: it is installed."""
+    folder = os.path.dirname(__file__)
+
+    def git(*words: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", folder, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", os.path.basename(__file__))  # else the repository is another program's
+        return git("describe", "--always", "--dirty")
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 class BackgroundThread(threading.Thread):

@@ -26,6 +26,7 @@ from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.labels import store_path
 from oni_jax.learner.descent import Epochs
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
@@ -144,7 +145,8 @@ def build_training(
     guidance = Guidance(config.pretrained, config.learner.batch_size, actor.params_of, *before)
     acted = state._replace(params=guidance.acting_params(state.params))
     world = stack.enter_context(closing(build_world(own, task, actor, acted, progress, acting, peers, replicas)))
-    if saved and world.restore(saved.acting):
+    resumed = saved.acting if saved and world.restore(saved.acting) else {}
+    if resumed:
         print("environments resumed from the checkpoint", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
     apply = shard_policy(task.policy.apply, replicas)
@@ -158,6 +160,7 @@ def build_training(
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
     step = Step(pack, jit_update(update, replicas.sharding()))
     learner = Learner(step, rewards, world, annotator, state, progress.updates, peers, guidance)
+    learner.running_returns.restore(resumed)
     return Training(config, folder, learner, world, annotator, checkpoints, progress)
 
 
@@ -189,8 +192,7 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
         unique = dict.fromkeys(own for own, _ in asked)
         servers = {own: stack.enter_context(server_or_judge(own, language, shares_cpu)) for own in unique}
         prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
-        path = config.annotation.label_store or os.path.join(folder, "labels.sqlite")
-        service = AnnotationService(prompts, LabelStore(path), LOWEST_PRIORITY * shares_cpu)
+        service = AnnotationService(prompts, LabelStore(store_path(config, folder)), LOWEST_PRIORITY * shares_cpu)
         try:
             yield service
         except KeyboardInterrupt:  # interrupted twice: don't wait

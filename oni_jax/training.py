@@ -12,9 +12,10 @@ import jax
 import numpy as np
 
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config
+from oni_jax.config import Config, hparams
 from oni_jax.distributed.peers import Decision
 from oni_jax.gauges import Gauges
+from oni_jax.labels import labels_by
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
@@ -24,7 +25,7 @@ from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.metrics.view import NullView, build_view
-from oni_jax.runtime import Every, StopRequest, return_memory
+from oni_jax.runtime import Every, StopRequest, code_commit, return_memory
 from oni_jax.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
 
@@ -49,6 +50,7 @@ class Progress:
     steps_before_reward: int = 0  # see `learner.guidance`
     labels_of: str = ""  # Annotator.labels_of
     last_episodes: Sequence[Sequence[float]] = ()  # statistics of the episodes in the means
+    last_intrinsic_returns: Sequence[Sequence[float]] = ()  # the same of episodes that were learnt from to their end
 
 
 class Training:
@@ -77,6 +79,8 @@ class Training:
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
         self._stats.add(np.array(progress.last_episodes))
+        self._returns = RollingStats([f"intrinsic_return/{x}" for x in learner.reward.paying], config.run.stats_avg)
+        self._returns.add(np.array(progress.last_intrinsic_returns))
         self._gauges, self._machine = Gauges(learner, world, annotator), this_machine()
         self._notes: list[str] = []  # of the environments, to be printed
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
@@ -92,15 +96,17 @@ class Training:
         print(f"{where}; compiling takes a while at the first start", flush=True)
         run, is_primary = self._config.run, self._peers.is_primary
         # Before the clock: W&B takes long.
-        sinks = build_sinks(run, self._folder, self.progress.env_steps) if is_primary else MultiSink([])
+        about = {**hparams(self._config), "commit": code_commit()}
+        sinks = build_sinks(run, self._folder, self.progress.env_steps, about) if is_primary else MultiSink([])
         at_rest = False  # after an error, acting may be in the middle of a step
+        last_row: Row = {}
         view = build_view(run) if is_primary else NullView()
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
             self._started = time.monotonic()
             self._gauges.start(self.progress.env_steps, self.progress.updates)
             try:
-                self._loop(stop, sinks, view)
+                last_row = self._loop(stop, sinks, view)
                 at_rest = True
                 if stop or not (self._steps_done() or self._time_is_up()):
                     print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
@@ -108,17 +114,25 @@ class Training:
                 self._world.stop()
                 self._count_reports()
                 self._count(self._world.report(), log=True)  # too late to be all-gathered
+                self._returns.add(np.array(self.learner.running_returns.take()))
                 if not isinstance(sys.exception(), KeyboardInterrupt):  # interrupted twice: don't wait
                     self._save(at_rest)
                     self._annotator.close()  # waits for answers in flight, which the summary counts
+                if last_row:
+                    self._show({**last_row, **self._counts()}, sinks, view)
                 if is_primary:
-                    write_json(os.path.join(self._folder, "summary.json"), self.summary())
+                    summary = self.summary()
+                    write_json(os.path.join(self._folder, "summary.json"), summary)
+                    if "labels_by" in summary:
+                        print(f"labels by: {summary['labels_by']}", flush=True)
 
-    def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> None:
+    def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> Row:
+        """Returns the last row, which is not shown yet: what is in flight will still be counted."""
         run, progress = self._config.run, self.progress
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
         metrics: Scalars | None = None
+        row: Row = {}
         ended = self._steps_done() or (bool(stop) and self._peers.num == 1)
         if ended and not stop:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
@@ -135,19 +149,26 @@ class Training:
             agreed = self._peers.agree(decision)
             ended = agreed.end or self._steps_done()
             if metrics and (log_due() or ended):
-                while self._notes:
-                    print(self._notes.pop(0), flush=True)
                 row = self._row(metrics)
-                sinks.write(progress.env_steps, row)
-                view.update(row)
+                if not ended:
+                    self._show(row, sinks, view)
             steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
             if not ended and (steps_due or agreed.save):
                 steps_saved = progress.env_steps
                 self._save()
                 return_memory()
+        return row if ended else {}
+
+    def _show(self, row: Row, sinks: Any, view: Any) -> None:
+        while self._notes:
+            print(self._notes.pop(0), flush=True)
+        sinks.write(self.progress.env_steps, row)
+        view.update(row)
 
     def _count_reports(self) -> None:
-        """Takes in the reports of all processes' worlds."""
+        """Takes in the reports of all processes' worlds, and the intrinsic returns of their episodes."""
+        self._returns.add(np.array(self.learner.intrinsic_returns))
+        self.learner.intrinsic_returns.clear()
         while self.learner.reports:
             self._count(self.learner.reports.popleft(), self._peers.is_primary)
 
@@ -182,8 +203,10 @@ class Training:
         if problem := _problem(self.learner.state):
             print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
             return
-        progress = dataclasses.replace(self.progress, last_episodes=self._stats.save())
+        last = {"last_episodes": self._stats.save(), "last_intrinsic_returns": self._returns.save()}
+        progress = dataclasses.replace(self.progress, **last)
         acting = self._world.save() if at_rest else {}
+        acting = {**acting, **self.learner.running_returns.save()} if acting else {}
         saved = Saved(self.learner.state, self.learner.reward.save(), dataclasses.asdict(progress), acting)
         self._checkpoints.save(self.progress.env_steps, saved)
         self.learner.message_counts.save(self._folder)
@@ -195,18 +218,21 @@ class Training:
             "updates": progress.updates,
             "secs": secs,
             "env_steps_per_sec_overall": (progress.env_steps - self._steps_before) / secs,
-            **{name: getattr(progress, name) for name in COUNTS},
-            **self._stats.row(),
+            **self._counts(),
             "rewarded_steps": progress.rewarded_steps,
             "policy_lag_mean": metrics["loss/policy_lag_mean"],
             "policy_lag_max": metrics["loss/policy_lag_max"],
             "compilations": self.compilations.count,
-            **self._label_stats(),
             **metrics,
         }
         gauges = self._gauges.read(row)
         limit = find_limit(numbers(gauges), self._config, self._machine)
         return {**row, **gauges, **({"limited_by": f"{limit.part}: {limit.advice}"} if limit else {})}
+
+    def _counts(self) -> Row:
+        """Returns what is still counted after the last update: ended episodes, and answers that were in flight."""
+        counts = {name: getattr(self.progress, name) for name in COUNTS}
+        return {**counts, **self._stats.row(), **self._returns.row(), **self._label_stats()}
 
     def _label_stats(self) -> Row:
         stats = dict(self._annotator.stats())
@@ -218,17 +244,21 @@ class Training:
 
     def summary(self) -> Mapping[str, Any]:
         progress, stats, means = self.progress, self._annotator.stats(), self._stats.row()
-        secs = max(1e-9, time.monotonic() - self._started)
+        secs, made_by = max(1e-9, time.monotonic() - self._started), labels_by(self._config, self._folder)
         return {
             "env_steps": progress.env_steps,
             "updates": progress.updates,
             "env_steps_per_sec": (progress.env_steps - self._steps_before) / secs,
             **{name: getattr(progress, name) for name in COUNTS},
             **{name: means.get(name) for name in ("mean_return", "mean_length")},
+            **self._returns.row(),
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
+            **({"labels_by": made_by} if made_by else {}),
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
+            "hparams": hparams(self._config),
+            "commit": code_commit(),
         }
 
 

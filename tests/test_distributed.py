@@ -73,6 +73,7 @@ def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
     done = summary(folder / "run")
     assert done["env_steps"] == num_updates * BATCH and done["updates"] == num_updates
     assert done["labels_held"] > 0 and done["rewarded_steps"] > 0
+    assert any(name.startswith("episode/intrinsic_return/") and value > 0 for name, value in done.items() if value)
     assert read_settings(str(folder / "run")).devices == DevicesConfig()  # they are no single process's
     assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
 
@@ -222,8 +223,9 @@ def test_what_each_process_tells_all_have():
     annotations = [Annotation((b"a", b"bc"), b"1 0.25"), Annotation((b"",), None, 1), Annotation((b"", b"d"), b"\0", 2)]
     report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
     other = captions._replace(captions=[b"d", b"a", b"e"])
+    returns = [np.array([1.0, 2.0])]
     told = [
-        Contribution(StepCaptions(captions, NO_CAPTIONS), annotations, report),
+        Contribution(StepCaptions(captions, NO_CAPTIONS), annotations, report, returns),
         Contribution(StepCaptions(other, NO_CAPTIONS)),
     ]
     found = [from_npz(to_npz(pack_contribution(own))) for own in told]
@@ -239,6 +241,7 @@ def test_what_each_process_tells_all_have():
     assert merged.report.failures == ["process 0: one died", "process 2: one died"]
     assert merged.report.num_restarts == 4 and merged.report.notes == ["as usual"]
     assert np.array_equal(merged.report.episodes, [np.ones(3), np.zeros(3)] * 2)
+    assert np.array_equal(merged.intrinsic_returns, returns * 2)
 
 
 def test_who_else_there_is(monkeypatch):

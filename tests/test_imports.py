@@ -53,10 +53,21 @@ MAY_IMPORT = {
     },
     "distributed": {"checkpointing", "worlds.base"},
     "learner": {"distributed", "parallel", "rewards.terms", "worlds.base"},
+    "labels": {"annotation", "envs.registry", "rewards.registry"},
     "sizes": {"actors.pool"},
     "limits": {"actors.pool", "sizes"},
     "gauges": {"learner", "metrics", "worlds.base"},
-    "training": {"checkpointing", "distributed", "gauges", "learner", "limits", "metrics", "sizes", "worlds.base"},
+    "training": {
+        "checkpointing",
+        "distributed",
+        "gauges",
+        "labels",
+        "learner",
+        "limits",
+        "metrics",
+        "sizes",
+        "worlds.base",
+    },
     # What is done beside training, or after it
     "preferences": {
         "annotation",
@@ -100,6 +111,7 @@ MAY_IMPORT = {
         "envs.history",
         "envs.registry",
         "experiment",
+        "labels",
         "learner.message_counts",
         "preferences.dataset",
         "rewards",
@@ -113,7 +125,16 @@ MAY_IMPORT = {
         "reporting.curves",
         "rewards.registry",
     },
-    "reporting": {"annotation.prompts", "envs", "evaluation", "experiment", "inspection"},
+    "reporting": {
+        "annotation.prompts",
+        "envs",
+        "evaluation",
+        "experiment",
+        "inspection",
+        "labels",
+        "metrics.names",
+        "rewards.registry",
+    },
     "viewing": {"annotation", "checkpointing", "envs", "evaluation", "experiment", "inspection", "rewards"},
 }
 WITHOUT_JAX = (

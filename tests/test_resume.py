@@ -202,7 +202,10 @@ def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, n
         state, progress = training.learner.state, training.progress
         counted = [progress.env_steps, progress.updates, progress.episodes, progress.rewarded_steps]
         leaves = jax.tree_util.tree_leaves_with_path(state)
-        return {**{jax.tree_util.keystr(path): np.array(x) for path, x in leaves}, "counted": np.array(counted)}
+        means = {name: np.array(x) for name, x in training.summary().items() if name.startswith("episode/intrinsic")}
+        assert bool(means) == (config.reward.llm_reward_type != "none")
+        arrays = {jax.tree_util.keystr(path): np.array(x) for path, x in leaves}
+        return {**arrays, **means, **training.learner.running_returns.save(), "counted": np.array(counted)}
 
 
 class InMemory(Checkpoints):

@@ -1,6 +1,7 @@
 """Starting anew with other memory settings; signals, also where no handler runs or a child is just being started."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+import oni_jax.runtime
 from oni_jax.runtime import STOP_SIGNALS, StopRequest, start_child, stop_child
 
 PROGRAM = """
@@ -184,3 +186,31 @@ def test_no_signal_reaches_a_child_even_while_it_starts(start):
     process = start("from tests.test_runtime import start_children; start_children()")
     output, error = process.communicate(timeout=30)
     assert output.startswith("alive SIG") and error == "" and process.returncode == 0
+
+
+def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
+    package = tmp_path / "oni_jax"
+    package.mkdir()
+    for name in ("runtime.py", "config.py"):
+        shutil.copy(oni_jax.runtime.__file__.replace("runtime.py", name), package)
+
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        return subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    def told() -> str:
+        code = "from oni_jax.runtime import code_commit; print(code_commit())"
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert told() == ""
+    git("init")
+    assert told() == ""  # installed in a folder inside a repository of something else
+    git("add", "oni_jax/*.py")
+    git("commit", "--message", "first")
+    commit = git("rev-parse", "HEAD").strip()
+    assert told() and commit.startswith(told())
+    (package / "config.py").write_text((package / "config.py").read_text() + "\n")
+    assert told() == f"{commit[: len(told()) - len('-dirty')]}-dirty"

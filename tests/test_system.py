@@ -42,6 +42,7 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
     assert done["env_steps"] == 6144 and done["updates"] == 24
     assert done["labels_held"] > 10 and done["rewarded_steps"] > 0
     assert done["labels_asked"] >= done["labels_held"]
+    assert done["labels_by"] == "rule-based judge, not an LLM" and f"labels by: {done['labels_by']}\n" in output
     assert checkpoints(folder) == [6144]
     assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
     assert rows(folder)[-1]["env_steps"] == 6144

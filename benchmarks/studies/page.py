@@ -13,7 +13,8 @@ from launch import flags
 from launch.sweeps.results import cell_label, estimate, shown, shown_name, table
 from oni_jax.config import Config
 from oni_jax.reporting.curves import COVERAGE, SUCCESS, UNLOCKED, Run, Setting
-from oni_jax.reporting.plots import Panel, Scale, draw_panels, image
+from oni_jax.reporting.panels import Panel, Scale
+from oni_jax.reporting.plots import draw_panels, image
 
 DOCS = FOLDER.parents[1] / "docs"
 PAGE, IMAGES = DOCS / "studies.md", DOCS / "images" / "studies"
@@ -28,9 +29,9 @@ python -m benchmarks.studies run catch_judge --jobs 2   # resumes, and adds to t
 ```
 
 An estimate is a mean over seeds with the bootstrap's 95 % interval, which is too narrow with five seeds or fewer. The
-bands of the figures are Student's. "At the end" is the mean of the last episodes of training (`--stats_avg`); "over the
-run" is the mean of that over the steps, which is higher for what learns sooner. "Steps to 80 %" are those to the first
-two of a curve's fifty points in a row that are above.
+figures' lines are interquartile means over seeds, their bands the bootstrap's intervals of these. "At the end" is the
+mean of the last episodes of training (`--stats_avg`); "over the run" is the mean of that over the steps, higher for
+what learns sooner. "Steps to 80 %" are those to the first two of a curve's fifty points in a row that are above.
 """
 LEVELS = (0.5, 0.8)  # of success, whose steps are in the table
 PANELS = {

@@ -54,6 +54,19 @@ def judge_model(config: AnnotationConfig) -> str:
     return JUDGE_MODEL + (f"-{config.judge_wrong_fraction:g}-wrong" if config.judge_wrong_fraction else "")
 
 
+def answering_model(config: AnnotationConfig) -> str:
+    """Returns the name under which answers are stored: the LLM's, or the embedded judge's without a server."""
+    return config.llm_model if config.llm_server_addr else judge_model(config)
+
+
+def describe_judge(model: str) -> str:
+    """Returns in words who answers under a judge's name, see `judge_model`; empty: another model."""
+    if not model.startswith(JUDGE_MODEL):
+        return ""
+    wrong = model.removeprefix(JUDGE_MODEL).strip("-").removesuffix("-wrong")
+    return "rule-based judge, not an LLM" + (f", a fraction of {wrong} made wrong" if wrong else "")
+
+
 def load_rules(language: Language | None) -> Rules:
     """Imports an environment's rules. Raises UserError: it has none."""
     if not (language and language.judge_rules):

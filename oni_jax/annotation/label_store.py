@@ -108,6 +108,15 @@ class LabelStore:
         with self._connection() as database:
             return database.execute(query, (model, digest)).fetchone()[0]
 
+    def counts(self, digests: Sequence[str]) -> dict[str, int]:
+        """Returns model -> number of answers stored for these prompts, the most first."""
+        query = (
+            "SELECT model, count(*) AS number FROM answers JOIN prompts ON prompt = id "
+            f"WHERE digest IN ({','.join('?' * len(digests))}) GROUP BY model ORDER BY number DESC, model"
+        )
+        with self._connection() as database:
+            return dict(database.execute(query, digests))
+
     def close(self) -> None:
         """Closes the file in this process; the next use opens it again."""
         if self._database is not None:

@@ -47,6 +47,7 @@ class TrajectoryExchange:
             for name in ring.spec.final_observations
         }
         self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # index of the inference device that fills it
+        self.group_of_slot = np.zeros(shape.num_slots, np.int32)  # that fills it
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
         self.failures: deque[str] = deque()  # of actors that were replaced, one line each
@@ -109,6 +110,7 @@ class TrajectoryExchange:
             self._full.put(slot)
         held = sorted(set(range(self.ring.shape.num_slots)).difference(self._free))
         slots = {"full": np.array(full, np.int32), "held": np.array(held, np.int32), "device": self.device_of_slot}
+        slots["group"] = self.group_of_slot
         rows = {name: array[held] for name, array in self._arrays.items()}
         waiting = {"waiting": np.array(self._num_completed - self._num_consumed)}
         return {**slots, **rows, **waiting, **self.captions.save()}
@@ -118,7 +120,7 @@ class TrajectoryExchange:
         held = saved["held"].tolist()
         for name, array in self._arrays.items():
             array[held] = saved[name]
-        self.device_of_slot[:] = saved["device"]
+        self.device_of_slot[:], self.group_of_slot[:] = saved["device"], saved["group"]
         self._free = deque(slot for slot in self._free if slot not in held)
         for slot in saved["full"].tolist():
             self._full.put(slot)

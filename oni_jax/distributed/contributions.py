@@ -18,16 +18,18 @@ class Contribution(NamedTuple):
     captions: StepCaptions  # those that the reward reads, with the observations that it learns from
     annotations: Sequence[Annotation] = ()  # the primary process's: it alone queries the LLM
     report: WorldReport = WorldReport()
+    intrinsic_returns: Sequence[np.ndarray] = ()  # [K] float32 each: of episodes that were learnt from to their end
 
 
 def pack_contribution(contribution: Contribution) -> dict[str, np.ndarray]:
     """Packs one process's contribution for `merge_contributions`."""
-    captions, annotations, report = contribution
+    captions, annotations, report, returns = contribution
     return {
         "failures": np.array(report.failures, np.str_),
         "notes": np.array(report.notes, np.str_),
         "num_restarts": np.array(report.num_restarts),
         **({"episodes": np.stack(report.episodes)} if report.episodes else {}),
+        **({"intrinsic_returns": np.stack(returns)} if returns else {}),
         **{name: array for end in StepCaptions._fields for name, array in _pack(end, getattr(captions, end)).items()},
         "items": join_texts([caption for a in annotations for caption in a.item]),
         "item_sizes": np.array([len(a.item) for a in annotations], np.int32),
@@ -46,7 +48,8 @@ def merge_contributions(packed: Sequence[Mapping[str, np.ndarray]]) -> Contribut
         notes=list(dict.fromkeys(text for own in packed for text in own["notes"].tolist())),
     )
     captions = (merge_captions([_unpack(end, own) for own in packed]) for end in StepCaptions._fields)
-    return Contribution(StepCaptions(*captions), _annotations(packed[0]), report)
+    returns = [own_returns for own in packed for own_returns in own.get("intrinsic_returns", ())]
+    return Contribution(StepCaptions(*captions), _annotations(packed[0]), report, returns)
 
 
 def _annotations(found: Mapping[str, np.ndarray]) -> list[Annotation]:

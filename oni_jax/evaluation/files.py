@@ -40,6 +40,7 @@ def _tree(evaluation: Evaluation) -> dict[str, Any]:
     return {
         **about,
         "experiment": of.experiment or None,
+        "labels_by": of.labels_by or None,
         "complete": of.complete,
         "measures": {
             name: {**summary._asdict(), "quantiles": dict(zip(map("{:g}".format, QUANTILES), summary.quantiles))}

@@ -1,12 +1,13 @@
 """The evaluation program: plays, reports, and writes files."""
 
 import functools
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from oni_jax.actors.pool import num_workers
-from oni_jax.config import ActorConfig, UserError
+from oni_jax.config import ActorConfig, Config, UserError
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
@@ -15,6 +16,7 @@ from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.experiment import read_settings
 from oni_jax.files import write_output
 from oni_jax.runtime import StopRequest
 
@@ -22,12 +24,18 @@ MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
 """Makes, before anyone plays, the function that later records a player's evaluation."""
 
 
-def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecord | None = None) -> int:
+def evaluate(
+    config: EvaluationConfig,
+    stop: StopRequest,
+    labels_by: Callable[[Config, str], str],
+    make_record: MakeRecord | None = None,
+) -> int:
     """Evaluates; prints and writes the results.
 
     Args:
         config: the players and episodes.
         stop: checked between steps.
+        labels_by: says who made the labels of a run, given its settings and its folder.
         make_record: for all players but the one that they are compared with.
 
     Returns:
@@ -43,7 +51,7 @@ def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecor
     players = chosen_players(config, task, experiment, config.checkpoint)
     others = chosen_players(config, task, compare, config.compare_checkpoint) if config.compare else []
     records = [make_record(player) for player in players] if make_record else []
-    played = list(_evaluations(config, [*players, *others], stop))
+    played = list(_evaluations(config, [*players, *others], stop, labels_by))
     lost = not stop and any(evaluation.interrupted for evaluation in played)
     evaluations = [evaluation for evaluation in played[: len(players)] if evaluation.episodes]
     other = next((evaluation for evaluation in played[len(players) :] if evaluation.episodes), None)
@@ -59,12 +67,17 @@ def evaluate(config: EvaluationConfig, stop: StopRequest, make_record: MakeRecor
     return 130 if stop else int(lost)
 
 
-def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
+def _evaluations(
+    config: EvaluationConfig, players: Iterable[Player], stop: StopRequest, labels_by: Callable[[Config, str], str]
+) -> Iterator[Evaluation]:
     """Plays and prints one evaluation after another, until one is interrupted."""
     for player in players:
         if stop:
             return
         evaluation = play(config, player, stop)
+        if player.experiment:
+            folder = os.path.join(config.train_dir, player.experiment)
+            evaluation = evaluation._replace(labels_by=labels_by(read_settings(folder), folder))
         if evaluation.episodes:
             _print(lines(evaluation, _width()))
         yield evaluation

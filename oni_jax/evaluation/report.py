@@ -39,7 +39,8 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
         for name, rate in of.achievement_rates().items()
     ]
     table = _table(("achievement", "episodes", "from", "to"), rates, width) if rates else []
-    return [*_wrapped([heading], width), *_table(HEADER, rows, width), *_wrapped(text, width), *table]
+    head = [heading, f"labels by: {of.labels_by}"] if of.labels_by else [heading]
+    return [*_wrapped(head, width), *_table(HEADER, rows, width), *_wrapped(text, width), *table]
 
 
 def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[str]:

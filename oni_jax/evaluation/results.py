@@ -39,6 +39,7 @@ class Evaluation(NamedTuple):
     episodes: Sequence[Episode]  # at least one
     interrupted: str = ""  # reason
     achievements: tuple[str, ...] = ()  # see `EnvSpec`
+    labels_by: str = ""  # who made the labels that the player was trained with, in words
 
     @property
     def complete(self) -> bool:

@@ -1,7 +1,7 @@
 """Statistics of episodes, with confidence intervals."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -103,13 +103,42 @@ def bootstrap_interval(values: np.ndarray) -> Interval | None:
     The seed is fixed: equal values give equal intervals, and all measures of the same episodes have the same resamples.
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
-    num = len(values)
-    if num < 2:
+    if len(values) < 2:
         return None
-    batch = max(1, RESAMPLED_AT_ONCE // num)
-    rng = np.random.default_rng(0)
-    found = stats.bootstrap([values], np.mean, n_resamples=NUM_RESAMPLES, batch=batch, method="percentile", rng=rng)
-    return Interval(*map(float, found.confidence_interval))
+    low, high = stratified_bootstrap([values], lambda rows: rows.mean(axis=-1), NUM_RESAMPLES)
+    return Interval(float(low), float(high))
+
+
+def stratified_bootstrap(
+    strata: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray], num_resamples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the percentile bootstrap's 95 % interval of a statistic of runs, resampled within each stratum.
+
+    Source: Agarwal et al., Deep reinforcement learning at the edge of the statistical precipice (2021), section 4.1.
+
+    Args:
+        strata: [..., N] each: of a task's N runs; the leading axes are those of several measures, the same in all.
+        statistic: [..., sum of N] -> [...].
+        num_resamples: with a fixed seed: all measures have the same resamples.
+    """
+    rng, num = np.random.default_rng(0), sum(own.shape[-1] for own in strata)
+    batch = max(1, RESAMPLED_AT_ONCE // (num * strata[0][..., 0].size))
+    found = []
+    for start in range(0, num_resamples, batch):
+        rows = min(batch, num_resamples - start)
+        drawn = [own[..., rng.integers(0, own.shape[-1], (rows, own.shape[-1]))] for own in strata]
+        found.append(statistic(np.concatenate(drawn, axis=-1)))
+    low, high = np.quantile(np.concatenate(found, axis=-1), (0.025, 0.975), axis=-1)
+    return low, high
+
+
+def interquartile_mean(values: np.ndarray) -> np.ndarray:
+    """Returns the mean of the middle half along the last axis: of N runs the N // 4 lowest and highest are left out.
+
+    Source: as of `stratified_bootstrap`.
+    """
+    cut = values.shape[-1] // 4
+    return np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
 
 
 def fraction(count: int, total: int) -> Fraction:

@@ -225,7 +225,7 @@ class InferenceServer:
     def _resume(self, group: int, slot: int) -> None:
         """Continues in a new slot, whose row 0 is the last row of the old one, or the first of new episodes."""
         self._slots[group], self._steps[group] = slot, 0
-        self._exchange.device_of_slot[slot] = self._device_index(group)
+        self._exchange.device_of_slot[slot], self._exchange.group_of_slot[slot] = self._device_index(group), group
         if group in self._unstarted:
             self._unstarted.remove(group)
             self._pool.dispatch(group, slot, 0)

@@ -11,13 +11,14 @@ import numpy as np
 from oni_jax.distributed.contributions import Contribution
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.learner.guidance import Guidance
+from oni_jax.learner.intrinsic_returns import IntrinsicReturns
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import Batch, TrainState, Update
-from oni_jax.parallel import local
+from oni_jax.parallel import local, local_rows
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runtime import WaitClock
 from oni_jax.types import Annotation, Answer, Array, Query
-from oni_jax.worlds.base import Collected, World, WorldReport
+from oni_jax.worlds.base import Collected, Episodes, World, WorldReport
 
 BATCH_WAIT_SECS = 0.2
 
@@ -60,6 +61,13 @@ class Step(NamedTuple):
     update: Update
 
 
+class Taken(NamedTuple):
+    """A batch taken from the world, with what its update does not need."""
+
+    batch: Batch
+    episodes: Episodes | None = None
+
+
 class Learner:
     """Makes updates, one a `step`. Between updates, `state`, `version` and `reward` are consistent and can be saved.
 
@@ -98,7 +106,10 @@ class Learner:
         self.reports: deque[WorldReport] = deque()  # of all processes' worlds, until the caller removes them
         self.distributions: Mapping[str, Array] = {}  # of the last update, on this process's first device
         self.trajectory_wait, self.lookup_wait = WaitClock(), WaitClock()
-        self._next: Batch | None = None
+        # Of all processes, until the caller removes them; K = 0 without an intrinsic reward.
+        self.intrinsic_returns: deque[np.ndarray] = deque()
+        self.running_returns = IntrinsicReturns(reward.paying)
+        self._next: Taken | None = None
 
     def step(self) -> Scalars | None:
         """Makes an update, published unless it is bad. Returns metrics; None without a batch in BATCH_WAIT_SECS."""
@@ -110,17 +121,22 @@ class Learner:
         trained = self.reward.train_step(self.state.reward_state) if self.reward.steps_due() else None
         # Assigned at once: the old state's buffers are donated, and what follows may raise.
         self._world.begin_update()
+        batch, episodes = self._next
         params, waits = self.state.params, self.guidance.waits
         opt_state = jax.tree.map(jnp.copy, self.state.opt_state) if waits else ()
-        self.state, metrics = self._compiled.update(self.state, self._next, np.int32(self.version))
+        self.state, metrics = self._compiled.update(self.state, batch, np.int32(self.version))
         if trained is not None:
             self.state = self.state._replace(reward_state=self.reward.merge(self.state.reward_state, trained))
         self._next = self._take_batch(0.0) if self._prefetches else None  # while the device computes
+        metrics = dict(metrics)
+        each_reward = metrics.pop("each_intrinsic_reward", None)
         self.distributions = {name: local(x) for name, x in metrics.items() if np.ndim(x)}
         metrics = {name: x for name, x in metrics.items() if name not in self.distributions}
         # Blocks before publishing: inference on parameters still being computed would block as long.
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics(self.state.reward_state))})
+        if episodes and self.running_returns.labels:
+            self.running_returns.add(local_rows(each_reward, axis=2), episodes)
         bad = bool(fetched["loss"]["bad_update"])
         is_learnt = self.guidance.take(0.0 if bad else float(fetched["loss"]["reward_mean"]))
         if waits and not is_learnt:
@@ -130,31 +146,37 @@ class Learner:
             self._world.publish(self.version, self.guidance.acting_params(self.state.params))
         return {f"{part}/{name}": float(value) for part, values in fetched.items() for name, value in values.items()}
 
-    def _wait_for_batch(self) -> Batch | None:
+    def _wait_for_batch(self) -> Taken | None:
         """Waits for the next batch; an accelerator makes the gradient steps of the reward that are due meanwhile."""
         while self._device_idles and self.reward.steps_due():
-            if (batch := self._take_batch(0.0)) is not None:
-                return batch
+            if (taken := self._take_batch(0.0)) is not None:
+                return taken
             reward_state = jax.block_until_ready(self.reward.train_step(self.state.reward_state))
             self.state = self.state._replace(reward_state=reward_state)
         return self._take_batch(BATCH_WAIT_SECS)
 
-    def _take_batch(self, timeout_secs: float) -> Batch | None:
+    def _take_batch(self, timeout_secs: float) -> Taken | None:
         """Returns the next batch with its look-ups, after submitting the reward's queries."""
         with self.trajectory_wait.waiting():
             collected = self._world.next(self.version, timeout_secs)
             if collected is None:
                 return None
-            own = Contribution(self.reward.read(collected.captions), self._annotator.poll(), self._world.report())
-            captions, annotations, report = self.peers.all_gather(own)
+            own = Contribution(
+                self.reward.read(collected.captions),
+                self._annotator.poll(),
+                self._world.report(),
+                self.running_returns.take(),
+            )
+            captions, annotations, report, returns = self.peers.all_gather(own)
         self.reports.append(report)
+        self.intrinsic_returns.extend(returns)
         self.message_counts.add(captions.own)
         self.reward.ingest(annotations)
         self.reward.observe(captions)
         self._world.suggest(self.reward.suggested())
         self._annotator.submit(self.reward.queries(self._annotator.room()))
         with self.lookup_wait.waiting():
-            return self._compiled.pack(collected)
+            return Taken(self._compiled.pack(collected), collected.episodes)
 
 
 def initial_key(seed: int) -> Array:

@@ -31,7 +31,8 @@ class Batch(NamedTuple):
     features: Features  # the rewards' look-ups
 
 
-Metrics = Mapping[str, Array]  # float32 scalars, and distributions [T, B] that stay on the device
+# Float32 scalars, distributions [T, B] that stay on the device, and each intrinsic reward [K, T, B].
+Metrics = Mapping[str, Array]
 Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # as `RewardSum.score`
 Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
@@ -86,6 +87,7 @@ def make_update_fn(
             **metrics,
             "bad_update": bad,
             "not_finite": jnp.where(bad, _first_not_finite(sources), -1),
+            "each_intrinsic_reward": intrinsic_rewards,
         }
         # Not optax.apply_if_finite: the running statistics of the reward stay as they are, too.
         return jax.tree.map(functools.partial(_unless, bad), updated, state), metrics

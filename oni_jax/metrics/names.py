@@ -20,6 +20,9 @@ METRICS: Mapping[str, Metric] = {
     "mean_return": Metric("", "mean of the last `stats_avg` episodes"),
     "mean_length": Metric("steps", "mean of the last `stats_avg` episodes"),
     "episode/<name>": Metric("", "mean of each statistic that the environment reports, over the same episodes"),
+    "episode/intrinsic_return/<type>": Metric(
+        "", "sum of a type's rewards, without its coefficient, over the episodes last learnt from to their end"
+    ),
     "episode/score": Metric(
         "percent", "Crafter's, of the same episodes: the geometric mean of its achievements' rates"
     ),

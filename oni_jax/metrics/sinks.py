@@ -4,8 +4,8 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from oni_jax.config import RunConfig, UserError
 from oni_jax.files import append_atomically, write_atomically
@@ -71,20 +71,26 @@ class JsonlSink:
         self._file.close()
 
 
-def build_sinks(run: RunConfig, folder: str | os.PathLike, first_step: int = 0) -> MultiSink:
+def build_sinks(
+    run: RunConfig, folder: str | os.PathLike, first_step: int = 0, hparams: Mapping[str, Any] | None = None
+) -> MultiSink:
     """Builds the sinks of an experiment: metrics.jsonl, tensorboard/, and Weights & Biases with --wandb.
 
     Args:
         run: settings.
         folder: the experiment's, which exists.
         first_step: env_steps at which this start begins; above 0 when a run is resumed.
+        hparams: for TensorBoard.
 
     Raises:
         UserError: the files can't be made.
     """
     path = pathlib.Path(folder)
     try:
-        sinks: list[Sink] = [JsonlSink(path / "metrics.jsonl"), TensorBoardSink(path / "tensorboard", first_step)]
+        sinks: list[Sink] = [
+            JsonlSink(path / "metrics.jsonl"),
+            TensorBoardSink(path / "tensorboard", first_step, hparams),
+        ]
     except OSError as error:
         raise UserError(f"{error.filename} can't be written ({error.strerror}); choose another --train_dir") from None
     if run.wandb:

@@ -41,7 +41,7 @@ class RollingStats:
 
     def add(self, episode_stats: np.ndarray) -> None:
         """Takes in ended episodes: [E, K], in the order of `names`."""
-        for row in np.asarray(episode_stats, np.float32).reshape(-1, len(self._names)):
+        for row in np.asarray(episode_stats, np.float32).reshape(-1, len(self._names)) if self._names else ():
             self._last.append(row.copy())
 
     def row(self) -> dict[str, float]:

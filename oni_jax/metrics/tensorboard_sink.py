@@ -1,17 +1,19 @@
 """An events file for TensorBoard."""
 
+import contextlib
 import os
 import socket
 import struct
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oni_jax.files import append_atomically
 from oni_jax.metrics.rows import Histogram, Row, histograms, numbers, printable
 from oni_jax.types import NO_MESSAGE, Answer
 
+COMPARED = ("mean_return", "mean_length", "env_steps_per_sec_overall")
 ANSWERS_SECS = 60.0  # between texts of answers, at least
 NUM_ANSWERS = 3  # in a text
 
@@ -25,10 +27,12 @@ class TensorBoardSink:
     Args:
         folder: of the events files, one per start of the program.
         first_step: steps of earlier starts from here on are hidden: they will come again.
+        hparams: for the tab HPARAMS, where they stand beside COMPARED.
     """
 
-    def __init__(self, folder: str | os.PathLike, first_step: int = 0):
-        from tensorboardX.proto import event_pb2  # takes 0.3 s: imported only where a run writes
+    def __init__(self, folder: str | os.PathLike, first_step: int = 0, hparams: Mapping[str, Any] | None = None):
+        from tensorboardX import summary  # takes 0.3 s: imported only where a run writes
+        from tensorboardX.proto import event_pb2
         from tensorboardX.record_writer import masked_crc32c
 
         self._proto: Any = event_pb2
@@ -40,6 +44,9 @@ class TensorBoardSink:
         self._append(file_version="brain.Event:2")
         if first_step:
             self._append(step=first_step, session_log={"status": "START"})
+        self._hparams = summary.hparams(hparams, dict.fromkeys(COMPARED)) if hparams else ()
+        for part in self._hparams[:-1]:  # the last is of the end
+            self._append(summary=part)
 
     def write(self, step: int, row: Row) -> None:
         values: list[dict[str, Any]] = [
@@ -52,6 +59,9 @@ class TensorBoardSink:
         self._append(step=step, summary={"value": values})
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):  # the disk is full
+            for part in self._hparams[-1:]:
+                self._append(summary=part)
         self._file.close()
 
     def _append(self, **fields: Any) -> None:

@@ -59,6 +59,10 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
             unfinished = file.unfinished()
             file.write(unfinished, RULES[preference.annotator](preference, dataset)[unfinished])
         progress.print(stop)
+        counts = file.counts()
+        total = max(1, sum(counts.values()))
+        shown = ", ".join(f"{count:,} {name} ({count / total:.1%})" for name, count in counts.items())
+        print(f"preferences: {shown}", flush=True)
     return 0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from oni_jax.config import UserError
 from oni_jax.files import ScratchFolder, reserve
 from oni_jax.preferences.dataset import as_labels, open_array
-from oni_jax.types import UNKNOWN
+from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
 
 class PreferenceFile:
@@ -83,6 +83,13 @@ class PreferenceFile:
         """Returns those of the rows that are not labelled yet."""
         rows = slice(self._rows.start, self._rows.stop)
         return np.flatnonzero((self._labels[rows] == UNKNOWN) & (self._unreadable[rows] == 0)) + self._rows.start
+
+    def counts(self) -> dict[str, int]:
+        """Returns the number of these rows with each label, and of those with an unreadable answer."""
+        rows = slice(self._rows.start, self._rows.stop)
+        labels = {"first better": FIRST, "second better": SECOND, "ties": TIE}
+        counts = {name: int(np.sum(self._labels[rows] == label)) for name, label in labels.items()}
+        return {**counts, "unreadable": int(np.sum((self._labels[rows] == UNKNOWN) & (self._unreadable[rows] == 1)))}
 
     def write(self, rows: np.ndarray, labels: np.ndarray | int) -> None:
         """Writes labels [n] of rows [n]. They survive a killed process, and after `flush` a power cut."""

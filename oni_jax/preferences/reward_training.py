@@ -67,14 +67,14 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         model, rewards = fit.model(split.training)
         if not np.isfinite(rewards).all():
             raise UserError(f"the rewards of epoch {epoch}'s model are not finite: lower --reward_lr; it is not saved")
-        accuracies = {
-            training.annotator: accuracy(rewards[split.validation], labels[split.validation]),
-            "score": accuracy(rewards[split.validation], scores[split.validation]),
-        }
-        texts = [f"{name} {value:.3f}" for name, value in accuracies.items()]
+        validation = {training.annotator: labels[split.validation], "score": scores[split.validation]}
+        accuracies = {name: accuracy(rewards[split.validation], own) for name, own in validation.items()}
+        rates = {name: base_rate(own) for name, own in validation.items()}
+        texts = [f"{name} {value:.3f} (base rate {rates[name]:.3f})" for name, value in accuracies.items()]
         print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
         finite = {name: value for name, value in accuracies.items() if np.isfinite(value)}
         notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": finite}
+        notes["base_rate"] = {name: rates[name] for name in finite}
         try:
             save_reward_model(folder, epoch, model, notes)
         except UserError as error:
@@ -110,6 +110,12 @@ def accuracy(rewards: np.ndarray, labels: np.ndarray) -> float:
     decided = labels < TIE
     means = rewards[decided].mean(2)
     return float(np.mean((means[:, 1] > means[:, 0]) == labels[decided])) if decided.any() else float("nan")
+
+
+def base_rate(labels: np.ndarray) -> float:
+    """Returns the `accuracy` of always guessing the most frequent of labels [n]. NaN without any."""
+    counts = np.bincount(labels[labels < TIE], minlength=TIE)
+    return float(counts.max() / counts.sum()) if counts.sum() else float("nan")
 
 
 def make_step(

@@ -8,18 +8,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from oni_jax.config import ActorConfig, AnnotationConfig, Config, RunConfig, UserError
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
+from oni_jax.evaluation.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.experiment import read_settings
+from oni_jax.labels import labels_by
+from oni_jax.rewards.registry import reward_labels
 
 NUM_POINTS = 200  # of a curve over several runs
 NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours
-MIN_SEEDS = 3  # for an interval: that of two is as wide as the figure
+MIN_SEEDS = 3  # for an interval: of two there are three resamples
+NUM_RESAMPLES = 2000  # of seeds, for a curve's interval
 SUCCESS = "success"
 UNLOCKED = "episode/unlocked"  # achievements in an episode
 COVERAGE = "reward/goal_coverage"  # fraction of steps taken with an LLM's answer
+EPISODES = "episodes"  # that have ended
+OF_EPISODES = ("mean_", "episode/")  # how the names of means begin that are taken over episodes
+INTRINSIC_RETURN = "episode/intrinsic_return/<type>"  # stands for those of a run's rewards
 EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. ="
 # Settings of annotation that runs of one curve may differ in: addresses, files and limits of requests.
@@ -35,6 +41,7 @@ class Run:
     env_steps: np.ndarray  # [R] float64, increasing
     hours: np.ndarray  # [R] float64, of training, over all starts
     metrics: Mapping[str, np.ndarray]  # [R] float64 each; NaN where a row lacks it
+    labels_by: str = ""  # who made its labels, in words
 
 
 class Setting(NamedTuple):
@@ -45,11 +52,11 @@ class Setting(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A metric's mean over runs, in the range that all of them have covered."""
+    """A metric's interquartile mean over runs, in the range that all of them have covered."""
 
     x: np.ndarray  # [K]
     mean: np.ndarray  # [K]
-    interval: tuple[np.ndarray, np.ndarray] | None  # [K], [K]: 95 % of the mean; None below MIN_SEEDS
+    interval: tuple[np.ndarray, np.ndarray] | None  # [K], [K]: of 95 %, by the bootstrap; None below MIN_SEEDS
 
 
 def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
@@ -60,7 +67,10 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     """
     config = read_settings(folder)
     path = os.path.join(folder, "metrics.jsonl")
-    names = ("env_steps", "secs", *sorted({"mean_return", EPISODE_SUCCESS, *metrics}))
+    wanted = {"mean_return", EPISODES, EPISODE_SUCCESS, *metrics}
+    if INTRINSIC_RETURN in wanted:
+        wanted |= {INTRINSIC_RETURN.replace("<type>", label) for label in labels_of(config)}
+    names = ("env_steps", "secs", *sorted(wanted))
     try:
         with open(path, "rb") as file:
             lines = (line for line in file if line.endswith(b"\n"))  # an unfinished last one is being written
@@ -76,7 +86,12 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     task = TASKS.get(config.env.root_env)
     if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
         found[SUCCESS] = found["mean_return"] / GOAL_REWARD
-    return Run(name, config, env_steps, hours, found)
+    return Run(name, config, env_steps, hours, found, labels_by(config, folder))
+
+
+def labels_of(config: Config) -> tuple[str, ...]:
+    """Returns the labels of the run's rewards, as in the names of metrics."""
+    return reward_labels([own.reward.llm_reward_type for own in config.terms()])
 
 
 def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:
@@ -146,9 +161,15 @@ def _label(names: Sequence[str]) -> str:
 
 
 def series(run: Run, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (x [K], values [K]) where the run has the metric. `x`: env_steps or hours."""
+    """Returns (x [K], values [K]) where the run has the metric. `x`: env_steps or hours.
+
+    A mean of episodes begins where it is one of as many as it is said to be, if the run has had so many.
+    """
     values = run.metrics.get(metric, np.full(len(run.env_steps), np.nan))
     there = np.isfinite(values)
+    if metric == SUCCESS or metric.startswith(OF_EPISODES):
+        is_full = run.metrics.get(EPISODES, np.zeros(0)) >= run.config.run.stats_avg
+        there &= is_full if is_full.any() else True
     return getattr(run, x)[there], smoothed(values[there])
 
 
@@ -162,7 +183,10 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
-    """Averages runs, each interpolated linearly between its rows; None when their ranges do not overlap."""
+    """Returns the interquartile mean of runs, each interpolated linearly between its rows.
+
+    None: their ranges do not overlap.
+    """
     lines = [series(run, metric, x) for run in runs]
     if any(len(xs) == 0 for xs, _ in lines):
         return None
@@ -172,12 +196,11 @@ def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
     if first >= last:
         return None
     grid = np.linspace(first, last, NUM_POINTS)
-    values = np.stack([np.interp(grid, xs, own) for xs, own in lines])
-    mean = values.mean(axis=0)
+    values = np.stack([np.interp(grid, xs, own) for xs, own in lines], axis=1)
+    mean = interquartile_mean(values)
     if len(lines) < MIN_SEEDS:
         return Curve(grid, mean, None)
-    half = stdtrit(len(lines) - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(len(lines))
-    return Curve(grid, mean, (mean - half, mean + half))
+    return Curve(grid, mean, stratified_bootstrap([values], interquartile_mean, NUM_RESAMPLES))
 
 
 def last_value(run: Run, metric: str) -> float | None:

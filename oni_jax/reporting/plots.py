@@ -1,10 +1,9 @@
 """Figures of runs: a line per setting, the mean over its seeds, with an interval."""
 
-import enum
 import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -15,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.config import UserError
-from oni_jax.reporting.curves import MIN_SEEDS, SUCCESS, UNLOCKED, Setting, mean_curve, series
+from oni_jax.reporting.curves import MIN_SEEDS, Setting, labels_of, mean_curve, series
+from oni_jax.reporting.panels import FIGURES, Panel, Scale
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -33,74 +33,20 @@ STYLE: dict[Any, Any] = {
 Styles = Mapping[Setting, Mapping[str, Any]]
 PANEL_INCHES = (5.0, 3.4)
 DOTS_PER_INCH = 120
-X_AXES = ("env_steps", "hours")
 TIME_UNITS = (("hours", 1.0, 2.0), ("minutes", 60.0, 2 / 60), ("seconds", 3600.0, 0.0))  # number per hour; first hour
 
 
-class Scale(enum.Enum):
-    """Scale of the vertical axis."""
-
-    NUMBER = enum.auto()
-    FRACTION = enum.auto()  # of 1, in per cent
-    FULL_FRACTION = enum.auto()  # the same, always from 0 to 100 %
-
-
-class Panel(NamedTuple):
-    metric: str
-    title: str  # {episodes}: the number averaged over
-    x: str  # one of X_AXES
-    scale: Scale = Scale.NUMBER
-
-
-def _on_both(metric: str, title: str, scale: Scale = Scale.NUMBER) -> tuple[Panel, ...]:
-    return tuple(Panel(metric, title, x, scale) for x in X_AXES)
-
-
-# Name of the file -> its panels.
-FIGURES: Mapping[str, Sequence[Panel]] = {
-    "return": _on_both("mean_return", "Return, mean of the last {episodes}"),
-    "success": _on_both(SUCCESS, "Success rate of the last {episodes}", Scale.FRACTION),
-    "achievements": _on_both(UNLOCKED, "Achievements in an episode, mean of the last {episodes}"),
-    "goals": (
-        *_on_both("episode/goals_timely_fraction", "Open goals whose prerequisites hold", Scale.FRACTION),
-        Panel("episode/goals_mistimed_fraction", "Open goals that other states allow", "hours", Scale.FRACTION),
-        Panel("episode/goals_bad_fraction", "Open goals that nothing reaches", "hours", Scale.FRACTION),
-        Panel("reward/goals_unmatched_fraction", "Suggestions that name no goal", "hours", Scale.FRACTION),
-        Panel("reward/goal_coverage", "Steps taken with an answer", "hours", Scale.FULL_FRACTION),
-        *_on_both("episode/goals_achieved_fraction", "Suggested goals that the episode reached", Scale.FRACTION),
-    ),
-    "depth": _on_both("episode/dlvl", "Depth at the end, mean of the last {episodes}"),
-    "labels": (
-        Panel("labels_held", "Labels held", "hours"),
-        Panel("labels_backlog", "Pending queries", "hours"),
-        Panel("answers_unreadable", "Unreadable answers", "hours"),
-        Panel("requests_failed", "Failed requests", "hours"),
-    ),
-    "reward_model": (
-        *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.FRACTION),
-        Panel("reward/loss", "Its loss", "hours"),
-        Panel("reward/helpful_fraction", "Labels of its batches that say helpful", "hours", Scale.FRACTION),
-    ),
-    "speed": (
-        Panel("env_steps_per_sec", "Environment steps a second", "hours"),
-        Panel("learner_waits_fraction", "The learner waits for games", "hours", Scale.FULL_FRACTION),
-        Panel("actors_wait_fraction", "Games wait for actions", "hours", Scale.FULL_FRACTION),
-        Panel("games_paused_fraction", "Games wait for the learner", "hours", Scale.FULL_FRACTION),
-    ),
-}
-
-DRAWN = frozenset(panel.metric for panels in FIGURES.values() for panel in panels)
-
-
-def write_figures(settings: Sequence[Setting], folder: str) -> tuple[list[str], list[str]]:
+def write_figures(
+    settings: Sequence[Setting], folder: str, figures: Mapping[str, Sequence[Panel]] = FIGURES
+) -> tuple[list[str], list[str]]:
     """Writes each figure as PNG and PDF. Returns the files, and the names of figures without data.
 
     Raises:
         UserError: the folder can't be written.
     """
     written, missing = [], []
-    for name in FIGURES:
-        figure = draw(name, settings)
+    for name, panels in figures.items():
+        figure = draw_panels(panels, settings)
         if figure is None:
             missing.append(name)
             continue
@@ -123,6 +69,7 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
 
 def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure | None:
     """Draws a figure of these panels, in rows of two; None when no run has any of their metrics."""
+    panels = _of_types(panels, settings)
     styles = {
         setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
         for i, setting in enumerate(settings)
@@ -142,6 +89,19 @@ def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure 
             _draw_panel(axis, panel, styles)
         _draw_legend(figure, styles)
     return figure
+
+
+def _of_types(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
+    """Returns the panels, for each of the runs' rewards that has data where the metrics' names have a <type>."""
+    runs = [run for own in settings for run in own.runs]
+    if not any("<type>" in panel.metric for panel in panels):
+        return panels
+    found = [
+        Panel(panel.metric.replace("<type>", label), panel.title.replace("{type}", label), panel.x, panel.scale)
+        for label in dict.fromkeys(label for run in runs for label in labels_of(run.config))
+        for panel in panels
+    ]
+    return [panel for panel in found if any(len(series(run, panel.metric, panel.x)[0]) for run in runs)]
 
 
 def image(figure: Figure, suffix: str) -> bytes:
@@ -213,13 +173,15 @@ def _draw_legend(figure: Figure, styles: Styles) -> None:
     num_columns = max(1, min(len(entries), int(num_chars // (max(map(len, entries)) + 6))))
     legend = figure.legend(handles, entries, loc="outside lower center", ncols=num_columns, frameon=False)
     if any(len(setting.runs) > 1 for setting in styles):
-        text = "thick: mean over seeds; thin: each seed"
+        text = "thick: interquartile mean over seeds; thin: each"
         if any(len(setting.runs) >= MIN_SEEDS for setting in styles):
-            text += "; band: 95 % interval of the mean (Student's t)"
+            text += "; band: 95 % interval (bootstrap)"
         legend.set_title(text, prop=FontProperties(size=8))
 
 
 def _entry(setting: Setting) -> str:
     seeds = f" ({len(setting.runs)} seeds)" if len(setting.runs) > 1 else ""
+    made_by = "; ".join(dict.fromkeys(run.labels_by for run in setting.runs if run.labels_by))
+    labels = f", labels by: {made_by}" if made_by else ""
     # matplotlib leaves out what begins with _.
-    return "".join(c if c.isprintable() else "?" for c in f" {setting.label}{seeds}")
+    return "".join(c if c.isprintable() else "?" for c in f" {setting.label}{seeds}{labels}")

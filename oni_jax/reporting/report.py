@@ -3,6 +3,7 @@
 import base64
 import datetime
 import glob
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,7 +18,8 @@ from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
 from oni_jax.reporting.evaluation_table import Part, evaluation_parts
 from oni_jax.reporting.machine import describe_machine
-from oni_jax.reporting.plots import DRAWN, FIGURES, draw, image
+from oni_jax.reporting.panels import DRAWN, FIGURES
+from oni_jax.reporting.plots import draw, image
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
@@ -63,6 +65,7 @@ def make_report(config: ReportConfig) -> bytes:
         ],
         settings=[[f"--{field.name}", value, field.metadata["help"]] for field, value in known],
         machine=describe_machine().items(),
+        commit=_commit(config.folder),
     )
     return page.encode()
 
@@ -88,6 +91,15 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         if (value := last_value(run, metric)) is not None:
             facts.append((label.format(episodes=f"{run.config.run.stats_avg:,}"), format(value, form)))
     return facts
+
+
+def _commit(folder: str) -> str:
+    """Returns the git commit of the program that trained, as the summary has it; empty before the run's end."""
+    try:
+        with open(os.path.join(folder, "summary.json"), "rb") as file:
+            return str(json.load(file).get("commit", ""))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:

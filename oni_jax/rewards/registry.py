@@ -213,6 +213,15 @@ def _query(config: Config) -> str:
     return kind.query if kind.asks(config) else ""
 
 
+def reward_labels(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns unique labels of rewards, for metrics and saved arrays: their types, numbered from the second."""
+    labels: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        labels.append(next(label for label in itertools.chain([name], numbered) if label not in labels))
+    return tuple(labels)
+
+
 def make_rewards(
     config: Config, spec: EnvSpec, replicas: "Replicas | None" = None, frozen: bool = False
 ) -> "RewardSum":

@@ -1,6 +1,5 @@
 """The sum of a run's intrinsic rewards."""
 
-import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 from oni_jax.config import UserError
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.registry import reward_labels
 from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, Query, RewardOutput, StepCaptions, Trajectory
 
 Features = tuple[Mapping[str, Array], ...]  # of each reward
@@ -36,7 +36,8 @@ class RewardSum:
         self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
         self._captions_read = {end for reward in self.rewards for end in reward.captions_read}
-        self.labels = _labels([term.name for term in terms])
+        self.labels = reward_labels([term.name for term in terms])
+        self.paying = () if type(self.rewards[0]) is Reward else self.labels  # not of the type that is always 0
         self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))
 
     def read(self, captions: StepCaptions) -> StepCaptions:
@@ -134,12 +135,3 @@ class RewardSum:
 
     def _joined(self, states: Sequence[PyTree]) -> PyTree:
         return states[0] if len(states) == 1 else tuple(states)
-
-
-def _labels(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns unique labels of the rewards, for metrics and saved arrays: their names, numbered from the second."""
-    labels: list[str] = []
-    for name in names:
-        numbered = (f"{name}_{number}" for number in itertools.count(2))
-        labels.append(next(label for label in itertools.chain([name], numbered) if label not in labels))
-    return tuple(labels)

@@ -8,12 +8,22 @@ import numpy as np
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 
 
+class Episodes(NamedTuple):
+    """Beginnings and ends of episodes in B trajectories of T steps, on the host."""
+
+    envs: np.ndarray  # [B] int32; indices of this process's environments. Of one, an earlier trajectory comes first
+    is_first: np.ndarray  # [T, B] bool; the step is an episode's first
+    ended: np.ndarray  # [T, B] bool; the episode ended with the step
+    after_gap: np.ndarray  # [B] bool; the environment's trajectory before was dropped
+
+
 class Collected(NamedTuple):
     """B trajectories of T steps."""
 
     payload: PyTree  # transferred to the device, or there already; only the world's `unpack` reads it
     captions: StepCaptions
     events: CaptionBatch | None = None  # effects of the actions, where the environment has events
+    episodes: Episodes | None = None
 
 
 class WorldReport(NamedTuple):

@@ -12,7 +12,7 @@ from oni_jax.ops.captions import unique_in_order
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
-from oni_jax.worlds.base import Collected, with_finals
+from oni_jax.worlds.base import Collected, Episodes, with_finals
 
 
 class ActorPayload(NamedTuple):
@@ -45,6 +45,8 @@ class BatchAssembler:
         self._num_trajectories = learner.batch_size // exchange.ring.shape.rollout
         self._max_policy_lag = learner.max_policy_lag
         self._slot, self._column = -1, self._num_envs  # position of the next trajectory; the slot is used up
+        self._has_gap = np.zeros(exchange.ring.shape.num_groups, bool)  # groups whose last trajectories were dropped
+        self._after_gap = False  # of the open slot
         self.num_dropped = 0  # stale trajectories
         self._start_batch()
 
@@ -57,6 +59,7 @@ class BatchAssembler:
         finals = self._exchange.finals.items()
         self._finals = {name: np.empty((steps, size, *x.shape[3:]), x.dtype) for name, x in finals}
         self._start_rows, self._device_indices = np.zeros((2, size), np.int32)  # row, and index of the table's device
+        self._envs, self._gaps = np.zeros(size, np.int32), np.zeros(size, bool)  # see `Episodes`
         self._copied_slots: list[int] = []
         self._filled = 0
 
@@ -70,7 +73,7 @@ class BatchAssembler:
                 self._copy_trajectories()
         core_state = self._read_core_states(self._start_rows, self._device_indices)
         payload = ActorPayload(as_bytes(self._records), as_bytes(self._policy_records), self._finals, core_state)
-        batch = Collected(payload, self._captions(), self._events())
+        batch = Collected(payload, self._captions(), self._events(), self._episodes())
         for slot in self._copied_slots:
             self._exchange.release(slot)
         self._start_batch()
@@ -82,23 +85,27 @@ class BatchAssembler:
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns, between batches, the position in the open slot."""
-        return {"place": np.array([self._slot, self._column])}
+        return {"place": np.array([self._slot, self._column, self._after_gap]), "gaps": self._has_gap.copy()}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        self._slot, self._column = saved["place"].tolist()
+        self._slot, self._column, self._after_gap = saved["place"].tolist()
+        self._has_gap[:] = saved["gaps"]
 
     def _next_slot(self, version: int, timeout_secs: float) -> bool:
         """Opens the oldest full slot, or drops it if stale. Returns False after the time-out."""
         slot = self._exchange.get_full(timeout_secs)
         if slot is None:
             return False
+        group = self._exchange.group_of_slot[slot]
         newest_sample = int(self._exchange.policy_records[slot, -1, 0]["version"])
         if version - newest_sample >= self._max_policy_lag:
             self.num_dropped += self._num_envs
+            self._has_gap[group] = True
             self._exchange.release(slot)
             self._exchange.consume(self._num_envs)
         else:
-            self._slot, self._column = slot, 0
+            self._slot, self._column, self._after_gap = slot, 0, self._has_gap[group]
+            self._has_gap[group] = False
         return True
 
     def _copy_trajectories(self) -> None:
@@ -110,7 +117,10 @@ class BatchAssembler:
         self._policy_records[:, here] = self._exchange.policy_records[self._slot, :, there]
         for name, array in self._finals.items():
             array[:, here] = self._exchange.finals[name][self._slot, :, there]
-        self._start_rows[here] = self._slot * self._num_envs + np.arange(there.start, there.stop)
+        columns = np.arange(there.start, there.stop)
+        self._start_rows[here] = self._slot * self._num_envs + columns
+        self._envs[here] = self._exchange.group_of_slot[self._slot] * self._num_envs + columns
+        self._gaps[here] = self._after_gap
         self._device_indices[here] = self._exchange.device_of_slot[self._slot]
         self._filled += count
         self._column += count
@@ -123,10 +133,16 @@ class BatchAssembler:
 
         names = self._ring.spec.observations
         before, after = ({name: records[name] for name in names} for records in (self._records[:-1], self._records[1:]))
-        ended = self._records["terminated"][1:] | self._records["truncated"][1:]
+        ended = self._ended()
         after |= {name: with_finals(after[name], finals, ended) for name, finals in self._finals.items()}
         own, caused = self._texts["caption"][:-1], self._texts["outcome_caption"][1:]
         return StepCaptions(at(own, before), at(caused, after))
+
+    def _ended(self) -> np.ndarray:
+        return self._records["terminated"][1:] | self._records["truncated"][1:]
+
+    def _episodes(self) -> Episodes:
+        return Episodes(self._envs, self._records["is_first"][:-1], self._ended(), self._gaps)
 
     def _events(self) -> CaptionBatch | None:
         return self._caption_batch(self._texts["event"][1:]) if self._ring.spec.has_events else None

@@ -21,7 +21,7 @@ from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local_rows
 from oni_jax.runtime import WaitClock
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.actor_world import Acting
-from oni_jax.worlds.base import Collected, World, WorldReport, with_finals
+from oni_jax.worlds.base import Collected, Episodes, World, WorldReport, with_finals
 from oni_jax.worlds.device_captions import CodeCounts, TextReader
 from oni_jax.worlds.device_rollout import Running, Task, Texts, make_collect_fn, make_start_fn
 from oni_jax.worlds.goal_table import SuggestedGoals
@@ -117,7 +117,9 @@ class DeviceWorld(World):
             events = self._texts.events(texts) if self.spec.has_events else None
         own_counts, caused_counts = self._replicas.put(tuple(counted), AXIS_1)
         payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
-        return Collected(payload, captions, events)
+        is_first = local_rows(trajectory.is_first)[:-1]
+        episodes = Episodes(np.arange(self._num_envs, dtype=np.int32), is_first, ended, np.zeros(self._num_envs, bool))
+        return Collected(payload, captions, events, episodes)
 
     def _captions(self, codes: np.ndarray, keys: np.ndarray, observations: Mapping[str, np.ndarray]) -> CaptionBatch:
         return self._texts.captions(codes, keys)._replace(observations=observations)

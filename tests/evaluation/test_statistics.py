@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy
 
 from oni_jax.evaluation.statistics import (
     Interval,
@@ -9,6 +10,8 @@ from oni_jax.evaluation.statistics import (
     difference,
     fraction,
     fraction_difference,
+    interquartile_mean,
+    stratified_bootstrap,
     summarise,
 )
 
@@ -50,6 +53,22 @@ def test_equal_values_equal_intervals_whatever_the_memory(monkeypatch):
     assert bootstrap_interval(values.copy()) == before
     monkeypatch.setattr(statistics, "RESAMPLED_AT_ONCE", 50 * 700)  # in pieces of 700 resamples
     assert bootstrap_interval(values) == before
+
+
+def test_runs_are_resampled_within_their_task():
+    """Of tasks whose runs agree nothing is unknown, however much the tasks differ."""
+    tasks = [np.full((2, 3), 1.0), np.full((2, 5), 9.0)]
+    low, high = stratified_bootstrap(tasks, lambda runs: runs.mean(axis=-1), 100)
+    assert low.tolist() == high.tolist() == [6.0, 6.0]
+    tasks[0][1] = [0.0, 1.0, 2.0]
+    low, high = stratified_bootstrap(tasks, lambda runs: runs.mean(axis=-1), 1000)
+    assert low[0] == high[0] == 6.0 and low[1] < 6.0 < high[1]
+
+
+@pytest.mark.parametrize("num", [1, 3, 4, 7, 10])
+def test_the_interquartile_mean_is_the_trimmed_mean(num):
+    values = np.random.default_rng(num).normal(size=(2, num))
+    assert interquartile_mean(values) == pytest.approx(scipy.stats.trim_mean(values, 0.25, axis=1))
 
 
 def test_pairs_tell_more_than_two_means():

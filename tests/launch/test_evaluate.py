@@ -22,7 +22,7 @@ from tests.evaluation.runs import CATCH, NETHACK, write_run
 def train_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     write_run(folder / "first", CATCH, (320, 640))
-    write_run(folder / "second", CATCH, (320,), seed=5)
+    write_run(folder / "second", {**CATCH, "llm_reward_type": "online_cls"}, (320,), seed=5)
     write_run(folder / "nethack", NETHACK, ())
     return folder
 
@@ -40,8 +40,11 @@ def run(train_dir, monkeypatch):
 def test_a_comparison_and_the_same_again(run, tmp_path, capfd):
     table, rows, again = (str(tmp_path / name) for name in ("a.json", "a.csv", "b.json"))
     assert run("--experiment", "first", "--compare", "second", "--json", table, "--csv", rows) == 0
-    assert "first at 640 steps minus second at 320 steps, on the same 40 episodes" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "first at 640 steps minus second at 320 steps, on the same 40 episodes" in out
+    assert out.count("labels by: ") == out.count("labels by: rule-based judge, not an LLM\n") == 1  # of the second
     tree = json.loads(pathlib.Path(table).read_text())
+    assert tree["evaluations"][0]["labels_by"] is None and tree["other"]["labels_by"] == "rule-based judge, not an LLM"
     assert tree["evaluations"][0]["env_steps"] == 640 and tree["other"]["experiment"] == "second"
     assert tree["differences"][0]["measures"]["return"]["mean"] == pytest.approx(
         tree["evaluations"][0]["measures"]["return"]["mean"] - tree["other"]["measures"]["return"]["mean"]

@@ -19,7 +19,7 @@ def test_names_and_folders(train_dir, capsys):
     assert plot.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "score: score_1 (seed 1), score_2 (seed 2)"
-    missing = "success, achievements, goals, depth, labels, reward_model, speed"
+    missing = "intrinsic_return, success, achievements, goals, depth, labels, reward_model, speed"
     assert lines[1] == f"not drawn, since no run has data for it: {missing}"
     folder = train_dir / "score_1" / "plots"
     assert lines[2:] == [str(folder / "return.png"), str(folder / "return.pdf")]
@@ -36,6 +36,22 @@ def test_a_seed_that_comes_twice_is_told(train_dir, capsys):
     write_run(train_dir / "score_3", [row(100, 10.0, mean_return=1)], seed=2, root_env="Catch-v0")
     assert plot.main(["score_1", "score_2", "score_3", "--train_dir", str(train_dir)]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("score_3 (seed 2); some have the same seed")
+
+
+def test_chosen_metrics(train_dir, capsys):
+    rows = [
+        row(100 * i, 10.0 * i, **{"loss/entropy": 1.0 / i, "episode/intrinsic_return/online_cls": i}) for i in (1, 2)
+    ]
+    write_run(train_dir / "labelled", rows, llm_reward_type="online_cls", root_env="Catch-v0")
+    words = ["labelled", "--train_dir", str(train_dir), "--metrics"]
+    assert plot.main([*words, "loss/entropy,episode/intrinsic_return/<type>"]) == 0
+    folder = train_dir / "labelled" / "plots"
+    stems = ("loss_entropy", "episode_intrinsic_return")
+    assert {*folder.iterdir()} == {folder / f"{stem}.{suffix}" for stem in stems for suffix in ("png", "pdf")}
+    capsys.readouterr()
+    assert plot.main([*words, "loss/entropi,loss/entropy"]) == 2
+    error = capsys.readouterr().err
+    assert error == "error: --metrics loss/entropi: no run has data for it; did you mean loss/entropy?\n"
 
 
 @pytest.mark.parametrize(

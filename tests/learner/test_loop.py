@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from oni_jax.learner.loop import Learner, NoAnnotator, Step
+from oni_jax.learner.loop import Learner, NoAnnotator, Step, Taken
 from oni_jax.learner.update import TrainState
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
@@ -53,7 +53,7 @@ class Scripted(Learner):
 
     def _take_batch(self, timeout_secs: float) -> Any:
         self.waits.append(timeout_secs)
-        return jnp.zeros(1) if self._script.pop(0) else None
+        return Taken(cast(Any, jnp.zeros(1))) if self._script.pop(0) else None
 
 
 @pytest.mark.parametrize(("device_idles", "num_made"), [(True, 4), (False, 1)])
@@ -111,7 +111,7 @@ def test_when_no_more_steps_are_due_it_waits():
 def test_a_bad_update_is_no_version_and_is_not_published():
     learner = Scripted(Reward(), [True] * 5, False)
     batches = iter([1.0, -1.0, -1.0, 1.0, 1.0])
-    learner._take_batch = lambda timeout_secs: jnp.full(1, next(batches))  # type: ignore
+    learner._take_batch = lambda timeout_secs: Taken(jnp.full(1, next(batches)))  # type: ignore
     told = [learner.step() for _ in range(4)]
     assert [metrics and metrics["loss/bad_update"] for metrics in told] == [0, 1, 1, 0]
     assert learner.published == [1, 2] and learner.version == 2

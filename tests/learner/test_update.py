@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oni_jax.config import LearnerConfig, NetworkConfig, UserError
-from oni_jax.learner.loop import Learner, NoAnnotator, Step
+from oni_jax.learner.loop import Learner, NoAnnotator, Step, Taken
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
 from oni_jax.learner.update import SOURCES, Batch, TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
@@ -134,7 +134,7 @@ def test_the_state_can_be_saved_after_a_step_that_failed():
     def fail(timeout_secs: float) -> None:
         raise RuntimeError("the annotation service died")
 
-    learner._next, learner._take_batch = batch, fail
+    learner._next, learner._take_batch = Taken(batch), fail
     with pytest.raises(RuntimeError):
         learner.step()
     assert learner.state.reward_state == 1
@@ -208,6 +208,8 @@ def test_metrics_are_finite_scalars_and_the_rewards_of_each_step():
     for name, mean in (("extrinsic_rewards", "extrinsic_reward_mean"), ("intrinsic_rewards", "intrinsic_reward_mean")):
         assert rewards[name].shape == (NUM_STEPS, BATCH)
         np.testing.assert_allclose(np.mean(rewards[name]), metrics[mean], rtol=1e-6)
+    each = metrics.pop("each_intrinsic_reward")
+    assert each.shape == (1, NUM_STEPS, BATCH) and np.array_equal(each[0], rewards["intrinsic_rewards"])
     assert {"loss", "grad_norm", "policy_loss", "value_loss", "exploration_loss", "policy_lag_mean"} <= set(metrics)
     assert all(np.shape(x) == () and np.isfinite(x) for x in metrics.values())
 

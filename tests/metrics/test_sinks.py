@@ -11,6 +11,7 @@ from oni_jax.metrics.rows import histogram
 from oni_jax.metrics.sinks import JsonlSink, build_sinks, write_json
 from oni_jax.metrics.tensorboard_sink import ANSWERS_SECS, NewAnswers, answers_markdown
 from oni_jax.types import Answer
+from tests.documented import undocumented
 from tests.full_disk import full_disk
 from tests.metrics.rows import ANSWERS, ROW
 
@@ -88,6 +89,23 @@ def test_files_of_an_experiment(tmp_path):
     events = read_events(tmp_path / "tensorboard")
     assert events["loss/policy_loss", 10] == 0.5 and events["a", 20] == 2.0
     assert not any(name == "server_state" for name, _ in events)
+
+
+def test_settings_and_commit_stand_in_tensorboard_s_tab_of_hyper_parameters(tmp_path):
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData  # pyright: ignore[reportAttributeAccessIssue]
+
+    own = {"learning_rate": 2e-4, "use_rnn": False, "root_env": "Catch-v0", "commit": "1a2b3c4-dirty"}
+    build_sinks(RunConfig(), tmp_path, hparams=own).close()
+    values = [value for event in events(tmp_path / "tensorboard") for value in event.summary.value]
+    assert {value.metadata.plugin_data.plugin_name for value in values} == {"hparams"}
+    parts = [HParamsPluginData.FromString(value.metadata.plugin_data.content) for value in values]
+    experiment, start, end = parts
+    assert {info.name for info in experiment.experiment.hparam_infos} == set(own)
+    compared = {info.name.tag for info in experiment.experiment.metric_infos}
+    assert "mean_return" in compared and undocumented(compared) == []
+    shown = start.session_start_info.hparams
+    assert (shown["learning_rate"].number_value, shown["use_rnn"].bool_value) == (2e-4, False)
+    assert shown["commit"].string_value == "1a2b3c4-dirty" and end.HasField("session_end_info")
 
 
 def test_histograms_and_answers_go_where_they_can_be_held(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -50,9 +51,11 @@ def test_a_preference_is_learnt_and_its_statistics_are_saved(tmp_path, capsys):
     assert train(directory, folder, "--num_epochs", "6", *SMALL) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "validation accuracy" in line]
     assert len(lines) == 6
-    against_gold, against_score = (
-        float(word.rstrip(",")) for word in lines[-1].split() if word.startswith(("0.", "1."))
-    )
+    against_gold, against_score = (float(x) for x in re.findall(r"(?:gold|score) (\S+)", lines[-1]))
+    validation = np.load(directory / "preference" / "gold.npy")[split_rows(200, seed=1).validation]
+    firsts, seconds = np.sum(validation == 0), np.sum(validation == 1)
+    base_rate = max(firsts, seconds) / (firsts + seconds)
+    assert f"gold {against_gold:.3f} (base rate {base_rate:.3f}), score " in lines[-1]
     assert against_gold > 0.9 and against_score == pytest.approx(1 - against_gold, abs=2e-3)
 
     model = load_reward_model(str(folder))

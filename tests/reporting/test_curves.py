@@ -129,15 +129,29 @@ def test_labels_that_would_be_the_same_name_every_run(tmp_path):
 
 
 def test_mean_and_interval_over_seeds(tmp_path):
-    """Lines of slope 1 per 1000 steps with offsets 1, 2 and 6: mean 3, deviation sqrt(7)."""
+    """Lines of slope 1 per 1000 steps with offsets 1, 2 and 6: mean 3; 1 of 27 resamples has 1 three times."""
     runs = [run(tmp_path / str(seed), learning(seed, 4 + seed), seed=seed) for seed in (1, 2, 6)]
     curve = mean_curve(runs, "mean_return", "env_steps")
     assert curve and curve.interval
     assert (curve.x[0], curve.x[-1]) == (1000, 5000)  # where all of them have been
     assert np.allclose(curve.mean, curve.x / 1000 - 1 + 3)
-    half = 4.30265 * np.sqrt(7) / np.sqrt(3)
-    assert np.allclose(curve.interval[0], curve.mean - half, atol=1e-4)
-    assert np.allclose(curve.interval[1], curve.mean + half, atol=1e-4)
+    assert np.allclose(curve.interval[0], curve.mean - 2) and np.allclose(curve.interval[1], curve.mean + 3)
+
+
+def test_the_lowest_and_the_highest_quarter_of_the_seeds_are_left_out(tmp_path):
+    runs = [run(tmp_path / str(seed), learning(seed), seed=seed) for seed in (1, 2, 3, 900)]
+    curve = mean_curve(runs, "mean_return", "env_steps")
+    assert curve and np.allclose(curve.mean, curve.x / 1000 - 1 + 2.5)
+
+
+def test_a_mean_of_episodes_begins_where_it_is_one_of_as_many_as_it_says(tmp_path):
+    rows = [row(i, float(i), mean_return=i, episodes=20 * i, a=i) for i in range(1, 6)]
+    found = run(tmp_path / "a", rows, stats_avg=50)
+    assert series(found, "mean_return", "env_steps")[1].tolist() == [3, 4, 5]
+    assert series(found, "success", "env_steps")[0].tolist() == [3, 4, 5]
+    assert series(found, "a", "env_steps")[1].tolist() == [1, 2, 3, 4, 5]
+    short = run(tmp_path / "b", rows, stats_avg=1000)  # it never is
+    assert series(short, "mean_return", "env_steps")[1].tolist() == [1, 2, 3, 4, 5]
 
 
 def test_two_seeds_have_a_mean_alone(tmp_path):

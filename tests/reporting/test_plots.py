@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oni_jax.config import UserError
+from oni_jax.config import Config, UserError, with_values
 from oni_jax.reporting.curves import Setting, group_runs, read_run
-from oni_jax.reporting.plots import DRAWN, draw, image, write_figures
+from oni_jax.reporting.panels import DRAWN
+from oni_jax.reporting.plots import draw, image, write_figures
 from tests.reporting.runs import learning, row, write_run
 
 
@@ -21,7 +22,7 @@ def settings(tmp_path) -> list[Setting]:
 
 def test_files_of_what_there_is_data_for(settings, tmp_path):
     written, missing = write_figures([own._replace(runs=own.runs[:1]) for own in settings[:1]], str(tmp_path / "plots"))
-    assert missing == []
+    assert missing == ["intrinsic_return"]
     assert len(written) == 16 and sum(path.endswith(".pdf") for path in written) == 8
     for path in written:
         data = open(path, "rb").read()
@@ -36,7 +37,16 @@ def test_files_of_what_there_is_data_for(settings, tmp_path):
 def test_what_has_no_data_is_told(tmp_path):
     folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
     written, missing = write_figures(group_runs([read_run(str(folder), "a", DRAWN)]), str(tmp_path / "plots"))
-    assert missing == ["success", "achievements", "goals", "depth", "labels", "reward_model", "speed"]
+    assert missing == [
+        "intrinsic_return",
+        "success",
+        "achievements",
+        "goals",
+        "depth",
+        "labels",
+        "reward_model",
+        "speed",
+    ]
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["return.pdf", "return.png"]
     assert len(written) == 2
 
@@ -59,6 +69,19 @@ def test_a_line_a_seed_a_mean_and_a_band(settings):
     assert figure.get_suptitle() == "NetHackStaircase-v1"
 
 
+def test_a_panel_for_each_of_the_rewards(tmp_path):
+    of_types = {f"episode/intrinsic_return/{name}": 2.0 for name in ("online_cls", "rnd")}
+    rows = [row(i, float(i), **of_types) for i in (1, 2)]
+    config = with_values(Config(), {"llm_reward_type": "online_cls"})
+    others = ((with_values(config.reward, {"llm_reward_type": "rnd"}), config.annotation),)
+    folder = write_run(tmp_path / "a", rows, llm_reward_type="online_cls", others=others)
+    figure = draw("intrinsic_return", group_runs([read_run(str(folder), "a", DRAWN)]))
+    assert figure and [axis.get_title(loc="left").split(",")[0] for axis in figure.axes] == [
+        *["Intrinsic return (online_cls)"] * 2,
+        *["Intrinsic return (rnd)"] * 2,
+    ]
+
+
 def test_only_settings_with_data_are_in_the_legend(tmp_path):
     first = write_run(tmp_path / "a", [row(1, 1.0, **{"reward/accuracy": 0.5})])
     second = write_run(tmp_path / "b", [row(1, 1.0)], gamma=0.9)
@@ -67,6 +90,17 @@ def test_only_settings_with_data_are_in_the_legend(tmp_path):
     assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
     assert [text.get_text() for axis in figure.axes[2:] for text in axis.texts] == ["no data", "no data"]
     assert draw("return", settings) is None
+
+
+def test_the_legend_says_who_made_the_labels(tmp_path):
+    rewarded = {"llm_reward_type": "online_cls"}
+    folders = [write_run(tmp_path / f"score_{seed}", learning(seed), seed=seed, **rewarded) for seed in (1, 2)]
+    folders.append(write_run(tmp_path / "llm", learning(1), llm_server_addr="node", llm_model="llama", **rewarded))
+    figure = draw("return", group_runs([read_run(str(folder), folder.name, DRAWN) for folder in folders]))
+    assert figure and [text.get_text().strip() for text in figure.legends[0].get_texts()] == [
+        "score (2 seeds), labels by: rule-based judge, not an LLM",
+        "llm, labels by: llama at node",
+    ]
 
 
 def test_equal_runs_give_equal_files(settings):

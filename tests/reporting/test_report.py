@@ -162,6 +162,14 @@ def test_a_run_without_a_reward_to_inspect(tmp_path):
     assert "llm_reward_type is none, so there is nothing to inspect" in (folder / "report.html").read_text()
 
 
+def test_the_headline_says_who_made_the_labels(tmp_path):
+    write_run(tmp_path / "run", settings_of(tmp_path, "online_cls", llm_server_addr="node1:9001", llm_model="<b>"))
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(learning(1)[0]) + "\n")
+    assert made(tmp_path) == 0
+    headline = (tmp_path / "run" / "report.html").read_text().partition("</h1>")[2].partition("</p>")[0]
+    assert headline.endswith("seed 1, labels by: rule-based judge, not an LLM")  # of the store
+
+
 def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr("oni_jax.reporting.report.MAX_RECORDING_BYTES", 5000)
     folder = write_experiment(tmp_path) / "recordings"

@@ -1,0 +1,54 @@
+"""The makers of a run's labels: LLMs, or the rule-based judge."""
+
+import os
+
+from oni_jax.annotation.judge_answers import answering_model, describe_judge
+from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import Config, UserError
+from oni_jax.envs.registry import find_environment
+from oni_jax.rewards.registry import questions
+
+
+def store_path(config: Config, folder: str) -> str:
+    """Returns the path of the label store of the run in a folder."""
+    return config.annotation.label_store or os.path.join(folder, "labels.sqlite")
+
+
+def labels_by(config: Config, folder: str) -> str:
+    """Returns who made the labels of the run in a folder, in words; empty: it asks for none, or its plugin is missing.
+
+    Several have their fractions of the labels. In a store of the run's own, these may be models that it has asked
+    earlier; in one that runs share, only those of its settings are known to be its own.
+    """
+    try:
+        named = {answering_model(own): own.llm_server_addr for own, _ in questions(config)}
+    except UserError:
+        return ""
+    stored = _stored(config, folder)
+    if config.annotation.label_store:
+        stored = {model: number for model, number in stored.items() if model in named}
+    texts = {model: _words(model, named.get(model, "")) for model in stored or named}
+    if len(stored) < 2:
+        return ", ".join(texts.values())
+    return ", ".join(f"{text} ({stored[model] / sum(stored.values()):.1%})" for model, text in texts.items())
+
+
+def _words(model: str, address: str) -> str:
+    return (describe_judge(model) or model) + (f" at {address}" if address else "")
+
+
+def _stored(config: Config, folder: str) -> dict[str, int]:
+    """Counts the labels by their model that the store holds for the run's prompts; {} where it can't be read."""
+    path = store_path(config, folder)
+    if not os.path.exists(path):
+        return {}
+    try:
+        language = find_environment(config.env).language
+        store = LabelStore(path)
+        try:
+            return store.counts([load_prompt(own, language, kind).digest for own, kind in questions(config)])
+        finally:
+            store.close()
+    except (OSError, UserError):
+        return {}

@@ -1,0 +1,85 @@
+"""Intrinsic returns: sums of each intrinsic reward over episodes, which may span several batches."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+import chex
+import numpy as np
+
+from oni_jax.types import Array
+from oni_jax.worlds.base import Episodes
+
+RUNNING, ENDED = "intrinsic_returns", "ended_intrinsic_returns"  # names of the saved arrays
+
+
+class IntrinsicReturns:
+    """Sums of K rewards over the running episodes of a process's environments; on the host, in float64.
+
+    A sum is NaN where a part of its episode is unknown: its trajectory was dropped, or an update on it was skipped.
+
+    Args:
+        labels: of the rewards.
+    """
+
+    def __init__(self, labels: Sequence[str]):
+        self.labels = tuple(labels)
+        self._sums = np.zeros((len(self.labels), 0))  # [K, environments]
+        self._ended: deque[np.ndarray] = deque()
+
+    def add(self, rewards: np.ndarray, episodes: Episodes) -> None:
+        """Takes in a batch's rewards [K, T, B], before their coefficients."""
+        chex.assert_shape(rewards, (len(self.labels), *episodes.ended.shape))
+        missing = max(0, int(episodes.envs.max()) + 1 - self._sums.shape[1])
+        self._sums = np.pad(self._sums, ((0, 0), (0, missing)), constant_values=np.nan)
+        for columns in _once_each(episodes.envs):
+            envs = episodes.envs[columns]
+            before = np.where(episodes.after_gap[columns], np.nan, self._sums[:, envs])
+            steps = (rewards[..., columns], episodes.is_first[:, columns], episodes.ended[:, columns])
+            self._sums[:, envs], ended = sum_rewards(before, *steps)
+            self._ended.extend(ended)
+
+    def take(self) -> list[np.ndarray]:
+        """Returns the intrinsic returns [K] float32 of episodes that have ended since the last call."""
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Returns the running sums, and what `take` has not returned; to be restored with the environments alone."""
+        ended = np.array(self._ended, np.float32).reshape(len(self._ended), len(self.labels))
+        return {RUNNING: self._sums.copy(), ENDED: ended} if self.labels else {}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        if RUNNING in saved:
+            self._sums = saved[RUNNING].copy()
+            self._ended.extend(saved[ENDED])
+
+
+def sum_rewards(
+    sums: np.ndarray, rewards: np.ndarray, is_first: np.ndarray, ended: np.ndarray
+) -> tuple[np.ndarray, Sequence[np.ndarray]]:
+    """Continues the sums of episodes over T steps.
+
+    Args:
+        sums: [K, B] float64, before the first step.
+        rewards: [K, T, B].
+        is_first: [T, B] bool; the step is an episode's first.
+        ended: [T, B] bool; the episode ended with the step.
+
+    Returns:
+        The sums after the last step, and those [K] float32 of the episodes that ended, without unknown ones.
+    """
+    found = []
+    for reward, first, end in zip(np.moveaxis(rewards, 1, 0), is_first, ended, strict=True):
+        sums = np.where(first, 0.0, sums) + reward
+        if end.any():
+            found += [own.astype(np.float32) for own in sums.T[end] if np.isfinite(own).all()]
+    return sums, found
+
+
+def _once_each(envs: Array) -> Iterator[np.ndarray]:
+    """Yields indices of columns, the earlier first, so that an environment is only once in each."""
+    left = np.arange(len(envs))
+    while len(left):
+        _, first = np.unique(envs[left], return_index=True)
+        first.sort()
+        yield left[first]
+        left = np.delete(left, first)

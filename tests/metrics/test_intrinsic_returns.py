@@ -1,0 +1,57 @@
+"""Intrinsic returns of a run: of a reward that pays what the environment pays, they are the environment's returns."""
+
+import dataclasses
+import json
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from oni_jax import system
+from oni_jax.config import Config, RewardConfig
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.runtime import StopRequest
+from oni_jax.types import RewardOutput
+from tests.test_resume import DEVICE, config_of
+
+NUM_UPDATES = 12
+NAME = "episode/intrinsic_return/"
+
+
+class Extrinsic(Reward):
+    """Pays the environment's reward, times a factor."""
+
+    def __init__(self, factor: float):
+        self._factor = factor
+
+    def score(self, state, trajectory, features, key):
+        return RewardOutput(self._factor * trajectory.rewards, state)
+
+
+def config(folder, name: str, pool: str) -> Config:
+    own = config_of(folder, name, NUM_UPDATES)
+    run = dataclasses.replace(own.run, train_dir=str(folder), save_every_steps=0, stats_avg=10_000)
+    reward = RewardConfig(llm_reward_type="none")
+    return dataclasses.replace(own, run=run, reward=reward, actors=dataclasses.replace(own.actors, actor_pool=pool))
+
+
+@pytest.mark.parametrize(("name", "pool"), [(DEVICE, "auto"), ("none", "serial"), ("none", "auto")])
+def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, monkeypatch, name, pool):
+    terms = [Term("own", Extrinsic(1.0), 1.0), Term("twice", Extrinsic(2.0), 1.0)]
+    monkeypatch.setattr(system, "make_rewards", lambda *_: RewardSum(terms))
+    with ExitStack() as stack:
+        training = system.build_training(config(tmp_path, name, pool), str(tmp_path), stack)
+        training.train(StopRequest())
+        done = training.summary()
+    (saved,) = (tmp_path / "checkpoints").glob("*/progress/metadata")
+    progress = json.loads(saved.read_text())
+    played = Counter(row[0] for row in progress["last_episodes"])
+    learnt = Counter(own for own, _ in progress["last_intrinsic_returns"])
+    assert learnt.total() > 20 and all(twice == 2 * own for own, twice in progress["last_intrinsic_returns"])
+    assert learnt <= played  # those of trajectories that nothing was learnt from are not in it
+    assert done[f"{NAME}twice"] == pytest.approx(2 * done[f"{NAME}own"])
+    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert f"{NAME}own" in last
+    if name == DEVICE:
+        assert learnt == played and done[f"{NAME}own"] == pytest.approx(done["mean_return"])
