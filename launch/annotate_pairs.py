@@ -3,11 +3,15 @@
 python -m launch.annotate_pairs --directory pairs --goal_key defaultgoal --custom_annotator_string llm
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.preferences.config import AnnotatePairs, check_annotate
+from oni_jax.annotation.judge_answers import judge_model
+from oni_jax.preferences.annotators import file_name
+from oni_jax.preferences.config import AnnotatePairs, TrainReward, check_annotate
 from oni_jax.runtime import StopRequest
 
 
@@ -19,7 +23,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: AnnotatePairs, stop: StopRequest) -> int:
     from oni_jax.preferences.annotation import annotate_pairs
 
-    return annotate_pairs(config, stop)
+    code = annotate_pairs(config, stop)
+    if code == 0 and not stop:
+        _show_next(config)
+    return code
+
+
+def _show_next(config: AnnotatePairs) -> None:
+    """Prints how the next chunk is labelled, or a reward model trained after the last."""
+    preference, annotation = config.preference, config.annotation
+    if preference.chunk_number + 1 < preference.n_annotation_chunks:
+        following = {**values_of(config), "chunk_number": preference.chunk_number + 1}
+        return show(command("annotate_pairs", AnnotatePairs(), **following))
+    if not annotation.llm_server_addr:
+        annotation = dataclasses.replace(annotation, llm_model=judge_model(annotation))
+    name = preference.custom_annotator_string or file_name(preference, annotation)
+    given = {"dataset_dir": preference.directory, "annotator": name, "experiment": "reward"}
+    show(command("train_reward", TrainReward(), **given))
 
 
 if __name__ == "__main__":

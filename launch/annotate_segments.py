@@ -7,8 +7,9 @@ python -m launch.annotate_segments --root_env BabyAI-Text-GoToLocal-Pretraining-
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.potentials.config import AnnotateSegments, check_annotate
+from oni_jax.potentials.config import AnnotateSegments, TrainPotential, check_annotate
 from oni_jax.runtime import StopRequest
 
 
@@ -20,7 +21,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: AnnotateSegments, stop: StopRequest) -> int:
     from oni_jax.potentials.comparison import annotate_segments
 
-    return annotate_segments(config, stop)
+    code = annotate_segments(config, stop)
+    if code == 0:
+        given = {**values_of(config.env), "reward_dir": config.compare.reward_dir}
+        show(command("train_potential", TrainPotential(), **given))
+    return code
 
 
 if __name__ == "__main__":

@@ -3,17 +3,32 @@
 python -m launch.ask --config score_retrieval --message "You kill the newt!" --message "It is dark."
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 
+from launch import flags
+from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.asking.config import Ask, check_ask
 from oni_jax.asking.program import ask
+from oni_jax.config import Config, UserError, listed
+from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("ask", argv, Ask(), check_ask, ask)
+    return run_program("ask", argv, Ask(), check_ask, _run)
+
+
+def _run(config: Ask, stop: StopRequest) -> int:
+    code = ask(config, stop)
+    if code == 0 and not stop and not config.ask.compare_models:
+        with contextlib.suppress(UserError):  # what asks may lack what trains, such as a coefficient
+            flags.check(config)
+            given = {field.name: value for field, value in listed(config) if not field.metadata["secret"]}
+            show(command("train", Config(), **given))
+    return code
 
 
 if __name__ == "__main__":

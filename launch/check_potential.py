@@ -6,7 +6,9 @@ python -m launch.check_potential potential --root_env BabyAI-Text-PickUp-RedBall
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
+from oni_jax.config import Config
 from oni_jax.potentials.config import CheckPotential, check_check
 from oni_jax.runtime import StopRequest
 
@@ -19,7 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: CheckPotential, stop: StopRequest) -> int:
     from oni_jax.potentials.checking import check_potential
 
-    return check_potential(config, stop)
+    code = check_potential(config, stop)
+    if code == 0:
+        own = config.check
+        given = {"config": "bk_code", "reward_dir": own.code, "potential_horizon": own.potential_horizon}
+        show(command("train", Config(), **values_of(config.env), **given))
+    return code
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ python -m launch.collect_pairs --directory pairs --num_pairs 20000 --subepisode_
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show
 from launch.program import run_program
-from oni_jax.preferences.config import CollectPairs, check_collect
+from oni_jax.preferences.config import AnnotatePairs, CollectPairs, check_collect
 from oni_jax.runtime import StopRequest
 
 
@@ -19,7 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: CollectPairs, stop: StopRequest) -> int:
     from oni_jax.preferences.collection import collect_pairs
 
-    return collect_pairs(config, stop)
+    code = collect_pairs(config, stop)
+    if code == 0:
+        show(command("annotate_pairs", AnnotatePairs(), directory=config.collection.directory))
+    return code
 
 
 if __name__ == "__main__":

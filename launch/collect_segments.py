@@ -3,12 +3,24 @@
 python -m launch.collect_segments --policy random --root_env BabyAI-Text-GoToLocal-Pretraining-S20
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.config import EnvConfig, UserError
+from oni_jax.envs.registry import find_environment
+from oni_jax.potentials.config import AnnotateSegments, WriteGoals, WritePotential
 from oni_jax.runtime import StopRequest
-from oni_jax.segments.config import CollectSegments, check_collect
+from oni_jax.segments.config import CollectSegments, as_evaluation, check_collect
+
+WAYS = (  # program, its settings, kind of query, ending of the folder's name
+    ("write_potential", WritePotential(), "code", "potential"),
+    ("annotate_segments", AnnotateSegments(), "segments", "preferences"),
+    ("write_goals", WriteGoals(), "goals", "goals"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +31,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: CollectSegments, stop: StopRequest) -> int:
     from oni_jax.segments.collection import collect_segments
 
-    return collect_segments(config, stop)
+    code = collect_segments(config, stop)
+    if code == 0:
+        from oni_jax.evaluation.players import evaluated_task
+
+        _show_next(config.segments.directory, evaluated_task(as_evaluation(config.segments)))
+    return code
+
+
+def _show_next(directory: str, env: EnvConfig) -> None:
+    """Prints the ways to a potential for which the environment has a prompt."""
+    found = []
+    for program, defaults, kind, name in WAYS:
+        with contextlib.suppress(UserError):
+            load_prompt(defaults.annotation, find_environment(env).language, kind)
+            folder = f"{directory.rstrip('/')}_{name}"
+            found.append(command(program, defaults, **values_of(env), segments=directory, reward_dir=folder))
+    show(*found)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.evaluation.config import EvaluationConfig, check_evaluate
+from oni_jax.config import EnvConfig
+from oni_jax.envs.registry import find_environment
+from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
+from oni_jax.reporting.config import ReportConfig
+from oni_jax.run_files import last_row
 from oni_jax.runtime import StopRequest
 
 
@@ -29,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
+    from oni_jax.evaluation.players import evaluated_task
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
     from oni_jax.labels import labels_by
     from oni_jax.system import keep_compiled_code
@@ -39,7 +45,23 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
         from oni_jax.viewing.recordings import Recorder
 
         recorder = Recorder(config, stop)
-    return evaluate(config, stop, labels_by, recorder)
+    code = evaluate(config, stop, labels_by, recorder)
+    if code == 0 and config.policy != RANDOM:
+        _show_next(config, evaluated_task(config))
+    return code
+
+
+def _show_next(config: EvaluationConfig, env: EnvConfig) -> None:
+    named = {"train_dir": config.train_dir, "experiment": config.experiment}
+    folder = os.path.join(config.train_dir, config.experiment)
+    in_report = os.path.realpath(config.json) == os.path.realpath(os.path.join(folder, "evaluation.json"))
+    found = []
+    if not config.record and find_environment(env).display:
+        alone = {"compare": "", "json": "", "csv": "", "record": 1}
+        found.append(command("evaluate", EvaluationConfig(), **{**values_of(config), **alone}))
+    if last_row(folder):
+        found.append(command("report", ReportConfig(), **named, evaluation="" if in_report else config.json))
+    show(*found)
 
 
 if __name__ == "__main__":

@@ -34,16 +34,16 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     `defaults` determines which settings the program has.
 
     `--flag-name` is `--flag_name`; booleans take `--x`, `--nox`, `--x=true` and `--x True`. `--device cpu` keeps JAX,
-    which must not be imported yet, off accelerators. `--config` replaces the defaults by named settings.
+    which must not be imported yet, off accelerators. `--config` replaces the defaults by named settings, `--resume` by
+    those of a run.
 
     Raises:
-        UserError: an unknown or refused flag, a value of the wrong type, or unknown named settings.
+        UserError: an unknown or refused flag, a value of the wrong type, unknown named settings, or no run to resume.
     """
     values = define_flags(defaults)
     words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
-    names = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
-    if names and isinstance(defaults, Config):
-        defaults = cast(Program, dataclasses.replace(defaults, **vars(named_configs.load(names[-1]))))
+    if isinstance(defaults, Config):
+        defaults = cast(Program, dataclasses.replace(defaults, **vars(named_configs.chosen(words, defaults))))
     if not isinstance(defaults, Config):
         return _parse_words(words, defaults)
     first, *others = [_parse_words(each, term) for each, term in _of_each_reward(words, defaults)]
@@ -104,7 +104,7 @@ def repeated(defaults: Any) -> dict[str, str]:
 
 
 def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
-    """Defines a flag for each setting, `--config`, and three of the published system's that change nothing here."""
+    """Defines a flag for each setting, `--config`, `--resume`, and three of the published system's without effect."""
     values = flags.FlagValues()
     define = {
         int: flags.DEFINE_integer,
@@ -121,6 +121,8 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
     if isinstance(defaults, Config):
         text = "Named settings (--help configs), or a run's config.json; other flags override it."
         flags.DEFINE_string("config", "", text, flag_values=values)
+        text = "Folder of a run to go on with: its settings hold, and other flags override those that may change."
+        flags.DEFINE_string("resume", "", text, flag_values=values)
     flags.DEFINE_enum("algo", "APPO", ["APPO"], "The only algorithm.", flag_values=values)
     flags.DEFINE_enum(
         "env", "nle_fixed_eat_action", ["nle_fixed_eat_action"], "The task is root_env's.", flag_values=values

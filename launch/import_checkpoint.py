@@ -6,12 +6,12 @@ python -m launch.import_checkpoint --policy policy.pth --experiment imported
 import dataclasses
 import math
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch import flags
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.config import (
     ActorConfig,
@@ -25,7 +25,6 @@ from oni_jax.config import (
     UserError,
     check_config,
     setting,
-    settings,
 )
 from oni_jax.networks.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
 from oni_jax.runtime import StopRequest
@@ -105,7 +104,7 @@ def _run(program: ImportCheckpoint, stop: StopRequest) -> int:
     config = import_run(config, policy, reward)
     _print_summary(source.policy, policy)
     _print_summary(source.reward, reward)
-    print(f"resume it with: python -m launch.train {_command_line(config)}")
+    show(command("train", config, resume=os.path.join(config.run.train_dir, config.run.experiment)))
     return 0
 
 
@@ -120,7 +119,7 @@ def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content:
     folder = os.path.join(run.train_dir, run.experiment)
     import_reward_model(folder, ranking, Normalisation(**given), source.reward)
     _print_summary(source.reward, ranking)
-    print(f"use it with: python -m launch.train --llm_reward_type motif --reward_dir {shlex.quote(folder)}")
+    show(command("train", Config(), config="score_motif", reward_dir=folder))
     return 0
 
 
@@ -131,11 +130,8 @@ def _import_preferences(program: ImportCheckpoint, transformer: StateDict) -> in
     folder = os.path.join(run.train_dir, run.experiment)
     import_preferences(folder, transformer, env, horizon, source.reward)
     _print_summary(source.reward, transformer)
-    flag = "" if horizon == RewardConfig().potential_horizon else f" --potential_horizon {horizon}"
-    print(
-        f"use it with: python -m launch.train --config bk_pref --reward_dir {shlex.quote(folder)} "
-        f"--root_env {env.root_env}{flag}"
-    )
+    given = {"config": "bk_pref", "reward_dir": folder, "potential_horizon": horizon}
+    show(command("train", Config(), **values_of(env), **given))
     return 0
 
 
@@ -183,17 +179,6 @@ def _print_summary(path: str, network: StateDict | None) -> None:
             print(f"ignored {len(network.left_out)} arrays of other networks: {', '.join(network.left_out[:4])} …")
         if any("crop" in name for name in network.weights):
             print("note: the published crop shows the map's corner; here the network sees the hero's surroundings")
-
-
-def _command_line(config: Config) -> str:
-    """Returns the settings that are not the defaults, as flags."""
-    pairs = zip(settings(config), settings(Config()))
-    words = [
-        f"--{field.name} {shlex.quote(str(value))}"
-        for (field, value), (_, default) in pairs
-        if value != default and not field.metadata["secret"]
-    ]
-    return " ".join(words)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.annotation.prompts import escape
 from oni_jax.config import UserError, check_values, setting
+from oni_jax.reporting.config import ReportConfig
+from oni_jax.run_files import last_row
 from oni_jax.runtime import StopRequest
 from oni_jax.types import NO_MESSAGE
 
@@ -55,6 +58,9 @@ def _run(config: InspectionConfig, stop: StopRequest) -> int:
     width = max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
     text = "\n".join([*report(inspection, config.num_messages, width), f"all of them: {path}"])
     print(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
+    named = {"train_dir": config.train_dir, "experiment": config.experiment, "dataset_dir": config.dataset_dir}
+    if last_row(folder):
+        show(command("report", ReportConfig(), **named))
     return 0
 
 

@@ -1,9 +1,14 @@
-"""Named settings for `--config`: files in launch/configs, in the format of a run's config.json."""
+"""Settings that flags override: files in launch/configs for `--config`, and those of a run for `--resume`."""
 
 import json
+import os
 import pathlib
+import shlex
+from collections.abc import Sequence
 
-from oni_jax.config import Config, UserError, check_values, config_from_json, settings
+from oni_jax.config import Config, UserError, check_values, config_from_json, settings, with_values
+from oni_jax.experiment import experiment_folder, read_settings
+from oni_jax.run_files import saved_steps
 
 FOLDER = pathlib.Path(__file__).with_name("configs")
 
@@ -37,3 +42,44 @@ def load(name: str) -> Config:
     if unknown:
         raise UserError(f"--config {name}: there is no setting {', '.join(sorted(unknown))}; correct the file")
     return config
+
+
+def chosen(words: Sequence[str], defaults: Config) -> Config:
+    """Returns the settings that the last `--config=` or `--resume=` of a command line names; `defaults` without one.
+
+    Raises:
+        UserError: they can't be read, or a flag beside `--resume` names another run.
+    """
+    given = {name: value for name, _, value in (word.removeprefix("--").partition("=") for word in words)}
+    if folder := given.get("resume"):
+        for name in ("config", "train_dir", "experiment"):
+            if name in given:
+                raise UserError(f"--{name}: --resume {folder} names a run already; leave one of them out")
+        return resumed(folder)
+    return load(given["config"]) if given.get("config") else defaults
+
+
+def resumed(folder: str) -> Config:
+    """Returns the settings of the run in a folder, which may have been moved there.
+
+    Raises:
+        UserError: it holds no run, or no checkpoint.
+    """
+    if not os.path.isdir(folder):
+        raise UserError(f"--resume {folder}: there is no such folder; python -m launch.ls lists runs")
+    try:
+        config = read_settings(folder)
+    except UserError as error:
+        raise UserError(f"--resume {folder}: {error}") from None
+    path = os.path.abspath(folder)
+    if not saved_steps(path):
+        again = shlex.quote(os.path.join(folder, "config.json"))
+        raise UserError(f"--resume {folder}: holds no checkpoint to go on from; --config {again} begins again")
+    if experiment_folder(config) == path:
+        return config
+    # It was moved, or is named from another folder. The name of a sweep's run has two parts.
+    parent, name = os.path.split(path)
+    if path.endswith(f"{os.sep}{config.run.experiment}"):
+        name = config.run.experiment
+        parent = path.removesuffix(f"{os.sep}{name}")
+    return with_values(config, {"train_dir": parent or os.sep, "experiment": name})

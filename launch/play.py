@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from launch.evaluate import make_deterministic
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
+from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing.config import HUMAN, PlayConfig, check_play
 
@@ -34,6 +36,8 @@ def _run(config: PlayConfig, stop: StopRequest) -> int:
         keep_compiled_code()
     session = play(config, Shell, stop)
     print(session.summary())
+    if config.experiment and config.policy not in (HUMAN, RANDOM):
+        show(command("evaluate", EvaluationConfig(), **values_of(config)))
     return 130 if stop else 0
 
 

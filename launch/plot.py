@@ -9,9 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.config import UserError, check_values, setting
 from oni_jax.metrics.names import METRICS
+from oni_jax.reporting.config import ReportConfig
 from oni_jax.runtime import StopRequest
 
 
@@ -68,6 +70,9 @@ def _run(config: PlotConfig, stop: StopRequest) -> int:
         near = difflib.get_close_matches(metric, METRICS, 1) if metric not in METRICS else []
         hint = f"did you mean {near[0]}?" if near else "docs/metrics.md lists all"
         raise UserError(f"--metrics {metric}: no run has data for it; {hint}")
+    if len(names) == 1:
+        train_dir, name = os.path.split(folders[0])
+        show(command("report", ReportConfig(), train_dir=train_dir, experiment=name))
     return 0
 
 

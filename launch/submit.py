@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 
 from launch import flags
+from launch.ls import ListConfig
+from launch.next_commands import command, show
 from launch.program import run_program, split_words
 from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
@@ -139,6 +141,7 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
     if done.returncode:
         raise UserError(f"sbatch refused the job: {done.stderr}")
     print(done.stdout.strip())
+    show(command("ls", ListConfig(), train_dir=config.run.train_dir))
     return 0
 
 

@@ -12,12 +12,16 @@ import sys
 from collections.abc import Sequence
 
 from launch import flags, submit
+from launch.ls import ListConfig
+from launch.next_commands import command, show
+from launch.plot import PlotConfig
 from launch.program import run_program, split_words
 from launch.sweeps import children
 from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
 from oni_jax.config import Config, UserError, check_values, setting
 from oni_jax.files import keep_printing
+from oni_jax.run_files import last_row
 from oni_jax.runtime import StopRequest
 
 MEMORY_OF_RUN_BYTES = 3 << 30  # docs/measurements.md: 1.8 GiB while compiling, of NetHack
@@ -77,7 +81,15 @@ def _run(training: Sequence[str], program: SweepConfig, stop: StopRequest) -> in
         failed = children.train_all(runs, jobs, stop, variables)
     lines = results.write(runs, _folder(program))
     print("\n".join(lines), flush=True)
+    _show_next(runs, _folder(program))
     return 1 if failed else 0
+
+
+def _show_next(runs: Sequence[GridRun], folder: str) -> None:
+    drawn = [run.name for run in runs if last_row(run.folder)]
+    # The flag joins names by commas.
+    plot = [command("plot", PlotConfig(), train_dir=folder, experiments=",".join(drawn))] if drawn else []
+    show(*([] if any("," in name for name in drawn) else plot), command("ls", ListConfig(), train_dir=folder))
 
 
 def planned(training: Sequence[str], program: SweepConfig) -> list[GridRun]:

@@ -7,7 +7,9 @@ python -m launch.train_potential --root_env BabyAI-Text-GoToLocal-Pretraining-S2
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
+from oni_jax.config import Config
 from oni_jax.potentials.config import TrainPotential, check_fit
 from oni_jax.runtime import StopRequest
 
@@ -18,9 +20,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: TrainPotential, stop: StopRequest) -> int:
+    from oni_jax.potentials.preference_model import load_preference_model
     from oni_jax.potentials.preference_training import train_potential
+    from oni_jax.trained import holds_trained
 
-    return train_potential(config, stop)
+    code = train_potential(config, stop)
+    if holds_trained(config.fit.reward_dir):
+        horizon = load_preference_model(config.fit.reward_dir).settings.horizon
+        given = {"config": "bk_pref", "reward_dir": config.fit.reward_dir, "potential_horizon": horizon}
+        show(command("train", Config(), **values_of(config.env), **given))
+    return code
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 python -m launch.train_reward --dataset_dir pairs --annotator llm --experiment reward
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show
 from launch.program import run_program
+from oni_jax.config import Config
 from oni_jax.preferences.config import TrainReward, check_train_reward
 from oni_jax.runtime import StopRequest
 
@@ -19,9 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: TrainReward, stop: StopRequest) -> int:
     from oni_jax.preferences.reward_training import train_reward
     from oni_jax.system import keep_compiled_code
+    from oni_jax.trained import holds_trained
 
     keep_compiled_code()
-    return train_reward(config, stop)
+    code = train_reward(config, stop)
+    folder = os.path.join(config.training.train_dir, config.training.experiment)
+    if holds_trained(folder):
+        show(command("train", Config(), config="score_motif", reward_dir=folder))
+    return code
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ python -m launch.write_goals --root_env BabyAI-Text-GoToLocal-Pretraining-S20 --
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
+from oni_jax.config import Config
 from oni_jax.potentials.config import WriteGoals, check_write
 from oni_jax.runtime import StopRequest
 
@@ -20,7 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: WriteGoals, stop: StopRequest) -> int:
     from oni_jax.potentials.goal_writer import write_goals
 
-    return write_goals(config, stop)
+    code = write_goals(config, stop)
+    if code == 0:
+        given = {"config": "bk_goal", "reward_dir": config.write.reward_dir}
+        show(command("train", Config(), **values_of(config.env), **given))
+    return code
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ python -m launch.write_potential --root_env BabyAI-Text-GoToLocal-Pretraining-S2
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.potentials.config import WritePotential, check_write
+from oni_jax.potentials.config import CheckPotential, WritePotential, check_write
 from oni_jax.runtime import StopRequest
 
 
@@ -20,7 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: WritePotential, stop: StopRequest) -> int:
     from oni_jax.potentials.writer import write_potential
 
-    return write_potential(config, stop)
+    code = write_potential(config, stop)
+    if code == 0:
+        own = config.write
+        given = {"code": own.reward_dir, "segments": own.segments, "potential_horizon": own.segment_length}
+        show(command("check_potential", CheckPotential(), **values_of(config.env), **given))
+    return code
 
 
 if __name__ == "__main__":

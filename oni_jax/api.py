@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from oni_jax.checks import check_run
-from oni_jax.config import Config, UserError, settings, with_values
-from oni_jax.experiment import experiment_folder, read_settings
+from oni_jax.config import Config, UserError, num_processes, settings, with_values
+from oni_jax.experiment import check_unchanged, experiment_folder, read_settings
+from oni_jax.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.runtime import StopRequest
 from oni_jax.types import EnvSpec
 
@@ -44,6 +45,13 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     if config.devices.cpu_devices > 1:  # read when JAX is imported; a plugin, which checks load, may compute
         os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
     check_run(config)
+    check_unchanged(config)
+    folder = experiment_folder(config)
+    # Of several processes, those of other hosts may not see the folder; they wait for this one.
+    if num_processes(config.devices) == 1 and steps_are_done(config.run, folder):
+        steps = max(saved_steps(folder))
+        print(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
+        return Run(folder)
     from oni_jax import system  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:
@@ -52,7 +60,7 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
             if threading.current_thread() is threading.main_thread():  # only there can signals be handled
                 stack.enter_context(stop.installed())
         system.run(config, stop)
-    return Run(experiment_folder(config))
+    return Run(folder)
 
 
 def load_run(folder: str, env_steps: int | None = None) -> "Run":
@@ -159,7 +167,7 @@ class Run:
         """
         from oni_jax.reporting.curves import read_run
 
-        path = os.path.join(self.folder, "metrics.jsonl")
+        path = os.path.join(self.folder, METRICS)
         names: set[str] = set()
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
             for line in file:

@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 
 from oni_jax.config import UserError
 from oni_jax.npz import from_npz, to_npz
+from oni_jax.run_files import checkpoint_steps
 from oni_jax.types import PyTree
 
 ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
@@ -196,12 +197,6 @@ def _report_unraisable(unraisable: Any) -> None:
 def _arrays(restored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Reads the archive that `Checkpoints` writes, or the single arrays of its earlier format."""
     return from_npz(restored["npz"]) if restored.keys() == {"npz"} else jax.tree.map(np.asarray, dict(restored))
-
-
-def checkpoint_steps(directory: str) -> list[int]:
-    """Returns the steps of the folders that are named as checkpoints, ascending."""
-    names = os.listdir(directory) if os.path.isdir(directory) else []
-    return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(os.path.join(directory, name)))
 
 
 def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -> tuple[int, PyTree]:

@@ -6,6 +6,7 @@ Names and defaults are those of the published systems where they have them.
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -833,6 +834,12 @@ def of_all_processes(config: Config) -> Config:
     """Returns the settings without those of single processes: index, number and coordinator's address."""
     own = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
     return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
+
+
+def num_processes(devices: DevicesConfig) -> int:
+    """Returns the number of a run's processes: that given, else that of Slurm's job step, else 1."""
+    # The variable is set for a job step, which srun started; a batch script itself is not in one.
+    return devices.num_processes or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
 
 
 def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:

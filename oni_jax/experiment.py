@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,8 @@ from oni_jax.config import (
 )
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.files import write_atomically
+
+LOOK_SECS = 0.1  # longer than `is_running` holds a lock
 
 
 def experiment_folder(config: Config) -> str:
@@ -39,10 +42,30 @@ def open_experiment(config: Config) -> Iterator[str]:
         raise UserError(f"--train_dir: {folder} can't be made ({error.strerror}); choose another") from None
     try:
         _lock(descriptor, folder)
-        _check_settings(config, folder)
+        if not os.access(folder, os.W_OK):
+            raise UserError(f"--train_dir: {folder} can't be written; choose another")
+        if differences := check_unchanged(config):
+            print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)
         yield folder
     finally:
         os.close(descriptor)
+
+
+def is_running(folder: str) -> bool:
+    """Returns whether a process trains the run in a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a disk without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def write_settings(config: Config, folder: str) -> None:
@@ -68,25 +91,15 @@ def read_settings(folder: str) -> Config:
         raise UserError(f"{path}: {error}") from None
 
 
-def _lock(descriptor: int, folder: str) -> None:
-    # A lock on the folder itself: the kernel drops it however the process ends, and no file stays behind.
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
-    except OSError as error:
-        raise UserError(f"--train_dir: {folder} can't be locked ({error.strerror}); choose another disk") from None
+def check_unchanged(config: Config) -> list[str]:
+    """Checks the fixed settings against those of the run in its folder, if there is one. Returns all differences.
 
-
-def _settings_path(folder: str) -> str:
-    return os.path.join(folder, "config.json")
-
-
-def _check_settings(config: Config, folder: str) -> None:
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--train_dir: {folder} can't be written; choose another")
+    Raises:
+        UserError: a fixed setting has changed, or those of the run can't be read.
+    """
+    folder = experiment_folder(config)
     if not os.path.exists(_settings_path(folder)):
-        return
+        return []
     try:
         # A run from before there was a choice has none, and one that is built by hand may have none yet
         old, config = map(with_chosen_env, (read_settings(folder), config))
@@ -98,6 +111,22 @@ def _check_settings(config: Config, folder: str) -> None:
             f"--root_env {config.env.root_env} has other actions than this run's {old.env.root_env}; "
             "choose another --experiment"
         )
-    differences = changed(*map(of_all_processes, (old, config)))
-    if differences:
-        print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)
+    return changed(*map(of_all_processes, (old, config)))
+
+
+def _lock(descriptor: int, folder: str) -> None:
+    # A lock on the folder itself: the kernel drops it however the process ends, and no file stays behind.
+    for last in (False, True):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if last:
+                raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
+            time.sleep(LOOK_SECS)
+        except OSError as error:
+            raise UserError(f"--train_dir: {folder} can't be locked ({error.strerror}); choose another disk") from None
+
+
+def _settings_path(folder: str) -> str:
+    return os.path.join(folder, "config.json")

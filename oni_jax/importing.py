@@ -9,10 +9,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oni_jax.checkpointing import Checkpoints, Saved, check_shapes, checkpoint_steps
+from oni_jax.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.config import Config, EnvConfig, NetworkConfig, UserError, with_values
 from oni_jax.envs.registry import env_spec
-from oni_jax.experiment import open_experiment, write_settings
+from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
@@ -30,6 +30,7 @@ from oni_jax.potentials.preference_model import (
 )
 from oni_jax.preferences.reward_model import RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
+from oni_jax.run_files import CHECKPOINTS, saved_steps
 from oni_jax.trained import holds_trained
 from oni_jax.training import Progress
 from oni_jax.types import ModelState, PyTree
@@ -61,10 +62,11 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
             if given not in (value, getattr(NetworkConfig(), name)):
                 raise UserError(f"--{name} {given}: the imported policy has {value}; leave the flag out")
         config = with_values(config, found)
-    path = os.path.join(config.run.train_dir, config.run.experiment, "checkpoints")
-    if checkpoint_steps(path):
-        raise UserError(f"{os.path.dirname(path)} holds a run already; choose another --experiment")
-    with open_experiment(config) as folder:
+    folder = experiment_folder(config)
+    path = os.path.join(folder, CHECKPOINTS)
+    if saved_steps(folder):
+        raise UserError(f"{folder} holds a run already; choose another --experiment")
+    with open_experiment(config):
         saved = _fresh_run(config, params, classifier)
         checkpoints = Checkpoints(path)
         checkpoints.save(0, saved)

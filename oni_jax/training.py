@@ -25,6 +25,7 @@ from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.metrics.view import NullView, build_view
+from oni_jax.run_files import DIED, FINISHED, STOPPED, SUMMARY
 from oni_jax.runtime import Every, StopRequest, code_commit, return_memory
 from oni_jax.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
@@ -108,7 +109,7 @@ class Training:
             try:
                 last_row = self._loop(stop, sinks, view)
                 at_rest = True
-                if stop or not (self._steps_done() or self._time_is_up()):
+                if stop or not self._limit_is_reached():
                     print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
             finally:
                 self._world.stop()
@@ -121,8 +122,9 @@ class Training:
                 if last_row:
                     self._show({**last_row, **self._counts()}, sinks, view)
                 if is_primary:
-                    summary = self.summary()
-                    write_json(os.path.join(self._folder, "summary.json"), summary)
+                    state = DIED if sys.exception() else FINISHED if self._limit_is_reached() else STOPPED
+                    summary = {**self.summary(), "state": state}
+                    write_json(os.path.join(self._folder, SUMMARY), summary)
                     if "labels_by" in summary:
                         print(f"labels by: {summary['labels_by']}", flush=True)
 
@@ -186,6 +188,9 @@ class Training:
 
     def _time_is_up(self) -> bool:
         return self.progress.train_secs - self._secs_before >= self._config.run.train_for_seconds
+
+    def _limit_is_reached(self) -> bool:
+        return self._steps_done() or self._time_is_up()
 
     def _count_update(self, metrics: Scalars) -> None:
         progress = self.progress

@@ -14,6 +14,7 @@ from launch import __main__ as listing
 from launch import flags, hydra_words, named_configs, refused_flags
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
+from launch.ls import ListConfig
 from launch.plot import PlotConfig
 from launch.program import split_words
 from launch.submit import Submission
@@ -36,6 +37,7 @@ PROGRAMS = {
     "ask": Ask(),
     "evaluate": EvaluationConfig(),
     "inspect_reward": InspectionConfig(),
+    "ls": ListConfig(),
     "play": PlayConfig(),
     "plot": PlotConfig(),
     "report": ReportConfig(),
@@ -121,7 +123,7 @@ def test_what_it_names_exists(page):
     benchmarks = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py"))
     fields = [field for program in PROGRAMS.values() for field, _ in settings(program)]
     offered = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
-    accepted = {"algo", "env", "device", "config"} | OF_OTHERS
+    accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS
     for name in set(re.findall(r"(?<![\w-])--([a-z]\w[\w-]*)", text)) - accepted:
         known = name in offered or f'"{name.removeprefix("no")}"' in benchmarks or refused_flags.find_refusal(name)
         assert known, name
@@ -150,6 +152,8 @@ def test_commands_are_understood(page):
         name = next((word.removeprefix("launch.") for word in words if word.startswith("launch.")), "")
         if name in PROGRAMS and "--help" not in words:
             own, training = split_words(words[words.index(f"launch.{name}") + 1 :])
+            if "--resume" in own:  # a run that is not here
+                del own[own.index("--resume") : own.index("--resume") + 2]
             program = flags.parse(own, PROGRAMS[name])
             if isinstance(program, SweepConfig) and page.name != "studies.md":  # see tests/benchmarks/test_studies.py
                 assert planned(training, program)

@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "oni_jax"
 
-EVERYWHERE = {"config", "files", "npz", "ops", "runtime", "types"}  # which import nothing but each other
+EVERYWHERE = {"config", "files", "npz", "ops", "run_files", "runtime", "types"}  # which import nothing but each other
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
     **dict.fromkeys(EVERYWHERE | {"checkpointing", "metrics", "networks", "parallel", "plugins", "trained"}, set()),
@@ -133,6 +133,7 @@ MAY_IMPORT = {
         "inspection",
         "labels",
         "metrics.names",
+        "metrics.rows",
         "rewards.registry",
     },
     "viewing": {"annotation", "checkpointing", "envs", "evaluation", "experiment", "inspection", "rewards"},
@@ -142,6 +143,8 @@ WITHOUT_JAX = (
     "config",
     "files",
     "npz",
+    "experiment",
+    "run_files",
     "envs",
     "buffers",
     "actors",

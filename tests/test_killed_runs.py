@@ -14,8 +14,9 @@ import pytest
 from launch import flags
 from oni_jax import system
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.checkpointing import Checkpoints, checkpoint_steps
+from oni_jax.checkpointing import Checkpoints
 from oni_jax.files import ScratchFolder
+from oni_jax.run_files import saved_steps
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 pytestmark = pytest.mark.slow
@@ -120,13 +121,13 @@ def test_a_run_outlives_a_full_disk(tmp_path):
     for pid in processes:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, most))
     run.wait_for(lambda: run.output().count("checkpoints can't be written") >= 2, 300)
-    before = max(checkpoint_steps(str(folder / "checkpoints")))
+    before = max(saved_steps(str(folder)))
     for pid in (run.process.pid, *(process.pid for process in run.descendants())):  # an actor may have been replaced
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
-    run.wait_for(lambda: max(checkpoint_steps(str(folder / "checkpoints"))) > before, 300)
+    run.wait_for(lambda: max(saved_steps(str(folder))) > before, 300)
     run.process.send_signal(signal.SIGTERM)
     output = run.finish(60)
     assert run.process.returncode == 0 and "Traceback" not in output, output
-    assert max(checkpoint_steps(str(folder / "checkpoints"))) == summary(folder)["env_steps"]
+    assert max(saved_steps(str(folder))) == summary(folder)["env_steps"]
     assert len(labels(folder)) == summary(folder)["labels_held"] > 0
     assert run.leftovers() == []

@@ -14,10 +14,11 @@ from benchmarks.harness import environment
 from benchmarks.studies.base import Study
 from launch.sweeps.grid import CASE, GridRun
 from launch.sweeps.results import METRICS
-from launch.sweeps.state import is_finished, summary
+from launch.sweeps.state import is_finished
 from oni_jax.config import UserError
 from oni_jax.files import write_atomically
 from oni_jax.reporting.curves import read_run
+from oni_jax.run_files import SUMMARY, summary
 
 NUM_POINTS = 50  # of a curve
 NUM_DIGITS = 4  # significant ones
@@ -80,13 +81,13 @@ def _case(text: str) -> tuple[str, str]:
 
 def _entry(run: GridRun, steps: Sequence[int], machine: int) -> dict[str, Any]:
     read = read_run(run.folder, run.name, METRICS)
-    ended = pathlib.Path(run.folder, "summary.json")
+    ended = pathlib.Path(run.folder, SUMMARY)
     entry = {
         "name": run.name,
         "cell": {axis: label for axis, label in run.cell.items() if axis != "root_env"},
         "seed": run.config.run.seed,
         "task": run.config.env.root_env,
-        "train_secs": round(summary(run)["train_secs"], 1),
+        "train_secs": round(summary(run.folder)["train_secs"], 1),
         "date": datetime.date.fromtimestamp(os.path.getmtime(ended)).isoformat(),
         "machine": machine,
     }

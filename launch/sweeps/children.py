@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from launch.sweeps.grid import GridRun
-from launch.sweeps.state import LOG, fraction_done, is_finished, last_line, last_row, summary
+from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
 from oni_jax.config import UserError
+from oni_jax.run_files import fraction_done, last_row, summary
 from oni_jax.runtime import LEAVE_SECS, Every, StopRequest
 
 CHILD = ("-m", "launch.sweeps.child")
@@ -66,7 +67,7 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
 
 
 def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
-    secs_before = summary(run).get("train_secs", 0.0)
+    secs_before = summary(run.folder).get("train_secs", 0.0)
     left = max(1.0, run.config.run.train_for_seconds - secs_before)
     words = [*run.words, *([f"--train_for_seconds={left}"] if secs_before else [])]
     try:
@@ -91,8 +92,8 @@ def _log(run: GridRun) -> str:
 
 
 def _fraction(child: Child) -> float:
-    row = last_row(child.run)
-    return fraction_done(child.run, row.get("env_steps", 0), child.secs_before + row.get("secs", 0.0))
+    row = last_row(child.run.folder)
+    return fraction_done(child.run.config.run, row.get("env_steps", 0), child.secs_before + row.get("secs", 0.0))
 
 
 def _interrupt(running: Sequence[Child]) -> None:
@@ -130,7 +131,7 @@ class _Progress:
 
     def ended(self, child: Child, running: Sequence[Child], asked: bool) -> bool:
         """Prints how a run ended. Returns whether it failed. `asked`: whether it was to end early."""
-        run, code, found = child.run, child.process.returncode, summary(child.run)
+        run, code, found = child.run, child.process.returncode, summary(child.run.folder)
         if finished := code == 0 and is_finished(run):
             self._num_done += 1
             text = f"{run.name} is done: {found['env_steps']:,} steps, {found['env_steps_per_sec']:,.0f} steps/s"
@@ -147,7 +148,7 @@ class _Progress:
     def _work(self, running: Sequence[Child]) -> float:
         """Returns the work done, in runs."""
         own = {child.run.name: _fraction(child) for child in running}
-        return sum(own[run.name] if run.name in own else _fraction_saved(run) for run in self._runs)
+        return sum(own[run.name] if run.name in own else fraction_saved(run) for run in self._runs)
 
     def _left(self, running: Sequence[Child]) -> str:
         done, elapsed = self._work(running), time.monotonic() - self._started
@@ -155,8 +156,3 @@ class _Progress:
             return ""
         secs = (len(self._runs) - done) * elapsed / (done - self._work_before)
         return f", ETA {datetime.timedelta(seconds=round(secs))}"
-
-
-def _fraction_saved(run: GridRun) -> float:
-    found = summary(run)
-    return fraction_done(run, found.get("env_steps", 0), found.get("train_secs", 0.0))

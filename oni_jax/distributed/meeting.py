@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from oni_jax.config import DevicesConfig, UserError
+from oni_jax.config import DevicesConfig, UserError, num_processes
 from oni_jax.distributed.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
 from oni_jax.runtime import BackgroundThread, StopRequest, ending
 
@@ -28,15 +28,13 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["SingleProcess
     If there are others, it exits here after an error, or a stop request before they connected: otherwise JAX would wait
     for them, and they for this process.
     """
-    # Set for a job step, which srun started; a batch script itself is not in one.
-    in_slurm = devices.num_processes == 0 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
-    if not in_slurm and devices.num_processes <= 1:
+    if num_processes(devices) == 1:
         if devices.coordinator_address:
             raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
         yield SINGLE_PROCESS
         return
     try:
-        _meet(devices, in_slurm, stop)
+        _meet(devices, in_slurm=devices.num_processes == 0, stop=stop)
         yield Peers()
     except BaseException as error:
         _leave(error)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.checkpointing import checkpoint_steps
 from oni_jax.config import EnvConfig, UserError, with_values
 from oni_jax.envs.goals import NO_GOALS, TASK, check_goals_shown
 from oni_jax.envs.registry import env_spec
@@ -15,6 +14,7 @@ from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE,
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.experiment import read_settings
 from oni_jax.pretrained import load_pretrained
+from oni_jax.run_files import CHECKPOINTS, METRICS, saved_steps
 from oni_jax.types import EnvSpec
 
 
@@ -95,15 +95,14 @@ def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int 
     read_settings(folder)  # reports a wrong name
     if which == LATEST:
         return [None]
-    directory = os.path.join(folder, "checkpoints")
-    steps = checkpoint_steps(directory)
+    steps = saved_steps(folder)
     if not steps:
-        raise UserError(f"{directory}: holds no checkpoint")
+        raise UserError(f"{os.path.join(folder, CHECKPOINTS)}: holds no checkpoint")
     if which == ALL:
         return [*steps]
     if which != BEST:
         return [int(which)]
-    returns = recorded_returns(os.path.join(folder, "metrics.jsonl"))
+    returns = recorded_returns(os.path.join(folder, METRICS))
     until = {step: [mean for at, mean in returns.items() if at <= step] for step in steps}
     known = {step: means[-1] for step, means in until.items() if means}
     if not known:

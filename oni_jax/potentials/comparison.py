@@ -59,7 +59,6 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
         progress.print(stop)
     if stop:
         return 130
-    print(f"{own.reward_dir}: launch.train_potential --reward_dir {own.reward_dir} trains on these labels", flush=True)
     return 0
 
 

@@ -24,7 +24,7 @@ def write_goals(config: WriteGoals, stop: StopRequest) -> int:
     own = config.write
     if not converse(config, "goals", GOALS, functools.partial(GoalConversation, own), stop):
         return 130
-    print(f"{os.path.join(own.reward_dir, GOALS)}: use it with --llm_reward_type bk-goal", flush=True)
+    print(f"{os.path.join(own.reward_dir, GOALS)} is written", flush=True)
     return 0
 
 

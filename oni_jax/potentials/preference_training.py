@@ -100,7 +100,7 @@ def train_potential(config: TrainPotential, stop: StopRequest) -> int:
     if stop:
         print(f"{stop.reason}: {num_trained} epochs were trained", flush=True)
     if num_trained:
-        print(f"{own.reward_dir}: use it with --llm_reward_type bk-pref --reward_dir {own.reward_dir}", flush=True)
+        print(f"the network is in {own.reward_dir}", flush=True)
     return 0
 
 

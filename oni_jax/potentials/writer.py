@@ -31,7 +31,7 @@ def write_potential(config: WritePotential, stop: StopRequest) -> int:
     own = config.write
     if not converse(config, "code", POTENTIAL, functools.partial(CodeConversation, own), stop):
         return 130
-    print(f"{os.path.join(own.reward_dir, POTENTIAL)}: use it with --llm_reward_type bk-code", flush=True)
+    print(f"{os.path.join(own.reward_dir, POTENTIAL)} is written", flush=True)
     return 0
 
 

@@ -18,6 +18,7 @@ from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.evaluation.recording import watched_episode
 from oni_jax.experiment import read_settings
 from oni_jax.rewards.registry import observations_read
+from oni_jax.run_files import saved_steps
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import panel
 from oni_jax.viewing.config import HUMAN, PlayConfig
@@ -166,12 +167,11 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
 def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels) -> MessageReward:
     if run is None:
         return label_reward(labels, Config().reward)
-    from oni_jax.checkpointing import checkpoint_steps
     from oni_jax.evaluation.players import chosen_checkpoints
     from oni_jax.inspection import NoRewardError, load_reward
     from oni_jax.viewing.intrinsic import EpisodeRewards
 
-    if config.checkpoint == LATEST and not checkpoint_steps(os.path.join(folder, "checkpoints")):
+    if config.checkpoint == LATEST and not saved_steps(folder):
         return label_reward(labels, run.reward)
     (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
     try:

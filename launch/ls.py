@@ -1,0 +1,40 @@
+"""Lists the runs of a folder: state, steps, return, reward and labels, a line each.
+
+python -m launch.ls train_dir
+"""
+
+import dataclasses
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+
+from launch.program import run_program
+from oni_jax.config import check_values, setting
+from oni_jax.reporting.listing import list_runs, table
+from oni_jax.runtime import StopRequest
+
+
+@dataclasses.dataclass(frozen=True)
+class ListConfig:
+    """The folder. Ages are those of the newest file of a run; a mean return has its number of episodes behind it."""
+
+    train_dir: str = setting("./train_dir", "Folder of experiments, of a sweep, or of one run.", positional=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_program("ls", argv, ListConfig(), check_values, _run)
+
+
+def _run(config: ListConfig, stop: StopRequest) -> int:
+    del stop
+    runs, skipped = list_runs(config.train_dir)
+    print("\n".join(table(runs, shutil.get_terminal_size().columns, time.time()) if runs else ["no runs"]))
+    for line in skipped:
+        print(f"skipped {line}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

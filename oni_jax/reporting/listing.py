@@ -1,0 +1,193 @@
+"""A line for each run in a folder, from its files. Without JAX, which takes seconds to import."""
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from oni_jax.config import Config, UserError
+from oni_jax.experiment import is_running, read_settings
+from oni_jax.metrics.rows import printable
+from oni_jax.run_files import (
+    CHECKPOINTS,
+    DIED,
+    FINISHED,
+    METRICS,
+    STOPPED,
+    SUMMARY,
+    fraction_done,
+    last_row,
+    saved_steps,
+    summary,
+)
+
+RUNNING = "running"
+SETTINGS = "config.json"
+MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's
+HEADER = ("run", "state", "env", "steps", "return", "reward", "labels by", "age")
+SHRINK = ("labels by", "env", "reward")  # the longest gives way; after them the name
+MIN_WIDTH = 6
+GAP = " "
+JUDGE = "rule-based judge"
+
+
+class ListedRun(NamedTuple):
+    """A run, as its files show it."""
+
+    name: str  # its folder, in the one that was asked for
+    state: str
+    root_env: str
+    env_steps: int  # that it would go on from; of a running one: so far
+    asked_steps: int
+    mean_return: float | None  # None: no episode has ended
+    num_episodes: int  # of the mean
+    reward: str
+    labels_by: str  # empty: nobody, or not known yet
+    written: float  # time of the newest file
+
+
+def list_runs(folder: str) -> tuple[list[ListedRun], list[str]]:
+    """Lists the runs in a folder and the folders in it, sorted by name; or the one that the folder is.
+
+    Returns:
+        The runs, and a line for each folder that was skipped, with the reason.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    if not os.path.isdir(folder):
+        raise UserError(f"{folder}: there is no such folder; name one that holds runs")
+    if os.path.exists(os.path.join(folder, SETTINGS)):
+        names, foreign = [os.path.basename(os.path.abspath(folder))], []
+        folder = os.path.dirname(os.path.abspath(folder))
+    else:
+        names, foreign = _find(folder)
+    runs, skipped = [], [f"{printable(name)}: no run" for name in foreign]
+    for name in sorted(names, key=_by_numbers):
+        try:
+            runs.append(read_listed(os.path.join(folder, name), name))
+        except UserError as error:
+            skipped.append(printable(str(error)))
+    return runs, skipped
+
+
+def read_listed(folder: str, name: str) -> ListedRun:
+    """Reads what is listed of the run in a folder. Raises UserError: its settings can't be read."""
+    config, row, ended = read_settings(folder), last_row(folder), summary(folder)
+    saved, running = saved_steps(folder), is_running(folder)
+    so_far = int(_number(row, "env_steps") or 0)
+    steps = max([so_far, *saved]) if running else max(saved, default=so_far)
+    mean = _number(row, "mean_return")
+    return ListedRun(
+        name=printable(name),
+        state=RUNNING if running else _state(config, row, ended, bool(saved)),
+        root_env=printable(config.env.root_env),
+        env_steps=steps,
+        asked_steps=config.run.train_for_env_steps,
+        mean_return=mean,
+        num_episodes=0 if mean is None else min(config.run.stats_avg, int(_number(row, "episodes") or 0)),
+        reward=printable(",".join(own.reward.llm_reward_type for own in config.terms())),
+        labels_by=_labels_by(config) if "labels_held" in row else "",
+        written=max(_written(folder)),
+    )
+
+
+def table(runs: Sequence[ListedRun], width: int, now: float) -> list[str]:
+    """Returns a header and a line for each run, of at most `width` columns where possible.
+
+    Args:
+        runs: to show.
+        width: columns of the terminal.
+        now: time, as `time.time` returns it.
+    """
+    rows = [HEADER, *(_cells(run, now) for run in runs)]
+    widths = {name: max(map(len, column)) for name, column in zip(HEADER, zip(*rows))}
+    while sum(widths.values()) + len(GAP) * (len(HEADER) - 1) > width:
+        name = max(SHRINK, key=widths.__getitem__)
+        if widths[name] <= MIN_WIDTH:
+            name = HEADER[0]
+        if widths[name] <= MIN_WIDTH:
+            break
+        widths[name] -= 1
+    return [GAP.join(map(_fitted, row, widths.values())).rstrip() for row in rows]
+
+
+def _find(folder: str, depth: int = 1) -> tuple[list[str], list[str]]:
+    """Returns the names of the folders in `folder` that hold a run, and of those that hold none."""
+    names: list[str] = []
+    foreign: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name.startswith(".") or not entry.is_dir():
+                continue
+            if os.path.exists(os.path.join(entry.path, SETTINGS)):
+                names.append(entry.name)
+                continue
+            inside = _find(entry.path, depth + 1)[0] if depth < MAX_DEPTH else []
+            names += [os.path.join(entry.name, name) for name in inside]
+            foreign += [] if inside else [entry.name]
+    return names, foreign
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sorts seed=2 before seed=10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _state(config: Config, row: Mapping[str, Any], ended: Mapping[str, Any], is_saved: bool) -> str:
+    """Returns the state of a run that no process trains: that of its summary, unless it went on without one."""
+    steps = _number(ended, "env_steps")
+    if steps is None:  # an imported run has a checkpoint only
+        return STOPPED if is_saved and not row else DIED
+    if (_number(row, "env_steps") or 0) > steps:
+        return DIED
+    if (state := ended.get("state")) in (FINISHED, STOPPED, DIED):
+        return state
+    return FINISHED if fraction_done(config.run, steps, _number(ended, "train_secs") or 0.0) >= 1 else STOPPED
+
+
+def _labels_by(config: Config) -> str:
+    asked = (own.annotation for own in config.terms())
+    return printable(",".join(dict.fromkeys(own.llm_model if own.llm_server_addr else JUDGE for own in asked)))
+
+
+def _written(folder: str) -> Iterator[float]:
+    for name in (SETTINGS, METRICS, SUMMARY, CHECKPOINTS):
+        with contextlib.suppress(OSError):
+            yield os.path.getmtime(os.path.join(folder, name))
+
+
+def _cells(run: ListedRun, now: float) -> tuple[str, ...]:
+    mean = "" if run.mean_return is None else f"{run.mean_return:.4g} ({run.num_episodes})"
+    steps = f"{_short(run.env_steps)}/{_short(run.asked_steps)}"
+    return run.name, run.state, run.root_env, steps, mean, run.reward, run.labels_by, _age(now - run.written)
+
+
+def _short(number: float) -> str:
+    """Returns a count in four digits: 1.234M."""
+    for suffix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.4g}{suffix}" if number < 1e13 else f"{number:.0e}"
+    return f"{number:.0f}"
+
+
+def _age(secs: float) -> str:
+    for suffix, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if secs >= size:
+            return f"{secs // size:.0f}{suffix}"
+    return f"{max(0, secs):.0f}s"
+
+
+def _fitted(text: str, width: int) -> str:
+    """Returns a text of this width; what a longer one lacks in its middle is shown by a sign."""
+    if len(text) > width:
+        end = (width - 1) // 2
+        text = f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+    return text.ljust(width)

@@ -1,0 +1,62 @@
+"""Files of a run that say how far it has come. Without JAX, which takes seconds to import."""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from oni_jax.config import RunConfig
+
+SUMMARY, METRICS, CHECKPOINTS = "summary.json", "metrics.jsonl", "checkpoints"
+FINISHED, STOPPED, DIED = "finished", "stopped", "died"  # how a start ended: `state` in the summary
+_ROW_BYTES = 1 << 16  # upper bound of a row of metrics
+
+
+def checkpoint_steps(directory: str) -> list[int]:
+    """Returns the steps of the folders that are named as checkpoints, ascending."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(os.path.join(directory, name)))
+
+
+def saved_steps(folder: str) -> list[int]:
+    """Returns the environment steps of the checkpoints of the run in a folder, ascending."""
+    return checkpoint_steps(os.path.join(folder, CHECKPOINTS))
+
+
+def summary(folder: str) -> Mapping[str, Any]:
+    """Reads summary.json; {} when there is none, or it is damaged."""
+    try:
+        with open(os.path.join(folder, SUMMARY), "rb") as file:
+            return _object(file.read())
+    except OSError:
+        return {}
+
+
+def last_row(folder: str) -> Mapping[str, Any]:
+    """Reads the newest row of metrics; {} before there is one."""
+    try:
+        with open(os.path.join(folder, METRICS), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _ROW_BYTES))
+            lines = file.read().split(b"\n")[:-1]  # an unfinished last one is being written
+    except OSError:
+        return {}
+    return _object(lines[-1]) if lines else {}
+
+
+def fraction_done(limits: RunConfig, env_steps: float, secs: float) -> float:
+    """Returns how much of a run is done, in [0, 1], by the limit that comes first."""
+    return min(1.0, max(env_steps / limits.train_for_env_steps, secs / limits.train_for_seconds))
+
+
+def steps_are_done(limits: RunConfig, folder: str) -> bool:
+    """Returns whether the run in a folder has reached its limit of steps, and ended."""
+    ended_at = summary(folder).get("env_steps", 0)
+    return min(ended_at, max(saved_steps(folder), default=0)) >= limits.train_for_env_steps
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,204 @@
+"""What programs print at their ends: commands that are accepted as they stand, and that go on with what was made."""
+
+import importlib
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from launch import annotate_pairs, ask, collect_pairs, collect_segments, flags, submit, sweep
+from launch.next_commands import command
+from launch.sweeps import children
+from oni_jax.config import Config
+from oni_jax.evaluation.config import EvaluationConfig
+from tests.launch.stand_in_sweep import use_stand_in
+from tests.processes import Launched, rows
+from tests.test_docs import PROGRAMS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CATCH = (
+    "--root_env=Catch-v0 --encoder_custom=mlp_encoder --hidden_size=16 --worker_num_splits=1 --num_envs_per_worker=4 "
+    "--batch_size=128 --actor_pool=serial --llm_reward_type=none --log_every_sec=0.1"
+).split()
+BABYAI = "BabyAI-Text-GoToLocal-RedBall-S20"
+
+
+def printed(output: str) -> dict[str, str]:
+    """Program -> the command printed for it, under the last `next:`."""
+    lines = output.rpartition("next:\n")[2].splitlines()
+    found = [line.strip() for line in lines if line.startswith("  ")]
+    return {shlex.split(line)[2].removeprefix("launch."): line for line in found}
+
+
+def words_of(line: str) -> list[str]:
+    python, m, module, *words = shlex.split(line)
+    assert os.path.samefile(os.path.join(os.getcwd(), python), sys.executable) and m == "-m" and module[:7] == "launch."
+    return words
+
+
+def execute(line: str, more: str = "") -> int:
+    """Runs a command in this process, with flags added that make it short."""
+    return importlib.import_module(shlex.split(line)[2]).main([*words_of(line), *more.split()])
+
+
+def accepted(line: str) -> Config:
+    """The settings of a command of launch.train, checked."""
+    config = flags.parse(words_of(line))
+    flags.check(config)
+    return config
+
+
+def in_shell(line: str, more: str = "") -> str:
+    done = subprocess.run(
+        f"{line} {more}", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory) -> tuple[pathlib.Path, str]:
+    """The folder of a run that was ended by SIGINT, under a name that needs quoting, and its output."""
+    train_dir = tmp_path_factory.mktemp("runs")
+    program = Launched("launch.train", *CATCH, f"--train_dir={train_dir}", "--experiment=a run's")
+    program.wait_for(lambda: len(rows(train_dir / "a run's")) > 1)
+    program.process.send_signal(signal.SIGINT)
+    output = program.finish(60)
+    assert program.process.returncode == 0, output
+    return train_dir / "a run's", output
+
+
+def test_training_that_was_interrupted_goes_on_and_is_looked_at(interrupted):
+    folder, output = interrupted
+    found = printed(output)
+    assert list(found) == ["train", "evaluate", "plot", "report"]  # Catch can't be played in the terminal
+    steps = max(int(path.name) for path in (folder / "checkpoints").iterdir())
+    assert f"{folder}: saved at {steps:,} environment steps" in output
+
+    shown = in_shell(found["evaluate"], "--episodes 4 --num_workers 1")
+    assert (folder / "evaluation.json").is_file() and list(printed(shown)) == ["report"]
+    assert execute(found["plot"]) == 0 and (folder / "plots" / "return.png").is_file()
+
+    shown = in_shell(found["train"], f"--train_for_env_steps {steps + 128}")
+    assert f"resumed at {steps:,} environment steps" in shown and "settings changed" in shown
+    further = accepted(printed(shown)["train"])
+    assert further.run.train_for_env_steps > steps + 128 and further.network.hidden_size == 16
+    # Taken up again it is done, and says how to go further, before anything is started.
+    shown = in_shell(found["train"])
+    assert shown.startswith(f"{folder}: {steps + 128:,} environment steps are done already")
+    assert accepted(printed(shown)["train"]).run == further.run and len(shown.splitlines()) == 7
+
+
+def test_nothing_is_offered_for_a_run_that_saved_nothing(tmp_path):
+    program = Launched("launch.train", *CATCH, "--seed=x", f"--train_dir={tmp_path}")
+    assert "next:" not in program.finish(60) and program.process.returncode == 2
+
+
+def test_from_pairs_to_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = "--directory=d --num_pairs=8 --num_envs=2 --num_env_steps=200 --root_env=NetHackScore-v1"
+    assert collect_pairs.main(words.split()) == 0
+    line = printed(capsys.readouterr().out)["annotate_pairs"]
+    assert execute(line, "--n_annotation_chunks 2 --annotator score") == 0
+    line = printed(capsys.readouterr().out)["annotate_pairs"]
+    assert "--chunk_number 1" in line and execute(line) == 0
+    line = printed(capsys.readouterr().out)["train_reward"]
+    small = "--encoder_msg_model none --use_blstats --encoder_embedding_dim 8 --encoder_hidden_dim 8"
+    assert execute(line, f"--num_epochs 1 --batch_size 8 {small}") == 0
+    config = accepted(printed(capsys.readouterr().out)["train"])
+    assert os.path.isdir(os.path.join(config.reward.reward_dir, "reward_model"))
+
+
+def test_the_labels_of_the_judge_are_those_that_a_reward_is_trained_on(tmp_path, capsys):
+    from tests.preferences.pairs import random_dataset
+
+    random_dataset(tmp_path / "d", num_pairs=4)
+    assert annotate_pairs.main(["--directory", str(tmp_path / "d"), "--judge_wrong_fraction=0.5"]) == 0
+    program = flags.parse(words_of(printed(capsys.readouterr().out)["train_reward"]), PROGRAMS["train_reward"])
+    assert [path.stem for path in (tmp_path / "d" / "preference").glob("*.npy")] == [program.training.annotator]
+
+
+@pytest.mark.slow
+def test_from_episodes_to_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = f"--directory=s --policy=random --root_env={BABYAI} --episodes=4 --max_episode_steps=30"
+    assert collect_segments.main(words.split()) == 0
+    found = printed(capsys.readouterr().out)
+    assert list(found) == ["write_potential", "annotate_segments", "write_goals"]
+
+    assert execute(found["write_potential"], "--num_rounds 1 --num_samples 1") == 0
+    assert execute(printed(capsys.readouterr().out)["check_potential"], "--num_windows 20") == 0
+    config = accepted(printed(capsys.readouterr().out)["train"])
+    assert config.reward.reward_dir == "s_potential" and config.env.root_env == BABYAI
+
+    assert execute(found["annotate_segments"], "--num_pairs 32 --segment_length 4") == 0
+    line = printed(capsys.readouterr().out)["train_potential"]
+    assert execute(line, "--encoder_custom mlp_encoder --hidden_size 8 --width 8 --batch_size 16 --num_epochs 1") == 0
+    config = accepted(printed(capsys.readouterr().out)["train"])
+    assert (config.reward.reward_dir, config.reward.potential_horizon) == ("s_preferences", 4)
+
+    assert execute(found["write_goals"], "--num_rounds 2") == 0
+    assert flags.parse(words_of(printed(capsys.readouterr().out)["train"])).reward.reward_dir == "s_goals"
+
+
+def test_what_was_asked_is_trained_with(capsys):
+    words = ["--config=score_retrieval", "--goal=The player's gold.", "--message=You kill the newt!"]
+    assert ask.main(words) == 0
+    config = accepted(printed(capsys.readouterr().out)["train"])
+    assert config == flags.parse(words[:2])
+    assert ask.main(["--llm_reward_type=online_cls", words[2]]) == 0  # without a coefficient
+    assert "next:" not in capsys.readouterr().out
+
+
+def test_a_world_without_prompts_offers_none(tmp_path, capsys):
+    assert (
+        collect_segments.main(f"--directory={tmp_path}/s --policy=random --root_env=Catch-v0 --episodes=2".split()) == 0
+    )
+    assert "next:" not in capsys.readouterr().out
+
+
+def test_a_sweep_is_drawn_and_listed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(children, "CHILD", children.CHILD)
+    use_stand_in()
+    training = ["--root_env=Catch-v0", "--encoder_custom=mlp_encoder", "--llm_reward_type=none"]
+    words = ["seed=1-2", f"--train_dir={tmp_path}", "--experiment=my sweep", "--", *training]
+    assert sweep.main([*words, "--train_for_env_steps=1000"]) == 0
+    found = printed(capsys.readouterr().out)
+    assert execute(found["plot"]) == 0
+    assert "seed=1 (seed 1), seed=2 (seed 2)" in capsys.readouterr().out
+    assert execute(found["ls"]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["seed=1", "finished"],
+        ["seed=2", "finished"],
+    ]
+
+
+def test_a_job_is_listed_when_it_runs(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n/bin/cat > /dev/null\necho Submitted\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    job = ["--", "--llm_reward_type=none", "--train_dir", f"{tmp_path}"]
+    assert submit.main(job) == 0
+    assert execute(printed(capsys.readouterr().out)["ls"]) == 0
+    assert submit.main(["--dry_run", *job]) == 0
+    assert "next:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["a b", "it's", "$HOME", "-x", "a=b", "a;b", "--seed=2", '"'])
+def test_any_name_comes_back(text):
+    line = command("evaluate", EvaluationConfig(), experiment=text, json=text, seed=3, greedy=True)
+    program = flags.parse(words_of(line), EvaluationConfig())
+    assert (program.experiment, program.json, program.seed) == (text, text, 3)
+
+
+def test_device_and_defaults(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert command("evaluate", EvaluationConfig()).endswith("-m launch.evaluate --device cpu")
+    monkeypatch.delenv("JAX_PLATFORMS")
+    line = command("train", Config(), config="score_motif", root_env=Config().env.root_env, reward_dir="r")
+    assert flags.parse(words_of(line)).env.root_env == Config().env.root_env  # that of the file is another

@@ -1,0 +1,95 @@
+"""`--resume FOLDER`: the settings of a run, where it lies now, and what is refused before anything is started."""
+
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from launch import flags, train
+from oni_jax.config import Config, with_values
+from oni_jax.experiment import read_settings, write_settings
+
+VALUES: dict[str, Any] = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 16, "gamma": 0.5}
+VALUES |= {"llm_reward_type": "none", "train_for_env_steps": 256}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Of a run of a sweep, with a checkpoint."""
+    path = tmp_path / "runs" / "sweep" / "seed=1"
+    (path / "checkpoints" / "256").mkdir(parents=True)
+    config = with_values(Config(), {**VALUES, "train_dir": str(tmp_path / "runs"), "experiment": "sweep/seed=1"})
+    write_settings(config, str(path))
+    return path
+
+
+def test_the_settings_are_those_of_the_run_and_flags_override_them(folder):
+    before = read_settings(str(folder))
+    assert flags.parse(["--resume", str(folder)]) == before
+    config = flags.parse(["--resume", f"{folder}/", "--gamma", "0.75", "--llm-reward-coeff=0.1"])
+    assert (config.learner.gamma, config.reward.llm_reward_coeff, config.network.hidden_size) == (0.75, 0.1, 16)
+
+
+def test_a_run_that_was_moved_is_found_where_it_is(folder, tmp_path, monkeypatch):
+    shutil.copytree(tmp_path / "runs", tmp_path / "elsewhere")
+    run = flags.parse(["--resume", str(tmp_path / "elsewhere" / "sweep" / "seed=1")]).run
+    assert (run.train_dir, run.experiment) == (str(tmp_path / "elsewhere"), "sweep/seed=1")
+    shutil.move(folder, tmp_path / "other name")
+    monkeypatch.chdir(tmp_path)
+    run = flags.parse(["--resume=other name"]).run
+    assert (run.train_dir, run.experiment) == (str(tmp_path), "other name")
+
+
+def test_several_rewards_are_taken_up(folder):
+    words = "--llm_reward_type online_cls,rnd --llm_reward_coeff 0.3,0.2 --root_env Catch-v0"
+    config = flags.parse(words.split())
+    write_settings(with_values(config, {"train_dir": str(folder.parent), "experiment": folder.name}), str(folder))
+    again = flags.parse(["--resume", str(folder), "--llm_reward_coeff", "0.5,0.25"])
+    assert [own.reward.llm_reward_type for own in again.terms()] == ["online_cls", "rnd"]
+    assert [own.reward.llm_reward_coeff for own in again.terms()] == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("--resume {0}/nothing", "there is no such folder; python -m launch.ls lists runs"),
+        ("--resume {0}/../..", "config.json can't be read (No such file or directory)"),
+        ("--resume {0} --experiment x", "--experiment: --resume {0} names a run already"),
+        ("--resume {0} --train_dir=x", "--train_dir: --resume {0} names a run already"),
+        ("--config score_retrieval --resume {0}", "--config: --resume {0} names a run already"),
+        ("--resume {0} --hidden_size 32", "hidden_size: 16 -> 32: can't change when a run is resumed"),
+        ("--resume {0} --gamma 2", "--gamma 2.0: must be in [0, 1]"),
+        ("--resume", "--resume needs a value"),
+    ],
+)
+def test_bad_input_is_one_line(folder, capsys, words, told):
+    assert train.main(words.format(folder).split()) == 2
+    error = capsys.readouterr().err
+    assert told.format(folder) in error and error.count("\n") == 1
+
+
+def test_without_a_checkpoint_it_says_how_to_begin_again(folder, capsys):
+    (folder / "checkpoints" / "256").rmdir()
+    assert train.main(["--resume", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "holds no checkpoint" in error
+    again = error.split("; ")[1].removesuffix(" begins again\n").split()
+    assert flags.parse(again) == read_settings(str(folder))
+
+
+DONE = """import sys
+from launch.train import main
+assert main(sys.argv[1:]) == 0
+assert 'jax' not in sys.modules"""
+
+
+def test_a_run_that_is_done_starts_nothing(folder):
+    (folder / "summary.json").write_text('{"env_steps": 256}')
+    command = [sys.executable, "-c", DONE, "--resume", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    done, _, after, further, *_ = result.stdout.splitlines()
+    assert done == f"{folder}: 256 environment steps are done already; raise --train_for_env_steps"
+    assert after == "next:" and f"--resume {folder} --train_for_env_steps 512" in further
