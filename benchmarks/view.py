@@ -3,14 +3,17 @@
     python -m benchmarks.view --json view.json
 
 A run draws and writes every `log_every_sec` seconds; the fraction is for its default. The view draws on a
-pseudo-terminal that is read at once.
+pseudo-terminal that is read at once; what its thread does between two drawings is a side of its own, per second.
 """
 
+import fcntl
 import functools
 import os
 import pathlib
 import pty
+import struct
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +26,13 @@ from rich.console import Console
 
 from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
 from oni_jax.config import RunConfig
+from oni_jax.metrics import live
 from oni_jax.metrics.live import LiveView
 from oni_jax.metrics.rows import Row, histogram
 from oni_jax.metrics.sinks import build_sinks
 from oni_jax.types import Answer
 
-WIDTHS = (40, 80, 120)
+SIZES = ((80, 24), (140, 50))  # columns and rows
 BATCH_SIZE = 4096
 ANSWERS = tuple(
     Answer((b"You kill the newt! It is the %dth today." % i,), ("not helpful", "helpful")[i % 2], "a reason " * 100)
@@ -50,7 +54,9 @@ def sample_row(env_steps: int) -> dict[str, Any]:
     )
     names += ("labels_backlog", "ring_slots_full", "ring_slots_free", "groups_paused", "reward/accuracy", "episodes")
     names += ("annotation/in_flight", "annotation/latency_secs_mean", "device_memory_bytes", "updates", "mean_return")
-    names += tuple(f"loss/{i}" for i in range(22))
+    names += ("loss/entropy", "loss/intrinsic_reward_mean", "reward/helpful_fraction")
+    names += tuple(f"episode/{name}" for name in ("dlvl", "kills", "gold"))
+    names += tuple(f"loss/{i}" for i in range(20))
     return {
         "env_steps": env_steps,
         "secs": env_steps / 1000,
@@ -58,14 +64,16 @@ def sample_row(env_steps: int) -> dict[str, Any]:
         **{f"{name}_per_sec": 1234.5 for name in rates},
         **dict.fromkeys(names, 12.5 + env_steps % 7),
         "server_state": "ok",
+        "limited_by": "the environments: --num_workers 8",
         "answers": ANSWERS,
     }
 
 
 @contextmanager
-def terminal() -> Iterator[TextIO]:
+def terminal(columns: int, rows: int) -> Iterator[TextIO]:
     """Opens a pseudo-terminal whose other end is read by a thread."""
     reading, writing = pty.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def read() -> None:
         try:
@@ -91,18 +99,43 @@ def cpu_secs(act: Callable[[Row], None], num_rows: int) -> float:
     return (time.thread_time() - start) / num_rows
 
 
-def drawing_secs(width: int, num_rows: int) -> float:
-    with terminal() as stream:
-        console = Console(file=stream, force_terminal=True, width=width, height=50, color_system="256")
-        with closing(LiveView(RunConfig(), console)) as view:
+@contextmanager
+def live_view(columns: int, rows: int) -> Iterator[tuple[LiveView, Callable[[], float]]]:
+    """Opens a view that draws every row, with its thread's CPU time."""
+    fraction, live.MAX_FRACTION = live.MAX_FRACTION, float("inf")
+    try:
+        with terminal(columns, rows) as stream:
+            console = Console(file=stream, force_terminal=True, color_system="256")
+            with closing(LiveView(RunConfig(train_for_env_steps=10**6), console)) as view:
+                clock = time.pthread_getcpuclockid(view._thread.ident or 0)
+                yield view, lambda: time.clock_gettime(clock)
+    finally:
+        live.MAX_FRACTION = fraction
 
-            def draw(row: Row) -> None:
-                view._due = float("inf")
-                view.update(row)
-                view._draw()  # every row, while a run skips some
 
-            cpu_secs(draw, 3)
-            return cpu_secs(draw, num_rows)
+def drawing_secs(columns: int, rows: int, num_rows: int) -> float:
+    with live_view(columns, rows) as (view, cpu):
+
+        def draw(number: int) -> None:
+            for i in range(number):
+                view.update(sample_row(i))
+                while view._is_new:
+                    time.sleep(0.001)
+
+        draw(100)  # points of the curves
+        start = cpu()
+        draw(num_rows)
+        return (cpu() - start) / num_rows
+
+
+def waiting_secs(secs: float) -> float:
+    """Returns the CPU time a second of a view without a new row."""
+    with live_view(80, 24) as (view, cpu):
+        view.update(sample_row(0))
+        time.sleep(0.5)
+        start = cpu()
+        time.sleep(secs)
+        return (cpu() - start) / secs
 
 
 def writing_secs(num_rows: int) -> float:
@@ -121,14 +154,18 @@ def writing_secs(num_rows: int) -> float:
 def main(argv: Sequence[str]) -> None:
     del argv
     num_rows, period = sized(100, 5), RunConfig().log_every_sec
-    sides = {f"drawing at {width} columns": functools.partial(drawing_secs, width, num_rows) for width in WIDTHS}
-    sides["writing a row"] = functools.partial(writing_secs, num_rows)
+    sides: dict[str, tuple[Callable[[], float], float]] = {
+        f"drawing at {columns} x {rows}": (functools.partial(drawing_secs, columns, rows, num_rows), period)
+        for columns, rows in SIZES
+    }
+    sides["writing a row"] = functools.partial(writing_secs, num_rows), period
+    sides["waiting for a second"] = functools.partial(waiting_secs, sized(10.0, 1.0)), 1.0
     figures = {}
-    for name, measure in sides.items():
+    for name, (measure, secs_each) in sides.items():
         secs = [measure() for _ in range(num_repeats())]
         figures[name] = {
             "cpu_millis": spread([1000 * own for own in secs]),
-            "core_percent": spread([100 * own / period for own in secs]),
+            "core_percent": spread([100 * own / secs_each for own in secs]),
         }
     write_report(JSON.value, figures)
 

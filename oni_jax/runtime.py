@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 import traceback
@@ -167,6 +168,7 @@ class StopRequest:
         self._num_interrupts = 0
         self.usr1_saves = False
         self.save_due = False
+        self._terminal: list | None = None  # settings of the one that is standard input, before the program's own
 
     def __bool__(self) -> bool:
         return bool(self.reason)
@@ -175,6 +177,8 @@ class StopRequest:
     def installed(self) -> Iterator["StopRequest"]:
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
+        with suppress(termios.error):
+            self._terminal = termios.tcgetattr(0)
         ended = threading.Event()
         threading.Thread(target=self._leave_if_stuck, args=(read_end, ended), name="signals", daemon=True).start()
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -217,6 +221,10 @@ class StopRequest:
             while self._num_interrupts < 2 and (number := numbers.read(1)):
                 self._num_interrupts += number[0] == signal.SIGINT
             if self._num_interrupts == 2 and not ended.wait(LEAVE_SECS):
+                signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))  # would stop this, in a shell's background
+                with suppress(OSError, termios.error):
+                    if self._terminal and os.tcgetpgrp(0) == os.getpgrp():
+                        termios.tcsetattr(0, termios.TCSANOW, self._terminal)
                 with suppress(OSError):  # past sys.stderr, whose lock may be held, and without waiting for a terminal
                     if select.select([], [2], [], 0)[1]:
                         os.write(2, f"{LEFT_AT_ONCE}\n".encode())

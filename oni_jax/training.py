@@ -101,7 +101,7 @@ class Training:
         sinks = build_sinks(run, self._folder, self.progress.env_steps, about) if is_primary else MultiSink([])
         at_rest = False  # after an error, acting may be in the middle of a step
         last_row: Row = {}
-        view = build_view(run) if is_primary else NullView()
+        view = build_view(run, self._folder, self._annotator.labels_of) if is_primary else NullView()
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
             self._started = time.monotonic()

@@ -102,7 +102,9 @@ METRICS: Mapping[str, Metric] = {
     "loss/not_finite": Metric("", "-1, or the index of the cause in `learner.update.SOURCES`"),
     "reward/loss": Metric("", "of a reward model, at its newest gradient step, as all that follow"),
     "reward/accuracy": Metric("fraction", "of the batch's labels that the model predicts"),
-    "reward/helpful_fraction": Metric("fraction", "of the batch's labels that say helpful"),
+    "reward/helpful_fraction": Metric(
+        "fraction", "of the labels that say helpful: a model's batch, or all of online_cls"
+    ),
     "reward/tie_fraction": Metric("fraction", "of the batch's pairs that are ties"),
     "reward/grad_norm": Metric("", "of the gradients, before they are clipped"),
     "reward/bad_steps": Metric("", "gradient steps skipped for NaN or inf in loss or gradients"),

@@ -1,91 +1,165 @@
-"""Sections of the live view; rich breaks their lines."""
+"""Pages of the live view, as lines that fit a terminal's width."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-from rich.columns import Columns
-from rich.console import RenderableType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from oni_jax.config import RunConfig
-from oni_jax.metrics.phrases import WAITS, finite, phrases
-from oni_jax.metrics.rows import Row, printable
+from oni_jax.metrics.curve import Curve, chart, sparkline
+from oni_jax.metrics.pace import fraction_done
+from oni_jax.metrics.phrases import Phrase, phrases
+from oni_jax.metrics.rows import Row, finite, printable
+from oni_jax.metrics.templates import WAITS
 from oni_jax.types import NO_MESSAGE, Answer
 
-LABEL_WIDTH = 10
-CURVE_WIDTH = 60
-BAR_WIDTH = 8  # two fit side by side into 80 columns
-WAIT_WIDTH = max(map(len, WAITS.values()))
+LABEL_WIDTH = 11
+VALUE_WIDTH = 27  # beside a curve in the same line
+MAX_LINES = 3  # of a section
+BAR_WIDTH = 20
+MIN_CHART_WIDTH = 44
+# Label -> patterns of the metric whose curve it has: the first that one name of a row alone matches.
+CURVES: Mapping[str, Sequence[str]] = {
+    "return": ("mean_return",),
+    "intrinsic": ("episode/intrinsic_return/.+", "loss/intrinsic_reward_mean"),
+    "helpful": ("reward/(.+/)?helpful_fraction", "reward/(.+/)?goal_coverage"),
+    "entropy": ("loss/entropy",),
+}
 # Answer -> a mark for each caption of its item, and their style.
-MARKS = {"helpful": ("+", "green"), "not helpful": ("-", "")}
+MARKS = {"helpful": ("+", "green"), "not helpful": ("-", ""), "unreadable": ("??", "yellow")}
 MARKS |= {"first": ("> ", ""), "second": (" >", ""), "tie": ("==", "dim")}
 
 
-def overview(row: Row, run: RunConfig, returns: np.ndarray, width: int, ascii_only: bool) -> dict[str, RenderableType]:
-    """Returns the content of each section by label, without the newest answers. What a row lacks is left out."""
-    room = max(1, width - LABEL_WIDTH)
-    sections: dict[str, RenderableType] = {}
-    for label, found in phrases(row, run).items():
-        if not found:
-            continue
-        line = Text(", ").join(Text(encoded(text, ascii_only), style) for text, style in found)
-        sections[label] = line
-        if label == "return" and len(returns) > 1:
-            span = f" {returns.min():,.3g} to {returns.max():,.3g}"
-            size = max(1, min(CURVE_WIDTH, room - line.cell_len - 1 - len(span)))
-            line.append(" ").append(sparkline(returns, size, ascii_only), "green").append(span)
-        elif label == "waits":
-            sections[label] = _bars(finite(row), room, ascii_only)
-        elif label == "LLM" and (problem := printable(str(row.get("annotation/problem", "")))):
-            sections["problem"] = Text(encoded(problem, ascii_only), "yellow")
-    return sections
+class Canvas:
+    """Makes lines of a width; escapes what the terminal can't show."""
+
+    def __init__(self, console: Console, width: int):
+        self.console, self.width, self.ascii_only = console, max(1, width), console.options.ascii_only
+
+    def line(self, *parts: str | Phrase | Text) -> Text:
+        """Returns a line, cut off where the terminal ends."""
+        text = Text.assemble(*(part if isinstance(part, Text) else self._text(part) for part in parts))
+        text.truncate(self.width, overflow="crop" if self.ascii_only else "ellipsis")
+        return text
+
+    def section(self, label: str, found: Iterable[Phrase]) -> list[Text]:
+        """Returns a label and phrases, on several lines if need be."""
+        content = Text(", ").join(map(self._text, found))
+        room = max(1, self.width - LABEL_WIDTH)
+        wrapped = content.wrap(self.console, room) if content.cell_len > room else [content]
+        labels = [label] + [""] * (MAX_LINES - 1)
+        return [self.line((f"{own:<{LABEL_WIDTH}}", "bold"), line) for own, line in zip(labels, wrapped)]
+
+    def _text(self, part: str | Phrase) -> Text:
+        text, style = (part, "") if isinstance(part, str) else part
+        return Text(text.encode("ascii", "backslashreplace").decode() if self.ascii_only else text, style)
+
+    def bar(self, fraction: float, size: int) -> str:
+        full, empty = "#." if self.ascii_only else "█░"
+        num_full = min(size, round(fraction * size))
+        return full * num_full + empty * (size - num_full)
 
 
-def labelled(label: str, content: RenderableType) -> Table:
-    """Puts a section's label in front of it."""
-    table = Table.grid()
-    table.add_column(width=LABEL_WIDTH, style="bold")
-    table.add_column()
-    table.add_row("" if label == "problem" else label, content)
-    return table
+def curve_value(label: str, known: Mapping[str, float]) -> float | None:
+    """Returns a row's value for a curve of CURVES, if there is one."""
+    for pattern in CURVES[label]:
+        found = [value for name, value in known.items() if re.fullmatch(pattern, name)]
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
-def answer_lines(answers: Sequence[Answer], ascii_only: bool) -> list[Text]:
-    """Renders a heading and the answers, the newest first: each caption on a line, after its mark."""
-    single = len(answers[0].item) == 1
-    legend = "+ helpful, - not" if single else "> better, = tie"
-    lines = [Text("answers".ljust(LABEL_WIDTH), "bold").append(f"{legend}, ? unreadable", "not bold dim")]
-    for answer in reversed(answers):
-        marks, style = MARKS.get(answer.said, ("?" * len(answer.item), "yellow"))
-        for mark, caption in zip(marks, answer.item):
-            lines.append(Text(f"{mark} {encoded(printable(caption), ascii_only) or NO_MESSAGE}", style))
-    for line in lines:  # rich's ellipsis is not in ASCII
-        line.no_wrap, line.overflow = True, "crop" if ascii_only else "ellipsis"
+def header(canvas: Canvas, row: Row, run: RunConfig, state: str) -> list[Text]:
+    """Returns the run's name, what it is doing, and how far it is."""
+    name = printable(run.experiment)
+    gap = max(1, canvas.width - len(name) - len(state))
+    lines = [canvas.line((name, "bold cyan"), " " * gap, (state, "yellow"))]
+    if (done := fraction_done(row, run)) is not None and row:
+        percent = f" {done:4.0%}"
+        lines.append(canvas.line((canvas.bar(done, max(1, canvas.width - len(percent))), "cyan"), percent))
     return lines
 
 
-def sparkline(points: np.ndarray, width: int, ascii_only: bool) -> str:
-    """Draws a curve in a line of text of at most `width` characters, each the mean of about as many points."""
-    levels = "_.-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
-    means = np.array([part.mean() for part in np.array_split(points, min(width, len(points)))])
-    heights = (means - means.min()) / (np.ptp(means) or 1.0)
-    return "".join(levels[round(height * (len(levels) - 1))] for height in heights)
+def overview(canvas: Canvas, row: Row, run: RunConfig, curves: Mapping[str, Curve], template: Mapping) -> list[Text]:
+    """Returns the sections of what a row holds, with a curve in the line of those that `curves` has."""
+    lines = []
+    for label, found in phrases(template, row, run).items():
+        curve = curves.get(label, ())
+        if not found:
+            continue
+        lines += canvas.section(label, found)
+        used = lines[-1].cell_len
+        if len(curve) > 1:
+            points = curve.binned(max(1, canvas.width - LABEL_WIDTH - VALUE_WIDTH - 20))
+            low, high = curve.extremes()
+            span = f"  {low:,.3g} to {high:,.3g}"
+            gap = " " * max(1, LABEL_WIDTH + VALUE_WIDTH - used)
+            lines[-1] = canvas.line(lines[-1], gap, (sparkline(points, canvas.ascii_only), "green"), span)
+        if label == "labels by" and (problem := printable(str(row.get("annotation/problem", "")))):
+            lines += canvas.section("", [(problem, "yellow")])
+    return lines
 
 
-def encoded(text: str, ascii_only: bool) -> str:
-    """Escapes what an ASCII terminal can't show."""
-    return text.encode("ascii", "backslashreplace").decode() if ascii_only else text
+def gauges(canvas: Canvas, row: Row, run: RunConfig, template: Mapping) -> list[Text]:
+    """Returns who waits, as bars, and the gauges of the queues."""
+    known = finite(row)
+    width = max(map(len, WAITS.values()))
+    lines = [
+        canvas.line(
+            (f"{'waits' if i == 0 else '':<{LABEL_WIDTH}}", "bold"),
+            f"{WAITS[name]:<{width}} {known[name]:4.0%} ",
+            (canvas.bar(known[name], BAR_WIDTH), "magenta"),
+        )
+        for i, name in enumerate(name for name in WAITS if name in known)
+    ]
+    for label, found in phrases(template, row, run).items():
+        if found and label != "waits":
+            lines += canvas.section(label, found)
+    return lines
 
 
-def _bars(known: Mapping[str, float], room: int, ascii_only: bool) -> Columns:
-    """Draws a bar for each of WAITS, side by side where there is room."""
-    full, empty = "#." if ascii_only else "█░"
-    size = max(1, min(BAR_WIDTH, room - WAIT_WIDTH - len(" 100% ")))
-    bars = []
-    for name, words in WAITS.items():
-        if name in known:
-            num_full = min(size, round(known[name] * size))
-            bar = full * num_full + empty * (size - num_full)
-            bars.append(Text.assemble(f"{words:<{WAIT_WIDTH}} {known[name]:4.0%} ", (bar, "magenta")))
-    return Columns(bars, padding=(0, 2))
+def charts(canvas: Canvas, curves: Mapping[str, Curve], titles: Mapping[str, str], height: int) -> list[Text]:
+    """Returns charts of `height` rows, `charts_beside` of them side by side, and an empty line after each row."""
+    drawn = list(curves)
+    beside = charts_beside(canvas, len(drawn))
+    width = canvas.width // beside - 2
+    lines = []
+    for i in range(0, len(drawn), beside):
+        own = [chart(curves[label], titles[label], width, height, canvas.ascii_only) for label in drawn[i : i + beside]]
+        for j, texts in enumerate(zip(*own)):
+            style = "bold" if j == 0 else "dim" if j == height - 1 else "green"
+            lines.append(canvas.line(("".join(f"{text[:width]:<{width + 2}}" for text in texts), style)))
+        lines.append(canvas.line(""))
+    return lines
+
+
+def charts_beside(canvas: Canvas, number: int) -> int:
+    """Returns how many charts of a number fit side by side, evenly."""
+    return 3 if number % 3 == 0 and canvas.width >= 3 * MIN_CHART_WIDTH else 2
+
+
+def answers(canvas: Canvas, given: Sequence[Answer], height: int) -> list[Text]:
+    """Returns a heading and the newest answers, the newest first, none cut in half, in at most `height` lines."""
+    if not given or height < 2:
+        return []
+    pairs = len(given[-1].item) > 1
+    legend = "> better, = tie" if pairs else "+ helpful, - not helpful" if given[-1].said in MARKS else "caption, goals"
+    lines = [canvas.line(("answers".ljust(LABEL_WIDTH), "bold"), (f"the newest first: {legend}, ? unreadable", "dim"))]
+    for answer in reversed(given):
+        marks, style = MARKS.get(answer.said, ("*", ""))
+        captions = [printable(caption) or NO_MESSAGE for caption in answer.item]
+        own = [canvas.line((f"{mark} {caption}", style)) for mark, caption in zip(marks, captions)]
+        if answer.said not in MARKS:
+            own.append(canvas.line(f"    {answer.said}: {_compact(answer.text)}"))
+        if len(lines) + len(own) > height:
+            break
+        lines += own
+    return lines
+
+
+def _compact(text: str) -> str:
+    """Returns an answer's bullets, or else all of it, in a line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    bullets = [line.lstrip("-* ") for line in lines if line.startswith(("-", "*"))]
+    return printable(", ".join(bullets) if bullets else " ".join(lines))

@@ -1,30 +1,44 @@
 """Views of a running training: a live one on a terminal, plain lines elsewhere."""
 
+import math
 import os
 import sys
+import time
 from typing import IO
 
 from rich.console import Console
 
 from oni_jax.config import RunConfig
-from oni_jax.metrics.phrases import phrases
+from oni_jax.metrics.pace import Pace
+from oni_jax.metrics.phrases import plain_line
 from oni_jax.metrics.rows import Row
+
+PERIOD_SECS = 30.0  # between plain lines
 
 
 class PlainView:
-    """A plain line per row."""
+    """A plain line every PERIOD_SECS, and one of the first and the last row."""
 
     def __init__(self, run: RunConfig, stream: IO[str]):
-        self._run = run
-        self._stream = stream
+        self._run, self._stream = run, stream
+        self._pace = Pace(run)
+        self._row: Row = {}  # not shown yet
+        self._due = -math.inf
 
     def update(self, row: Row) -> None:
         """Shows a row; what it lacks is left out."""
-        parts = ((label, ", ".join(text for text, _ in found)) for label, found in phrases(row, self._run).items())
-        print(" | ".join(f"{label} {text}" for label, text in parts if text), file=self._stream, flush=True)
+        self._pace.add(row)
+        self._row = {**row, "secs_left": self._pace.secs_left()}
+        if time.monotonic() >= self._due:
+            self._print()
 
     def close(self) -> None:
-        pass
+        if self._row:
+            self._print()
+
+    def _print(self) -> None:
+        print(plain_line(self._row, self._run), file=self._stream, flush=True)
+        self._row, self._due = {}, time.monotonic() + PERIOD_SECS
 
 
 class NullView(PlainView):
@@ -36,13 +50,23 @@ class NullView(PlainView):
     def update(self, row: Row) -> None:
         pass
 
+    def close(self) -> None:
+        pass
 
-def build_view(run: RunConfig, stream: IO[str] | None = None) -> PlainView:
-    """Builds the live view if `stream` (stdout when None) is a terminal that can draw it, else plain lines."""
+
+def build_view(run: RunConfig, folder: str = "", labels_of: str = "", stream: IO[str] | None = None) -> PlainView:
+    """Builds the live view if `stream` is a terminal that can draw it, else plain lines.
+
+    Args:
+        run: settings.
+        folder: of the run, whose checkpoints the live view looks at.
+        labels_of: see `Annotator.labels_of`.
+        stream: None: stdout.
+    """
     out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
         from oni_jax.metrics.live import LiveView
 
-        return LiveView(run, console)
+        return LiveView(run, console, folder, labels_of)
     return PlainView(run, out)

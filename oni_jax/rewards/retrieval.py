@@ -1,14 +1,16 @@
 """ONI-Retrieval: a caption's reward is the LLM's label of it (or its probability), 0 while it has none."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.config import RewardConfig
 from oni_jax.rewards.base import LookUp, newest
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.types import Annotation, CaptionBatch, Item
+from oni_jax.types import Annotation, Array, CaptionBatch, Item
 
 
 class RetrievalScorer(LookUp):
@@ -17,6 +19,7 @@ class RetrievalScorer(LookUp):
     def __init__(self, config: RewardConfig):
         self._soft = config.llm_reward_value == "probability"
         self._labels: dict[bytes, float] = {}
+        self._helpful: set[bytes] = set()  # those whose label says so
         self._newest: Sequence[bytes] = ()  # captions of the last batch
 
     def look_up(self, caption: bytes) -> float:
@@ -30,7 +33,12 @@ class RetrievalScorer(LookUp):
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         known = [(a.item[0], decode_label(a.answer)) for a in annotations if a.answer is not None]
-        self._labels.update({caption: x.probability if self._soft else float(x.label) for caption, x in known})
+        for caption, x in known:
+            self._labels[caption] = x.probability if self._soft else float(x.label)
+            (self._helpful.add if x.label else self._helpful.discard)(caption)
+
+    def metrics(self) -> Mapping[str, Array]:
+        return {"helpful_fraction": np.float32(len(self._helpful) / len(self._labels))} if self._labels else {}
 
 
 def make(context: RewardContext) -> Paid:

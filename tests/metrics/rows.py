@@ -23,7 +23,15 @@ ROW = {
     "answers_unreadable": 2,
     "requests_failed": 1,
     "labels_backlog": 37,
-    "server_state": "up",
+    "server_state": "ok",
+    "compilations": 12,
+    "limited_by": "the environments: --num_workers 8",
+    "episode/dlvl": 1.25,
+    "episode/kills": 3.5,
+    "episode/gold": 31.0,
+    "loss/entropy": 2.125,
+    "loss/intrinsic_reward_mean": 0.0123,
+    "reward/helpful_fraction": 0.314,
     "rewarded_steps": 77,
     "updates_per_sec": 0.2491,
     "acted_steps_per_sec": 1043.0,
@@ -54,6 +62,10 @@ ANSWERS = (
     ),
     Answer((b"It is caf\xe9 time.",), "not helpful", "BAR"),
     Answer((b"You find a hidden door.",), "helpful", "FOO"),
+)
+GOALS = (
+    Answer((b"you see cow and grass.",), "2 goals", "- eat cow\n- chop grass"),
+    Answer((b"you see water.",), "1 goals", "One may\n\n- drink water\n"),
 )
 PAIRS = (
     Answer((b"You kill the newt!", b"It is dark."), "first", '{"best_description": 1}'),

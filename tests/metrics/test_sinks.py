@@ -85,7 +85,7 @@ def test_files_of_an_experiment(tmp_path):
     sinks.write(20, {"a": 2.0})
     sinks.close()
     rows = lines_of(tmp_path / "metrics.jsonl")
-    assert rows[0]["server_state"] == "up" and rows[1] == {"step": 20, "a": 2.0}
+    assert rows[0]["server_state"] == "ok" and rows[1] == {"step": 20, "a": 2.0}
     events = read_events(tmp_path / "tensorboard")
     assert events["loss/policy_loss", 10] == 0.5 and events["a", 20] == 2.0
     assert not any(name == "server_state" for name, _ in events)

@@ -1,12 +1,8 @@
-"""The live view of a process on a real terminal: a pseudoterminal that is resized, stopped, taken away."""
+"""The live view of a process on a real terminal: a pseudoterminal with keys, resized, stopped, taken away."""
 
-import fcntl
 import os
-import re
+import pathlib
 import select
-import struct
-import subprocess
-import sys
 import termios
 import textwrap
 import time
@@ -14,26 +10,38 @@ from collections.abc import Iterator
 
 import pytest
 
-DEADLINE_SECS = 60.0
+from tests.metrics.terminals import DEADLINE_SECS, Grid, Terminal
+
 PROGRAM = textwrap.dedent("""
-    import os, sys
+    import os, signal, sys
     from contextlib import closing
     from oni_jax.config import RunConfig
     from oni_jax.files import keep_printing
+    from oni_jax.metrics import live
     from oni_jax.metrics.view import build_view
-    from tests.metrics.rows import ROW
+    from tests.metrics.rows import ANSWERS, ROW
 
+    live.MAX_FRACTION = 1.0  # every row is drawn
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     keep_printing()
     streams = sys.stdout, sys.stderr
+    folder, words = sys.argv[1], open(int(sys.argv[2]))
+    print("before the view")
+    run = RunConfig(experiment="my_run", train_for_env_steps=1_000_000, log_every_sec=0.1)
     try:
-        with closing(build_view(RunConfig(experiment="my_run"))) as view:
-            for number, word in enumerate(sys.stdin):
-                if word == "row\\n":
-                    view._due = 0.0
-                    view.update({**ROW, "updates": 1000 + number})
-                elif word == "print\\n":
-                    print("above the view")
-                elif word == "warn\\n":
+        with closing(build_view(run, folder, "rule-based-judge a1")) as view:
+            os.write(2, b".")
+            for number, word in enumerate(words):
+                word = word.strip()
+                if word == "row":
+                    view.update({**ROW, "answers": ANSWERS, "env_steps": 1000 * number, "updates": 1000 + number})
+                elif word == "quiet":
+                    live.QUIET_SECS = 1.0
+                elif word.startswith("print"):
+                    print(word)
+                elif word == "write":
+                    os.write(1, b"one of another process\\r\\n" * 3)
+                elif word == "warn":
                     print("a warning", file=sys.stderr)
                 else:
                     raise ValueError("it failed")
@@ -43,108 +51,215 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-class Terminal:
-    """A program on a terminal of 80 columns, whose stderr is a pipe. It acts by word."""
+class Program(Terminal):
+    """The program above, which acts by word."""
 
-    def __init__(self):
-        self.ours, self.theirs = os.openpty()
-        self.resize(80)
-        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=self.theirs,
-            stderr=subprocess.PIPE,
-            env={**env, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
-        )
-
-    def resize(self, columns: int) -> None:
-        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    def __init__(self, folder: pathlib.Path, columns: int, rows: int):
+        super().__init__(columns, rows)
+        reading, self.words = os.pipe()
+        self.start(["-c", PROGRAM, str(folder), str(reading)], pass_fds=[reading])
+        os.close(reading)
+        self.said = ""
+        self._wait("to start")
 
     def tell(self, word: str) -> None:
         """Returns when the program has done it."""
-        assert self.process.stdin and self.process.stderr
-        self.process.stdin.write(f"{word}\n".encode())
-        self.process.stdin.flush()
-        said = b""
+        os.write(self.words, f"{word}\n".encode())
+        self._wait(word)
+
+    def _wait(self, what: str) -> None:
+        assert self.process.stderr
+        said, deadline = b"", time.monotonic() + DEADLINE_SECS
         while not said.endswith(b"."):
-            assert select.select([self.process.stderr], [], [], DEADLINE_SECS)[0], f"{word} is not done"
-            more = os.read(self.process.stderr.fileno(), 1000)
-            assert more, said
-            said += more
+            self.read()
+            assert time.monotonic() < deadline, f"{what} is not done"
+            if select.select([self.process.stderr], [], [], 0.1)[0]:
+                more = os.read(self.process.stderr.fileno(), 1000)
+                assert more, said
+                said += more
         self.said = said.decode()
 
-    def shows(self, text: str) -> str:
-        """Waits for a text; gives all that was shown since the last call."""
-        shown, deadline = b"", time.monotonic() + DEADLINE_SECS
-        while text.encode() not in shown:
-            assert time.monotonic() < deadline, f"{text!r} is not in {shown!r}"
-            if select.select([self.ours], [], [], 0.1)[0]:
-                shown += os.read(self.ours, 1 << 16)
-        while select.select([self.ours], [], [], 0.02)[0]:
-            shown += os.read(self.ours, 1 << 16)
-        return shown.decode()
-
     def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-        os.close(self.ours)
-        os.close(self.theirs)
+        os.close(self.words)
+        super().close()
 
 
 @pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    own = Terminal()
+def program(tmp_path) -> Iterator[Program]:
+    own = Program(tmp_path, 80, 24)
     yield own
     own.close()
 
 
-def widest(shown: str) -> int:
-    """Of the lines that were drawn, without what steers the terminal."""
-    return max(map(len, re.sub(r"\x1b\[[\d;?]*[A-Za-z]|\r", "", shown).splitlines()))
+def check_rows(grid: Grid) -> None:
+    """The first row is the first of a page, the footer stands above the last row, which is empty."""
+    assert grid.rows[0].startswith("my_run") and "update 1,00" in grid.rows[0]
+    assert grid.rows[-2].startswith(" q  ") and grid.rows[-1] == ""
+    for part in ("my_run", "episodes ", "waits for", "answers ", " q  "):
+        assert sum(row.startswith(part) for row in grid.rows) == 1, grid.text()
 
 
-def test_it_is_drawn_in_place_with_what_is_printed_above_it(terminal):
-    terminal.tell("row")
-    first = terminal.shows("update 1,000")
-    assert first.index("\x1b[?25l") < first.index("\x1b[?25h") and first.count("\x1b[?25l") == 1  # it has its cursor
-    assert 60 < widest(first) <= 80
-    terminal.tell("print")
-    between = terminal.shows("update 1,000")
-    assert "\x1b[1A" in between and between.index("above the view") < between.index("my_run")
-    terminal.resize(40)
-    terminal.tell("row")
-    assert 30 < widest(terminal.shows("update 1,002")) <= 40
-    terminal.tell("warn")
-    assert terminal.said == "a warning\n."  # went to its own file
+def test_seconds_are_counted_while_it_compiles(program):
+    text = program.shows("compiling, 1 s")
+    assert text.rstrip() == "before the view\ncompiling, 1 s"
+    program.tell("print one")
+    program.shows("before the view\nprint one\ncompiling, ")
+    program.shows("compiling, 4 s")
+    program.tell("row")
+    program.shows("update 1,001")
+    assert not any("compiling" in line for line in [*program.grid.history, *program.grid.rows])
+    assert "before the view" in program.grid.history and "print one" in program.grid.history
 
 
-def test_a_failure_leaves_the_terminal_as_it_was(terminal):
-    terminal.tell("row")
-    terminal.process.stdin.write(b"fail\n")
-    terminal.process.stdin.flush()
-    shown = terminal.shows("it failed True")
-    assert "\x1b[?25l" not in shown[shown.rindex("\x1b[?25h") :]
-    terminal.process.communicate()
-    assert terminal.process.returncode == 0
+def test_every_size_gets_its_own_page(program):
+    program.tell("row")
+    small = program.shows("update 1,000")
+    check_rows(program.grid)
+    for text in ("labels by  rule-based judge, not an LLM", "+ You find a hidden door."):
+        assert text in small
+    program.tell("row")
+    small = program.shows("update 1,001")
+    program.resize(140, 50)
+    large = program.shows("hidden door", " q ", until=lambda text: "1,000 steps" in text)
+    check_rows(program.grid)
+    assert large.count(" 1,000 steps") >= 4 and max(map(len, large.split("\n"))) > 130  # charts
+    program.resize(20, 10)
+    tiny = program.shows("my_run", " q ")
+    assert len(tiny.split("\n")) == 10 and "return" in tiny
+    program.resize(80, 24)
+    assert program.shows("hidden door", " q ", until=lambda text: text == small)
 
 
-def test_a_stopped_terminal_stops_nothing(terminal):
-    terminal.tell("row")
-    terminal.shows("update 1,000")
-    termios.tcflow(terminal.theirs, termios.TCOOFF)
-    terminal.tell("row")
-    termios.tcflow(terminal.theirs, termios.TCOON)
-    terminal.tell("row")
-    shown = terminal.shows("update 1,002")
-    assert "update 1,001" not in shown
+def test_a_key_shows_the_queues(program):
+    program.tell("row")
+    overview = program.shows("update 1,000", " q  queues")
+    program.type("xq")  # not echoed
+    queues = program.shows("3 slots full", " q  overview")
+    assert "learner for games    31% ██████░" in queues and "answers" not in queues
+    program.type("q")
+    assert program.shows(" q  queues") == overview
+    program.type("q")
+    program.shows(" q  overview")
+    program.tell("row")
+    assert "3 slots full" in program.shows("update 1,001")
 
 
-def test_a_terminal_that_is_gone_ends_nothing(terminal):
-    terminal.tell("row")
-    os.close(terminal.ours)
-    terminal.ours = os.open(os.devnull, os.O_RDONLY)
-    terminal.tell("row")
-    terminal.tell("print")
-    terminal.process.communicate()
-    assert terminal.process.returncode == 0
+def test_what_is_printed_scrolls_off_above_it(program):
+    program.tell("row")
+    program.shows("update 1,000")
+    for number in range(30):
+        program.tell(f"print {number} {'wide ' * number}")
+    program.shows("log        print ", "print 29")
+    check_rows(program.grid)
+    history = "".join(line.ljust(80) if len(line) == 80 else f"{line}\n" for line in program.grid.history)
+    printed = [line.strip() for line in history.split("\n") if line.startswith("print")]
+    assert printed == [f"print {number} {'wide ' * number}".strip() for number in range(30)]
+    assert not any(line.startswith("my_run") for line in program.grid.history)
+    program.tell("warn")
+    assert program.said == "a warning\n."  # went to its own file
+
+
+def test_what_others_write_is_gone_with_the_next_drawing(program):
+    program.tell("row")
+    program.shows("update 1,000")
+    program.tell("write")
+    program.shows("another process")
+    program.tell("row")
+    program.shows("update 1,002")
+    check_rows(program.grid)
+    assert "another process" not in program.grid.text()
+
+
+def test_the_newest_checkpoint_is_shown(program, tmp_path):
+    (tmp_path / "checkpoints" / "2048").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "512").mkdir()
+    (tmp_path / "checkpoints" / "4096.orbax-checkpoint-tmp").mkdir()
+    os.utime(tmp_path / "checkpoints" / "2048", (time.time() - 61, time.time() - 61))
+    program.tell("row")
+    program.shows("checkpoint 2,048 steps, 0:01:0")
+
+
+def test_a_run_without_rows_says_so(program):
+    program.tell("quiet")
+    program.tell("row")
+    program.shows("update 1,001")
+    program.shows("no update for 2 s")
+    program.tell("row")
+    program.shows("update 1,002")
+
+
+def test_a_shell_may_have_the_terminal_in_between(program):
+    program.tell("row")
+    program.shows("update 1,000", " q  queues")
+    assert not program.is_restored()
+    termios.tcsetattr(program.theirs, termios.TCSANOW, program.before)  # as a shell does after Ctrl-Z
+    deadline = time.monotonic() + DEADLINE_SECS
+    while program.is_restored():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    program.type("q")
+    program.shows(" q  overview")
+
+
+def test_the_end_leaves_the_last_page_and_the_terminal_as_it_was(program):
+    program.tell("row")
+    program.type("q")
+    program.shows(" q  overview")
+    os.write(program.words, b"fail\n")
+    assert program.ended() == 0 and program.is_restored()
+    lines = program.grid.text().rstrip("\n").split("\n")
+    assert lines[-1] == "it failed True" and " q " not in program.grid.text()
+    assert "- You see here a rock." in lines
+    assert "\x1b[?" not in program.raw.decode()  # nothing that a killed process would leave behind
+
+
+def test_a_stopped_terminal_stops_nothing(program):
+    program.tell("row")
+    program.shows("update 1,000")
+    termios.tcflow(program.theirs, termios.TCOOFF)
+    time.sleep(0.2)
+    program.tell("row")
+    for number in range(3):
+        program.tell(f"print {number}")
+    assert "update 1,001" not in program.grid.text()
+    termios.tcflow(program.theirs, termios.TCOON)
+    program.shows("update 1,001", "print 2")
+
+
+def test_a_terminal_that_is_gone_ends_nothing(program):
+    program.tell("row")
+    os.close(program.ours)
+    program.ours = os.open(os.devnull, os.O_RDONLY)
+    program.grid = Grid(80, 24)
+    program.tell("row")
+    program.tell("print")
+    os.close(program.words)
+    program.words = os.open(os.devnull, os.O_WRONLY)
+    assert program.process.wait(DEADLINE_SECS) == 0
+
+
+STUCK = """
+import ctypes, os, sys
+from oni_jax.metrics.keyboard import Keyboard
+from oni_jax.runtime import StopRequest
+with StopRequest().installed():
+    Keyboard().listen()
+    os.write(1, b"stuck")
+    lock, c = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+    while True:
+        c.pthread_mutex_lock(lock)  # for ever the second time, as a program that compiles
+"""
+
+
+def test_leaving_at_once_restores_the_terminal():
+    terminal = Terminal(80, 24)
+    terminal.start(["-c", STUCK])
+    try:
+        terminal.shows("stuck")
+        assert not terminal.is_restored()
+        for _ in range(2):
+            terminal.type("\x03")
+            time.sleep(0.3)  # two that are pending are one
+        assert terminal.ended() == 130 and terminal.is_restored()
+    finally:
+        terminal.close()

@@ -1,0 +1,43 @@
+"""Progress of a run, and the time left."""
+
+from oni_jax.config import RunConfig
+from oni_jax.metrics.rows import Row, finite
+from oni_jax.metrics.statistics import RateMeters
+
+ENDLESS = 1e10  # as a limit of steps or seconds
+PACE_SECS = 300.0  # from which the time left is estimated
+
+
+class Pace:
+    """Estimates the time left, by the rate of steps without the time that XLA compiled in."""
+
+    def __init__(self, run: RunConfig):
+        self._run, self._last = run, {}
+        self._steps = self._secs = self._rate = 0.0
+        self._meters = RateMeters(PACE_SECS)
+        self._meters.update({"env_steps": 0.0}, 0.0)
+
+    def add(self, row: Row) -> None:
+        """Takes in the next row."""
+        known, last = finite(row), self._last
+        if last and known.get("compilations") == last.get("compilations"):
+            self._steps += known.get("env_steps", 0.0) - last.get("env_steps", 0.0)
+            self._secs += known.get("secs", 0.0) - last.get("secs", 0.0)
+            self._rate = self._meters.update({"env_steps": self._steps}, self._secs)["env_steps_per_sec"]
+        self._last = known
+
+    def secs_left(self) -> float | None:
+        """Returns the seconds until the nearer of the run's two limits; None without a limit, or as long as unknown."""
+        left, run = [], self._run
+        if run.train_for_seconds < ENDLESS:
+            left.append(run.train_for_seconds - self._last.get("secs", 0.0))
+        if run.train_for_env_steps < ENDLESS and self._rate > 0:
+            left.append((run.train_for_env_steps - self._last.get("env_steps", 0.0)) / self._rate)
+        return max(0.0, min(left)) if left else None
+
+
+def fraction_done(row: Row, run: RunConfig) -> float | None:
+    """Returns the fraction of the nearer of the run's two limits; None for a run without one."""
+    limits = {"secs": run.train_for_seconds, "env_steps": run.train_for_env_steps}
+    done = [row.get(name, 0) / limit for name, limit in limits.items() if limit < ENDLESS]
+    return min(1.0, max(done)) if done else None

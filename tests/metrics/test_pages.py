@@ -1,0 +1,170 @@
+"""Pages of the live view: what they show at which width and height, and what they escape."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from oni_jax.config import RunConfig
+from oni_jax.metrics.curve import Curve
+from oni_jax.metrics.pages import Content, page
+from oni_jax.metrics.panels import CURVES, MAX_LINES, Canvas
+from tests.metrics.rows import ANSWERS, GOALS, PAIRS, ROW
+
+RUN = RunConfig(experiment="my_run", train_for_env_steps=1_000_000)
+FOUND = {"secs_left": 903.0, "labels_by": "a judge", "checkpoint_steps": 120_000, "checkpoint_secs": 61.0}
+FULL = {**ROW, **FOUND, "answers": ANSWERS}
+
+
+class Encoded(io.StringIO):
+    """A stream that can't take every character."""
+
+    encoding = "ascii"
+
+
+def shown(row, width: int, height: int = 40, num_points: int = 3, run: RunConfig = RUN, stream=None, **values) -> str:
+    curves = {label: Curve() for label in CURVES}
+    for i in range(num_points):
+        for curve in curves.values():
+            curve.add(1000 * i, float(i))
+    console = Console(file=stream or io.StringIO(), force_terminal=True, width=width, height=height)
+    values = {"state": "update 30", "has_keys": True, **values}
+    lines = page(Canvas(console, width), height, Content(run, row, curves=curves, **values))
+    return "\n".join(line.plain.rstrip() for line in lines)
+
+
+def words_of(text: str) -> str:
+    """What is said, wherever a line was broken."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("queues", [False, True])
+@pytest.mark.parametrize("answers", [(), ANSWERS, PAIRS, GOALS])
+@pytest.mark.parametrize("size", [(1, 1), (8, 5), (20, 10), (40, 24), (80, 23), (110, 30), (140, 49), (300, 90)])
+def test_it_fits_the_terminal(size, answers, queues):
+    width, height = size
+    row = {**FULL, "answers": answers}
+    for stream in (io.StringIO(), Encoded()):
+        text = shown(row, width, height, shows_queues=queues, log=["a line " * 40] * 30, stream=stream)
+        lines = text.split("\n")
+        assert max(map(len, lines)) <= width and len(lines) <= height
+        if height > 5 and width > 30:
+            assert lines[0].startswith("my_run") and lines[-1].startswith(" q  overview" if queues else " q  queues")
+
+
+def test_a_small_terminal_shows_all_that_matters():
+    text = shown(FULL, 80, 23, log=["games are stepped in C", "warning: a line"])
+    lines = text.split("\n")
+    assert lines[0] == f"my_run{'update 30':>74}" and lines[1].endswith(" 12%") and lines[1].startswith("█████████░")
+    says = ("123,456 of 1 M steps, 1,020 steps/s, 0:02:05 gone, 0:15:03 left", "return 33.21 ▁▅█ 0 to 2")
+    says += ("intrinsic 0.0123 a step ▁▅█", "helpful 31% of labels ▁▅█", "entropy 2.12 nats ▁▅█")
+    says += ("12 ended, mean length 1,200, depth 1.25, kills 3.5, gold 31",)
+    says += ("waits for the environments; would help: --num_workers 8", "labels by a judge, server ok, 100 held, 12/s")
+    says += ("checkpoint 120,000 steps, 0:01:01 ago", "+ You find a hidden door.", "log games are stepped in C")
+    for words in says:
+        assert words in words_of(text), words
+    assert "slots" not in text and "tokens" not in text
+
+
+def test_the_queues_have_a_page():
+    text = shown(FULL, 80, 23, shows_queues=True)
+    for waits, percent in (("learner for games ", 31), ("inference for games", 20), ("games for actions", 50)):
+        assert f"{waits.ljust(19)} {percent:3}% █" in text
+    says = ("3 slots full", "5 slots free", "2 groups paused", "37 queries pending", "16 in flight")
+    says += ("8 gradient steps due", "lag 1.3 (max 4)", "games 1,043 steps/s", "35 batches/s of 30", "141 asked")
+    says += ("1.2 s a request", "3,412 tokens/s written", "device 12.25 GiB", "limit 139.80 GiB", "77 steps rewarded")
+    for words in says:
+        assert words in words_of(text), words
+
+
+def test_a_large_terminal_has_charts():
+    text = shown(FULL, 140, 49)
+    for title in ("return 33.21", "intrinsic 0.0123 a step", "helpful 31% of labels", "entropy 2.12 nats"):
+        assert text.count(title) == 1
+    assert text.count("2,000 steps") == 4 and "▁▅█ 0 to 2" not in words_of(text)
+    assert "2,000 steps" not in shown(FULL, 140, 23) + shown(FULL, 80, 49) + shown(FULL, 140, 49, num_points=1)
+    nothing = {name: x for name, x in FULL.items() if name not in ("server_state", "rewarded_steps")}
+    assert "intrinsic" not in shown({**nothing, "loss/intrinsic_reward_mean": 0.0}, 140, 49)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_pairs_have_their_label_before_them(width):
+    row = {**FULL, "answers": PAIRS}
+    text = shown(row, width, 80)
+    for lines in ("> You kill the newt!\n  It is dark.", "  It is dark.\n> You kill the newt!"):
+        assert lines in text
+    assert "= It is dark.\n= It is dark here." in text and "? It is dark.\n? \\x1b[2J" in text
+    seen = set()
+    for height in range(16, 40):
+        lines = shown(row, width, height, has_keys=False).split("\n")
+        headings = [i for i, line in enumerate(lines) if line.startswith("answers")]
+        seen.add(len(lines) - 1 - headings[0] if headings else 0)
+    assert {2, 4} <= seen <= {0, 2, 4, 6, 8}  # none is cut in half
+
+
+def test_suggested_goals_stand_below_their_caption():
+    text = shown({**FULL, "answers": GOALS}, 80)
+    assert "* you see water.\n    1 goals: drink water\n* you see cow and grass.\n" in text
+    assert "    2 goals: eat cow, chop grass" in text
+
+
+def test_a_row_may_lack_anything():
+    assert words_of(
+        shown({"env_steps": 0}, 80, num_points=0)
+    ) == "my_run update 30 " + "░" * 75 + " 0% 0 of 1 M steps " + ("q queues Ctrl-C saves and leaves")
+    for name in FULL:
+        rest = {other: FULL[other] for other in FULL if other != name}
+        for row in ({name: FULL[name]}, rest, {**FULL, name: float("nan")} if name != "answers" else rest):
+            for queues in (False, True):
+                assert "my_run" in shown(row, 80, shows_queues=queues)
+
+
+def test_a_run_without_limits_has_neither_bar_nor_time_left():
+    text = shown({**FULL, "secs_left": None}, 80, run=RunConfig(experiment="endless"))
+    assert text.split("\n")[1].strip().startswith("123,456 steps, 1,020 steps/s, 0:02:05 gone")
+    assert "left" not in text and "░" not in text
+
+
+def test_the_worlds_say_what_they_report():
+    told = words_of(shown({**FULL, "episode/success": 0.25}, 80))
+    assert "success 25.0%" in told
+    crafter = {"episode/unlocked": 4.5, "episode/score": 3.25, "episode/collect_wood": 0.74, "episode/wake_up": 0.001}
+    told = words_of(shown({**FULL, **crafter}, 80))
+    assert "4.50 achievements, score 3.2%" in told and "achieved collect wood 74%" in told and "wake up" not in told
+
+
+def test_rewards_say_what_they_report():
+    row = {name: x for name, x in FULL.items() if "helpful" not in name}
+    assert "helpful" not in shown({**row, "answers": ()}, 80)
+    assert "66% of steps had an answer" in shown({**row, "reward/goal_coverage": 0.66}, 80)
+    both = {"reward/ellm/goal_coverage": 0.5, "reward/online_cls/helpful_fraction": 0.25}
+    assert "50% of steps had an answer (ellm), 25% of labels (online_cls)" in words_of(shown({**row, **both}, 80))
+    returns = {"episode/intrinsic_return/online_cls": 1.5}
+    assert "intrinsic 1.5 an episode" in words_of(shown({**row, **returns}, 80))
+    returns |= {"episode/intrinsic_return/rnd": 2.0}
+    assert "intrinsic 1.5 (online_cls), 2 (rnd) an episode" in words_of(shown({**row, **returns}, 80))
+
+
+def test_a_server_in_trouble_is_told_with_its_own_words():
+    row = {**FULL, "server_state": "waiting for server"}
+    row |= {"annotation/problem": "unreachable: \x1b[2J" + 60 * "no route "}
+    lines = shown(row, 80).split("\n")
+    (start,) = [i for i, line in enumerate(lines) if "unreachable: \\x1b[2J" in line]
+    problem = lines[start : start + MAX_LINES]
+    assert [line[:11] for line in problem] == [" " * 11] * MAX_LINES and "no route" in problem[-1]
+    assert "no route" not in lines[start + MAX_LINES] and any("waiting for server" in line for line in lines)
+
+
+def test_a_terminal_without_unicode():
+    text = shown(FULL, 60, num_points=30, stream=Encoded(), log=["café"])
+    assert text.isascii() and "- It is caf\\xe9 time.\n" in text and "caf\\xe9\n" in text
+    assert "@" in text and "##" in text
+
+
+def test_what_is_too_long_ends_with_a_sign():
+    text = shown(FULL, 40)
+    assert "[red]Fido[/red] bites…" in text and "all the night" not in text and "? \\x1b]0;owned\\x07" in text
+
+
+def test_any_name_of_a_run_can_be_shown_without_unicode():
+    assert shown(FULL, 80, stream=Encoded(), run=RunConfig(experiment="é{}[red]")).startswith("\\xe9{}[red] ")
