@@ -18,6 +18,7 @@ from oni_jax.learner.descent import Examples
 from oni_jax.learner.shards import shard_take
 from oni_jax.ops.captions import both_ends, merge_captions, split_captions
 from oni_jax.parallel import Replicas
+from oni_jax.rewards import trainer
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll
@@ -25,6 +26,9 @@ from tests.processes import Launched
 from tests.test_resume import COMPILES_SOON, DEVICE, ROOT, Answers, train, write_files
 
 ROLLOUT, NUM_GAMES = 5, 16
+
+
+ADAM_EPS = 1e-2  # Adam makes whole steps of gradients that are all rounding; not so with a large epsilon
 
 
 def config_of(folder: pathlib.Path, name: str, devices: DevicesConfig) -> Config:
@@ -35,8 +39,7 @@ def config_of(folder: pathlib.Path, name: str, devices: DevicesConfig) -> Config
         config,
         devices=devices,
         actors=dataclasses.replace(config.actors, num_envs_per_worker=NUM_GAMES, worker_num_splits=4),
-        # Adam makes whole steps of gradients that are all rounding; not so with a large epsilon.
-        learner=dataclasses.replace(config.learner, batch_size=batch_size, adam_eps=1e-2),
+        learner=dataclasses.replace(config.learner, batch_size=batch_size, adam_eps=ADAM_EPS),
         run=dataclasses.replace(config.run, train_for_env_steps=3 * batch_size, save_every_steps=0),
     )
 
@@ -71,6 +74,7 @@ def compare(folder: pathlib.Path, *names: str) -> None:
     act()
     take()
     write_files(folder)
+    trainer.ADAM_EPS = ADAM_EPS
     for name in names:
         one, eight = (
             train(config_of(folder, name, DevicesConfig(count, 1)), folder / f"{name}-{count}", Answers())
