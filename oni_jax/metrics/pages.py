@@ -15,7 +15,7 @@ from oni_jax.metrics.templates import OVERVIEW, QUEUES
 MIN_CHART_HEIGHT, MAX_CHART_HEIGHT = 5, 10  # rows, with title and axis
 CHART_COLUMNS = 110  # of a terminal that has charts
 MIN_ANSWER_LINES, MIN_LOG_LINES = 4, 2
-LEAST_FIRST = ("achieved", "goals", "checkpoint", "entropy", "labels by", "episodes", "waits for", "helpful")
+LEAST_FIRST = ("achieved", "goals", "checkpoint", "entropy", "labels by", "episodes", "limited by", "helpful")
 
 
 @dataclasses.dataclass

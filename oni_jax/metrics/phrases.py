@@ -43,7 +43,7 @@ def phrases(templates: Mapping[str, Mapping[str, str]], row: Row, run: RunConfig
 def plain_line(row: Row, run: RunConfig) -> str:
     """Returns what matters most of a row, in at most MAX_PLAIN_CHARS characters."""
     fields = _fields(row, run)
-    *_, end = ["", *(f" | waits for {text}" for text, _ in _filled({"{waits_for}": ""}, fields))]
+    *_, end = ["", *(f" | limited by {text}" for text, _ in _filled({"{limited_by}": ""}, fields))]
     line = ""
     for text, _ in _filled(dict.fromkeys(PLAIN, ""), fields):
         longer = f"{line} | {text}" if line else text
@@ -77,7 +77,7 @@ def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
     state = str(row.get("server_state", ""))
     # One word describes the server; more are a phrase, such as "waiting for server".
     server = "server_ok" if state == "ok" else "server_not_ok"
-    texts = {"waits_for": part, "advice": advice, server: state if " " in state else state and f"server {state}"}
+    texts = {"limited_by": part, "advice": advice, server: state if " " in state else state and f"server {state}"}
     texts |= {"labels_by": str(row.get("labels_by", ""))}
     texts |= {"intrinsic": _intrinsic(row, known), "helpful": _helpful(known), "achieved": _achieved(known)}
     return fields | {name: text for name, text in texts.items() if text}

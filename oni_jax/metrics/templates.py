@@ -43,7 +43,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
         "not of this world {reward/goals_unmatched_fraction:.0%}": "",
         "achieved {episode/goals_achieved_fraction:.0%}": "",
     },
-    "waits for": {"{waits_for}; would help: {advice}": ""},
+    "limited by": {"{limited_by}; would help: {advice}": ""},
     "labels by": {
         "{labels_by}": "",
         "{server_ok}": "green",

@@ -59,7 +59,7 @@ def test_a_small_terminal_shows_all_that_matters():
     says = ("123,456 of 1 M steps, 1,020 steps/s, 0:02:05 gone, 0:15:03 left", "return 33.21 ▁▅█ 0 to 2")
     says += ("intrinsic 0.0123 a step ▁▅█", "helpful 31% of labels ▁▅█", "entropy 2.12 nats ▁▅█")
     says += ("12 ended, mean length 1,200, depth 1.25, kills 3.5, gold 31",)
-    says += ("waits for the environments; would help: --num_workers 8", "labels by a judge, server ok, 100 held, 12/s")
+    says += ("limited by the environments; would help: --num_workers 8", "labels by a judge, server ok, 100 held, 12/s")
     says += ("checkpoint 120,000 steps, 0:01:01 ago", "+ You find a hidden door.", "log games are stepped in C")
     for words in says:
         assert words in words_of(text), words

@@ -95,7 +95,7 @@ def check_rows(grid: Grid) -> None:
     """The first row is the first of a page, the footer stands above the last row, which is empty."""
     assert grid.rows[0].startswith("my_run") and "update 1,00" in grid.rows[0]
     assert grid.rows[-2].startswith(" q  ") and grid.rows[-1] == ""
-    for part in ("my_run", "episodes ", "waits for", "answers ", " q  "):
+    for part in ("my_run", "episodes ", "limited by", "answers ", " q  "):
         assert sum(row.startswith(part) for row in grid.rows) == 1, grid.text()
 
 

@@ -24,7 +24,7 @@ def test_a_plain_line_says_what_matters():
     view.close()
     _, line = stream.getvalue().splitlines()
     expected = "123,456 of 1 M steps | 1,020 steps/s | 0:14:37 left | return 33.21 | intrinsic 0.0123 a step | "
-    assert line == expected + "helpful 31% of labels | depth 1.25 | waits for the environments"
+    assert line == expected + "helpful 31% of labels | depth 1.25 | limited by the environments"
 
 
 def test_a_plain_line_is_short_whatever_it_says():
@@ -39,7 +39,7 @@ def test_a_plain_line_is_short_whatever_it_says():
         view.close()
     for line in stream.getvalue().splitlines():
         assert 100 < len(line) < 160 and line.startswith("1,234,567,890,123")
-        assert line.endswith(" | waits for the cores, which all parts share") and "return" in line
+        assert line.endswith(" | limited by the cores, which all parts share") and "return" in line
 
 
 def test_there_is_a_plain_line_every_30_s(monkeypatch):
