@@ -1,7 +1,9 @@
-"""A plugin that registers a device environment, as users write them."""
+"""A plugin that registers a device environment with goals, and what suggests them, as users write them."""
+
+import pathlib
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.base import Environment, VectorEnv
+from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from oni_jax.envs.registry import register_environment
 from oni_jax.types import EnvSpec
@@ -14,4 +16,7 @@ def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index
     return DeviceVectorEnv(SignalsEnv(), num_envs, seed, first_index, config.max_episode_steps, spec)
 
 
-register_environment(Environment((NAME,), lambda config: SignalsEnv.spec, make, device=lambda config: SignalsEnv()))
+LANGUAGE = Language(pathlib.Path(__file__).with_name("signals_prompts"), "tests.signals_rules")
+register_environment(
+    Environment((NAME,), lambda config: SignalsEnv.spec, make, device=lambda config: SignalsEnv(), language=LANGUAGE)
+)

@@ -91,4 +91,4 @@ def test_a_run_says_what_it_chose_and_what_limits_it(tmp_path, capfd):
     assert saved["learner"]["batch_size"] == 1024 and saved["network"]["precision"] == "float32"
     rows = [json.loads(line) for line in (tmp_path / "sized" / "metrics.jsonl").read_text().splitlines()]
     assert "warning: --llm_server_addr: nothing in this run asks an LLM" in shown
-    assert "cores" in rows[-1]["limited_by"] and "limit the cores" in shown
+    assert "cores" in rows[-1]["limited_by"] and "limited by the cores" in shown

@@ -229,15 +229,19 @@ def test_damaged_and_foreign_checkpoints(tmp_path):
     assert run.finish() and run.process.returncode == 0
     assert "hidden_size: 32 -> 16" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16")
     config = tmp_path / "run" / "config.json"
-    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
+    config.write_text(
+        config.read_text()
+        .replace('"hidden_size": 32', '"hidden_size": 16')
+        .replace('"train_for_env_steps": 512', '"train_for_env_steps": 1024')
+    )
     assert "checkpoints/512" in refused(
-        tmp_path, "--llm_reward_type=none", "--hidden_size=16", "--train_for_env_steps=512"
+        tmp_path, "--llm_reward_type=none", "--hidden_size=16", "--train_for_env_steps=1024"
     )
     config.write_text(config.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
     for path in (tmp_path / "run" / "checkpoints" / "512" / "state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
-    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=512")
+    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=1024")
 
 
 def test_a_second_run_of_an_experiment_is_refused(tmp_path):

@@ -100,7 +100,8 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     Raises:
         UserError: the prompt file is missing, invalid, or of another kind.
     """
-    path, data = _load(config, language, kind)
+    asked = QUERIES[kind].asks_as or kind
+    path, data = _load(config, language, asked)
     chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, path, data)}
 
     def fill(text: str) -> str:
@@ -116,7 +117,7 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     pieces = tuple(fill(piece) for piece in re.split(f"({placeholders})", data["user"]))
     # `again` is not part of the digest: labels stay valid when it is reworded.
     goal_key = "" if config.goal else config.goal_key
-    parts = [kind, data["system"], "".join(pieces), goal_key, config.llm_answer]
+    parts = [asked, data["system"], "".join(pieces), goal_key, config.llm_answer]
     parts += [data[name] for name in QUERIES[kind].texts]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     texts = {name: data[name] for name in QUERIES[kind].texts}

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 NO_GOALS, ORACLE, TASK, LLM = "none", "oracle", "task", "llm"  # of --goal_suggester
 # Of an episode: actions paid; open goals, summed over its states, by the kind of suggestion that they are: the oracle
-# suggests them too; some other state would allow them; none would. And how many of the goals that were ever suggested
-# were reached. Fractions are 0 where nothing was suggested.
+# suggests them too; some other state would allow them; none would; they are no goals of the environment. And how many
+# of the goals that were ever suggested were reached. Fractions are 0 where nothing was suggested.
 GOAL_STATS = (
     "goals_reached",
     "goals_timely_fraction",
     "goals_mistimed_fraction",
     "goals_bad_fraction",
+    "goals_invalid_fraction",
     "goals_achieved_fraction",
 )
 

@@ -29,6 +29,7 @@ METRICS: Mapping[str, Metric] = {
     "episode/goals_timely_fraction": Metric("", "of the open goals at each step: their prerequisites hold"),
     "episode/goals_mistimed_fraction": Metric("", "the same: they hold in other states"),
     "episode/goals_bad_fraction": Metric("", "the same: they never hold"),
+    "episode/goals_invalid_fraction": Metric("", "the same: an LLM's suggestions that are no goals of the environment"),
     "episode/goals_achieved_fraction": Metric("", "of the goals that were suggested in an episode: reached there"),
     "env_steps_per_sec": Metric("1/s", "learnt from; as all rates, over the last 10 s"),
     "env_steps_per_sec_overall": Metric("1/s", "the same, since this process started training"),

@@ -40,7 +40,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
         "timely {episode/goals_timely_fraction:.0%}": "",
         "mistimed {episode/goals_mistimed_fraction:.0%}": "",
         "bad {episode/goals_bad_fraction:.0%}": "",
-        "not of this world {reward/goals_unmatched_fraction:.0%}": "",
+        "invalid {episode/goals_invalid_fraction:.0%}": "",
         "achieved {episode/goals_achieved_fraction:.0%}": "",
     },
     "limited by": {"{limited_by}; would help: {advice}": ""},
@@ -112,7 +112,7 @@ PLAIN = (
 # Statistics of episodes that have their own phrase, or would mislead as a mean.
 SHOWN_STATS = {f"episode/{name}" for name in ("return", "length", "success", "unlocked", "score", "dlvl", "kills")}
 SHOWN_STATS |= {f"episode/{name}" for name in ("gold", "xlvl", "end_status", "turns", "scout", "goals_reached")}
-SHOWN_STATS |= {f"episode/goals_{name}_fraction" for name in ("timely", "mistimed", "bad", "achieved")}
+SHOWN_STATS |= {f"episode/goals_{name}_fraction" for name in ("timely", "mistimed", "bad", "invalid", "achieved")}
 # Left out when they are 0, or would be shown as 0.
 HIDDEN_AT_0 = ("actor_restarts", "game_restarts", "bad_updates", "answers_unreadable", "requests_failed")
 HIDDEN_AT_0 += ("inference_calls_per_sec", "reward_gradient_steps_per_sec", "annotation/latency_secs_mean")

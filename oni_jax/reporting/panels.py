@@ -41,7 +41,7 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
         *_on_both("episode/goals_timely_fraction", "Open goals whose prerequisites hold", Scale.FRACTION),
         Panel("episode/goals_mistimed_fraction", "Open goals that other states allow", "hours", Scale.FRACTION),
         Panel("episode/goals_bad_fraction", "Open goals that nothing reaches", "hours", Scale.FRACTION),
-        Panel("reward/goals_unmatched_fraction", "Suggestions that name no goal", "hours", Scale.FRACTION),
+        Panel("episode/goals_invalid_fraction", "Suggestions that name no goal", "hours", Scale.FRACTION),
         Panel("reward/goal_coverage", "Steps taken with an answer", "hours", Scale.FULL_FRACTION),
         *_on_both("episode/goals_achieved_fraction", "Suggested goals that the episode reached", Scale.FRACTION),
     ),

@@ -19,13 +19,14 @@ from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.config import GoalConfig, UserError
 from oni_jax.envs.registry import LLM
 from oni_jax.potentials.embeddings import Embed, Memo, ServerEmbedder
-from oni_jax.rewards.base import Reward
+from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.goal_settings import make_embedder
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
 
 MAX_ASKED = 512  # queries without an answer yet: those asked later are chosen by what has been seen until then
+MAX_TRIES = 2  # of a query that was put aside, or dropped since too many waited
 MATCHED_AT_ONCE, RETRY_SECS = 256, 30.0
 MAX_KNOWN = 200_000  # captions; beyond, they are forgotten, and known again when they are seen
 
@@ -56,12 +57,16 @@ class Matcher:
         self._goals, self._settings, self._embed = goals, settings, embed and Memo(embed)
         self.num_suggested, self.num_unmatched = 0, 0  # words, so far
 
+    def words(self, answer: bytes) -> Sequence[str]:
+        """Returns what a kept answer suggests; none: the chosen parser can't read it."""
+        return parsed(answer, self._settings.goal_parser == "strict")
+
     def worths(self, answer: bytes) -> np.ndarray:
         """Returns what reaching each goal is worth, and how many words name none, [G + 1] float32, by a kept answer.
 
         Worth: the largest cosine with what was suggested, where it is above the threshold; 1 for equal words; else 0.
         """
-        return self.of_words(parsed(answer, self._settings.goal_parser == "strict"))
+        return self.of_words(self.words(answer))
 
     def match(self, answers: Answers) -> Matches:
         """Returns the worths of items' answers."""
@@ -135,9 +140,8 @@ class SuggestedGoalReward(GoalReward):
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
         self._worths: dict[bytes, np.ndarray] = {}  # of what was asked; the label store holds the same
         self._waiting: Counter[bytes] = Counter()  # steps seen of what is not asked yet
-        self._asked: set[bytes] = set()  # without an answer yet
-        self._unanswered: set[bytes] = set()  # put aside, or dropped since too many waited
-        self._asked_again: set[bytes] = set()
+        self._asked: dict[bytes, None] = {}  # without an answer yet; the last is asked first
+        self._num_tries: Counter[bytes] = Counter()  # that gave no answer
         self._new: dict[bytes, np.ndarray] = {}
         self._given: set[bytes] = set()  # captions whose goals the environments have
         self._coverage = 0.0
@@ -154,9 +158,13 @@ class SuggestedGoalReward(GoalReward):
             if (worths := self._worths.get(item)) is not None:
                 self._new[caption] = worths
                 num_covered += count * (caption in self._given)
-            elif item not in self._asked and item not in self._asked_again:
+            elif item not in self._asked and self._num_tries[item] < MAX_TRIES:
                 self._waiting[item] += count
         self._coverage = num_covered / max(1, own.index.size)
+        chosen = [item for item, _ in self._waiting.most_common(max(0, MAX_ASKED - len(self._asked)))]
+        for item in reversed(chosen):
+            del self._waiting[item]
+            self._asked[item] = None
 
     def _item(self, caption: bytes) -> bytes:
         item = self._items.get(caption)
@@ -166,18 +174,18 @@ class SuggestedGoalReward(GoalReward):
         return item
 
     def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
-        chosen = self._waiting.most_common(max(0, min(limit, MAX_ASKED - len(self._asked))))
-        for item, _ in chosen:
-            del self._waiting[item]
-            (self._asked_again if item in self._unanswered else self._asked).add(item)
-        return [(item,) for item, _ in reversed(chosen)]
+        return newest(((item,) for item in reversed(self._asked)), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
+        answered = []
         for (item,), answer, _ in annotations:
-            self._asked.discard(item)
+            self._asked.pop(item, None)
             if answer is None:
-                self._unanswered.add(item)
-        answered = [(item, answer) for (item,), answer, _ in annotations if answer is not None]
+                self._num_tries[item] += 1
+            elif self._matcher.words(answer):
+                answered.append((item, answer))
+            else:  # kept by a run that reads it
+                self._num_tries[item] = MAX_TRIES
         self._add(self._match(answered))
 
     def _add(self, matches: Matches) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
 from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, own_settings
 from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
@@ -210,7 +211,10 @@ def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
 def _query(config: Config) -> str:
     """Returns the kind of query that a reward asks; empty: it asks nothing."""
     kind = reward_type(config)
-    return kind.query if kind.asks(config) else ""
+    if not kind.asks(config):
+        return ""
+    is_strict = kind.query == Suggestions.name and config.env.goals.goal_parser == "strict"
+    return StrictSuggestions.name if is_strict else kind.query
 
 
 def reward_labels(names: Sequence[str]) -> tuple[str, ...]:

@@ -53,4 +53,21 @@ def test_a_fault_costs_goals_alone(store, monkeypatch, name, fault):
             worths[truth(message)] = worths[2] = 1.0
         assert matcher.worths(answer or b"").tolist() == worths
     # A reward takes all of them in, those without an answer too
-    SuggestedGoalReward(load_prompt(CONFIG, *KIND), matcher).ingest(outcome.annotations)
+    reward = SuggestedGoalReward(load_prompt(CONFIG, *KIND), matcher)
+    reward.ingest(outcome.annotations)
+    assert reward.metrics()["captions_answered"] == len(outcome.messages)
+
+
+def test_what_the_strict_parser_cant_read_is_asked_once_more_then_given_up(store):
+    """So is what was kept of one that can be read; both parsers share the store."""
+
+    def script(request):
+        return texts(*["1. eat cow" if truth(m) == 0 else f"- {GOALS[truth(m)]}" for m in request.messages])
+
+    strict = (KIND[0], "suggestions_strict")
+    outcome = run(script, store, NUM_MESSAGES, kind=strict)
+    given_up = [message for message in all_messages(NUM_MESSAGES) if truth(message) == 0]
+    assert given_up and sorted(outcome.unknown) == given_up
+    assert outcome.stats["answers_unreadable"] == 2 * len(given_up)
+    assert all(parsed(answer, strict=True) for _, answer, _ in outcome.annotations if answer is not None)
+    assert load_prompt(CONFIG, *strict).digest == load_prompt(CONFIG, *KIND).digest

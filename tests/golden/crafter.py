@@ -19,7 +19,7 @@ from oni_jax.envs.device import goals as device_goals
 from oni_jax.envs.device.crafter import captions, goals, maps, pixels, player, prerequisites, things, view
 from oni_jax.envs.device.crafter import state as states
 from oni_jax.envs.device.crafter.levels import VARIANTS
-from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS, ELLM_RULES
+from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS, ELLM_RULES, Rules
 from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.crafter.things import COW, DOWN, GRASS, LEFT, MATERIALS, PLAYER, SAND, SKELETON, VIEW, ZOMBIE
 from oni_jax.envs.registry import find_environment
@@ -66,7 +66,8 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
         is_sleeping=npz["state_sleeping"],
         is_dead=np.zeros(len(npz["state_pos"]), bool),
     )
-    names = ELLM_RULES._replace(actions=ELLM_ACTIONS[texts["settings"]["action_space_type"]]).goals
+    rules = ELLM_RULES._replace(actions=ELLM_ACTIONS[texts["settings"]["action_space_type"]])
+    names = rules.goals
     possible = np.asarray(jax.jit(jax.vmap(functools.partial(goals.possible, names)))(seen))
     keys = np.asarray(jax.jit(jax.vmap(view.ellm_key))(seen))
     made = np.array([captions.ellm_parts(key) for key in keys])
@@ -75,7 +76,9 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
     results = [_result(name, made[:, i], recorded[:, i]) for i, name in enumerate(_TEXTS)]
     results.append(_result("first map", _semantic(first), npz["world_semantic_0"]))
     results.append(("oracle", _oracle_errors(npz, texts, names, possible), 0.0))
-    paid, achieved = _replayed(npz, texts, names)
+    succeeded, taken = _taken(seen, npz, rules, "loose" if _checks_success(texts) else "tried")
+    results.append(_result("success", succeeded, npz["step_success"] > 0))
+    paid, achieved = _replayed(npz, texts, names, taken)
     results.append(_result("paid", np.round(paid, 3), np.round(npz["step_text_reward"], 3)))
     recorded_sets = [{*texts["strings"][i]} & {*names} for i in npz["state_lm_achieved"]]
     results.append(_result("achieved", achieved, [", ".join(sorted(reached)) for reached in recorded_sets]))
@@ -111,22 +114,54 @@ def _suggestion_errors(npz: Npz, texts: Any, seen: np.ndarray) -> float:
     return errors
 
 
-def _replayed(npz: Npz, texts: Any, names: tuple[str, ...]) -> tuple[list[float], list[str]]:
-    """Computes what the steps were paid for the goals that were suggested then, and what each state has reached."""
+def _checks_success(texts: Any) -> bool:
+    settings = texts["settings"]
+    return settings["check_ac_success"] and settings["lm_class"] != "BaselineModel"
+
+
+def _taken(seen: view.Seen, npz: Npz, rules: Rules, success: str) -> tuple[np.ndarray, np.ndarray]:
+    """Computes by our rules which steps succeeded, as published, and which goals [N, G] they reached."""
+
+    def take(seen: view.Seen, action: Any) -> tuple[Any, Any]:
+        nothing = jnp.zeros(1, jnp.uint8)
+        state = states.begin(
+            jnp.full((things.SIZE, things.SIZE), SAND, jnp.uint8), nothing, jnp.zeros((1, 2), jnp.uint8)
+        )
+        corner = states.cell_of(seen.position - np.array([view.COLUMN, view.ROW]))
+        at = corner + np.arange(VIEW[0])[:, None] * states.WIDTH + np.arange(VIEW[1])
+        cells = jnp.zeros_like(state.cells).at[at].set(states.pack(seen.materials, seen.kinds, 0))
+        state = state._replace(
+            cells=cells,
+            position=seen.position,
+            direction=seen.direction,
+            inventory=seen.inventory,
+            last_health=seen.inventory[things.HEALTH],
+            is_sleeping=seen.is_sleeping,
+        )
+        after = player.update(rules, state, action, jnp.float32(0))
+        return after.names_something, goals.reached(rules, after, action, success)
+
+    before = jax.tree.map(lambda x: x[npz["step_state"]], seen)
+    succeeded, taken = jax.jit(jax.vmap(take))(before, npz["step_action"].astype(np.int32))
+    return np.asarray(succeeded), np.asarray(taken)
+
+
+def _replayed(npz: Npz, texts: Any, names: tuple[str, ...], taken: np.ndarray) -> tuple[list[float], list[str]]:
+    """Computes what the steps were paid for the goals that were suggested then, and what each state has reached.
+
+    taken: [N, G] bool; goals that the steps reached.
+    """
     settings = texts["settings"]
     together = device_goals.same_meaning(names, prerequisites.SAME)
     pay = jax.jit(functools.partial(device_goals.pay, together=together))
-    checks_success = settings["check_ac_success"] and settings["lm_class"] != "BaselineModel"
-    done = npz["step_success"] > 0 if checks_success else np.ones(len(npz["step_action"]), bool)
     paid, reached, episode = [], np.zeros(len(names), bool), -1
     achieved = [""] * len(npz["state_episode"])
-    for state, action, is_done in zip(npz["step_state"], npz["step_action"], done):
+    for state, own in zip(npz["step_state"], taken):
         if npz["state_episode"][state] != episode:
             episode, reached = npz["state_episode"][state], np.zeros(len(names), bool)
         worth = np.isin(names, texts["strings"][npz["state_suggested"][state]]).astype(np.float32)
         is_open = ~reached | (not settings["novelty_bonus"])
-        taken = (np.arange(len(names)) == action) & is_done
-        now, reached = map(np.asarray, pay(worth * is_open, taken, reached))
+        now, reached = map(np.asarray, pay(worth * is_open, own, reached))
         paid.append(float(now))
         achieved[state + 1] = ", ".join(sorted(np.array(names)[reached]))
     return paid, achieved

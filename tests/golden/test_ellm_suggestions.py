@@ -9,7 +9,9 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.suggestions import dashed, parsed
 from oni_jax.annotation.queries.yes_no import yes_probability
 from oni_jax.config import AnnotationConfig, EnvConfig, GoalConfig
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.device import goals as device_goals
+from oni_jax.envs.device.crafter.prerequisites import SAME
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.rewards.ellm import Matcher
 from tests.golden import data_file
 
@@ -30,8 +32,20 @@ def test_answers_are_read_strictly():
             assert dashed(case["reply"]) == case["parsed"]
     assert sum("error" in case for case in cases["parse"]) > 10
     for case in cases["predict"]:
-        if not case["novelty_bonus"]:
-            assert sorted(parsed(case["reply"].encode(), strict=True)) == case["suggestions"]
+        had = case["achieved"] if case["novelty_bonus"] else ()
+        assert sorted({*parsed(case["reply"].encode(), strict=True)} - {*had}) == case["suggestions"]
+    assert sum(case["novelty_bonus"] and bool(case["achieved"]) for case in cases["predict"]) > 2
+
+
+def test_a_goal_is_reached_together_with_those_of_the_same_meaning():
+    names = env_spec(CRAFTER).goals
+    cases = [(goal, reached) for goal, reached in recorded("parsing")["achieved_after_one_goal"] if goal in names]
+    assert len(cases) == 5  # of six: `attack the cow` is no goal here, so that nothing is paid for it
+    for goal, reached in cases:
+        taken = np.array(names) == goal
+        together = device_goals.same_meaning(names, SAME)
+        paid, after = device_goals.pay(taken.astype(np.float32), taken, np.zeros(len(names), bool), together)
+        assert float(paid) == 1 and sorted(np.array(names)[np.asarray(after)]) == reached
 
 
 def test_what_well_formed_answers_say_is_read_tolerantly_too():

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, Config, EnvConfig, NetworkConfig, RewardConfig
+from oni_jax.config import AnnotationConfig, Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
@@ -112,9 +112,11 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
     )
     coeff = 0.0 if name == "none" else 0.1
     reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})
-    annotation = AnnotationConfig(llm_batch_size=20, goal="The player wants to kill monsters.")
+    goal = "" if name == "ellm" else "The player wants to kill monsters."
+    annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
+    goals = GoalConfig(goal_suggester={CATCH: "llm", NETHACK: "oracle"}[root_env]) if name == "ellm" else GoalConfig()
     root_env = signals_plugin.NAME if name == "ellm" else root_env  # which has goals
-    config = Config(EnvConfig(root_env=root_env), network=NETWORK, reward=reward, annotation=annotation)
+    config = Config(EnvConfig(root_env=root_env, goals=goals), network=NETWORK, reward=reward, annotation=annotation)
     return with_chosen_env(config)
 
 
@@ -180,9 +182,11 @@ def score(rewards, state, captions):
     return jitted(rewards)(state, steps_read_by(rewards), rewards.prepare(observed(rewards, captions)), KEY)
 
 
-def answer_to(item) -> Annotation:
-    """A label, or none; of an item always the same."""
+def answer_to(item, is_list: bool) -> Annotation:
+    """A label or a list of goals, or none; of an item always the same."""
     number = zlib.crc32(b"/".join(item)) % 3
+    if is_list and number < 2:
+        return Annotation(item, b"- say %d" % number)
     return labelled(item, number, 0.5) if number < 2 else Annotation(item, None)
 
 
@@ -191,7 +195,7 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
     answers = []
     for i in range(rounds):
         rewards.observe(captions_of(seed=i))
-        found = [answer_to(query.item) for query in rewards.queries()]
+        found = [answer_to(query.item, "ellm" in rewards.labels) for query in rewards.queries()]
         rewards.ingest(found)
         answers += [annotation for annotation in found if annotation.answer is not None]
         state = rewards.train_step(state)
@@ -256,6 +260,14 @@ def test_asking_changes_nothing(taught):
     before, asked = rewards.save(), rewards.queries()
     assert rewards.queries() == asked
     chex.assert_trees_all_equal(rewards.save(), before)
+
+
+def test_goals_that_were_suggested_are_given_once(files):
+    rewards = make("ellm", files, CATCH)
+    _, answers = teach(rewards, rewards.init(KEY))
+    given = rewards.suggested()
+    assert answers and {*given} == {item for (item,), *_ in answers} and rewards.suggested() == {}
+    assert all(np.flatnonzero(given[item]).tolist() == [int((answer or b"")[-1:])] for (item,), answer, _ in answers)
 
 
 def test_features_always_have_the_same_shapes(taught):

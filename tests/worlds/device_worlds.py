@@ -39,6 +39,7 @@ def make_world(
     )
     task = task._replace(spec=spec)
     replicas = Replicas(jax.devices()[:num_devices])
+    assert replicas.num_local == num_devices
     state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), system.initial_key(0))
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)

@@ -6,11 +6,11 @@ from oni_jax.annotation.queries.code import Code
 from oni_jax.annotation.queries.goals import Goals
 from oni_jax.annotation.queries.ranking import Ranking
 from oni_jax.annotation.queries.segments import Segments
-from oni_jax.annotation.queries.suggestions import Suggestions
+from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
 from oni_jax.annotation.queries.yes_no import YesNo
 from oni_jax.config import UserError
 
-_KINDS = (Classification(), Ranking(), Code(), Segments(), Goals(), Suggestions(), YesNo())
+_KINDS = (Classification(), Ranking(), Code(), Segments(), Goals(), Suggestions(), StrictSuggestions(), YesNo())
 QUERIES: dict[str, QueryKind] = {kind.name: kind for kind in _KINDS}
 
 

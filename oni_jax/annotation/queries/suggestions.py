@@ -48,6 +48,17 @@ class Suggestions(QueryKind):
         return Judgement("Rules that were written beforehand, not an LLM.", word, word)
 
 
+class StrictSuggestions(Suggestions):
+    """The same queries, but an answer that does not read as published is unreadable. See `dashed`."""
+
+    name = "suggestions_strict"
+    asks_as = Suggestions.name
+
+    def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        kept = text.encode("utf-8", "replace")
+        return kept if parsed(kept, strict=True) else None
+
+
 def parsed(kept: bytes, strict: bool) -> list[str]:
     """Returns the goals of an answer, in lower case, each once, in its order; none: unreadable.
 

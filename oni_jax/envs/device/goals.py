@@ -34,7 +34,7 @@ class Goals(NamedTuple):
     paid: jax.Array  # [] float32; by the last action
     num_paid: jax.Array  # [] int32; actions paid in this episode
     was_suggested: jax.Array  # [G] bool; open in the states before this one
-    num_open: jax.Array  # [3] int32; in the states before this one, by kind, see GOAL_STATS
+    num_open: jax.Array  # [4] int32; in the states before this one, by kind, see GOAL_STATS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WithGoals(DeviceWrapper):
     def reset(self, key: jax.Array) -> Goals:
         inner = self.env.reset(key)
         nothing = jnp.zeros(len(self.env.spec.goals), bool)
-        none = jnp.zeros(3, jnp.int32)
+        none = jnp.zeros(4, jnp.int32)
         return Goals(inner, nothing, *self._suggest(inner, key), jnp.float32(0), jnp.int32(0), nothing, none)
 
     def step(self, state: Goals, action: jax.Array, key: jax.Array) -> Step[Goals]:
@@ -92,8 +92,8 @@ class WithGoals(DeviceWrapper):
         # Sums as products, which a CPU computes several times faster
         sums = jnp.stack([is_open, is_timely]).astype(jnp.float32) @ np.stack([can_be, ~can_be], 1).astype(np.float32)
         (can, can_not), (timely, timely_can_not) = sums.astype(jnp.int32)
-        bad = can_not - timely_can_not + state.num_other.astype(jnp.int32)
-        kinds = jnp.stack([timely + timely_can_not, can - timely, bad])
+        invalid = state.num_other.astype(jnp.int32)
+        kinds = jnp.stack([timely + timely_can_not, can - timely, can_not - timely_can_not, invalid])
         return state._replace(was_suggested=state.was_suggested | is_open, num_open=state.num_open + kinds)
 
     def _open(self, state: Goals) -> jax.Array:

@@ -18,6 +18,7 @@ from tests import signals_plugin
 NAMES = ("*", "goal_reward", "open_goals")
 SAY_0, SAY_1, ANSWER_1 = range(3)
 NUM_ENVS, NUM_STEPS = 3, 80
+KINDS = ("timely", "mistimed", "bad", "invalid")
 
 
 def config_of(suggester: str, root_env: str = signals_plugin.NAME, **settings) -> EnvConfig:
@@ -53,7 +54,7 @@ def test_goals_are_open_reached_and_paid(suggester, success, repeats):
     for i in range(NUM_ENVS):
         reached: set[int] = set()
         given: set[int] = set()
-        kinds = np.zeros(3)  # timely, mistimed, bad
+        kinds = np.zeros(4)  # timely, mistimed, bad, invalid
         count = 0
         for t, (action, records, finals, stats) in enumerate(rows):
             record, ended = records[i], t > 0 and bool(records["terminated"][i] | records["truncated"][i])
@@ -74,11 +75,11 @@ def test_goals_are_open_reached_and_paid(suggester, success, repeats):
             if ended:
                 found = dict(zip(names, stats[i]))
                 assert found["goals_reached"] == count
-                counted = [found[f"goals_{kind}_fraction"] for kind in ("timely", "mistimed", "bad")]
+                counted = [found[f"goals_{kind}_fraction"] for kind in KINDS]
                 np.testing.assert_allclose(counted, kinds / max(1, kinds.sum()), rtol=1e-6)
                 assert found["goals_achieved_fraction"] == pytest.approx(len(given & reached) / max(1, len(given)))
                 num_paid += count
-                reached, given, kinds, count = set(), set(), np.zeros(3), 0
+                reached, given, kinds, count = set(), set(), np.zeros(4), 0
                 assert record["goal_reward"] == 0
             suggested = {
                 "oracle": {SAY_1, ANSWER_1} if record["signal"][0] % 2 else {SAY_0},

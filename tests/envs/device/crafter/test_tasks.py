@@ -1,5 +1,6 @@
 """A task in Crafter pays instead of the world, ends the episode, and is what a policy that sees goals sees."""
 
+import dataclasses
 from contextlib import closing
 
 import numpy as np
@@ -47,6 +48,21 @@ def test_a_goal_that_a_task_asks_for_again_is_shown_again():
             num_paid += int(out.records["reward"][0])
             assert out.records["open_goals"][0, LEFT] == 1 and not out.records["terminated"].any()
         assert num_paid > 1
+
+
+@pytest.mark.parametrize("success", ["strict", "tried"])
+def test_a_goal_that_is_tried_alone(success):
+    """A diamond that is not there is mined where naming is enough; what names a thing is in tests/golden."""
+    config = config_of(suggester="all")
+    config = dataclasses.replace(config, goals=dataclasses.replace(config.goals, goal_success=success))
+    mine = env_spec(config).goals.index("mine diamond")
+    with closing(make_vector_env(config, 1, 5, 0, ("*", "open_goals", "goal_reward"))) as env:
+        out = make_step_output(env.spec, 1)
+        env.reset(out)
+        env.step(np.full(1, mine, np.int32), out)
+        is_paid = success == "tried"
+        assert out.records["goal_reward"][0] == is_paid
+        assert out.records["open_goals"][0, mine] == (not is_paid)
 
 
 def test_who_suggests():
