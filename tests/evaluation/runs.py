@@ -12,6 +12,7 @@ from oni_jax.config import Config, config_to_json, with_values
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
+from oni_jax.networks.registry import policy_observations
 
 CATCH = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 16}
 NETHACK = {"root_env": "NetHackScore-v1", "hidden_size": 16, "max_episode_steps": 40}
@@ -22,7 +23,7 @@ def write_run(folder: pathlib.Path, values: dict, steps: Sequence[int] = (640,),
     config = with_values(Config(), values)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(config_to_json(config))
-    _, shapes = policy_and_shapes(config.network, env_spec(config.env))
+    _, shapes = policy_and_shapes(config.network, env_spec(config.env, policy_observations(config.network)))
     rng = np.random.default_rng(seed)
     checkpoints = Checkpoints(str(folder / "checkpoints"), keep=len(steps) or 1)
     for step in steps:

@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -44,7 +45,8 @@ def test_a_goal_is_reached_together_with_those_of_the_same_meaning():
     for goal, reached in cases:
         taken = np.array(names) == goal
         together = device_goals.same_meaning(names, SAME)
-        paid, after = device_goals.pay(taken.astype(np.float32), taken, np.zeros(len(names), bool), together)
+        worth, nothing = jnp.asarray(taken, jnp.float32), jnp.zeros(len(names), bool)
+        paid, after = device_goals.pay(worth, jnp.asarray(taken), nothing, together)
         assert float(paid) == 1 and sorted(np.array(names)[np.asarray(after)]) == reached
 
 
