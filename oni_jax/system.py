@@ -75,6 +75,9 @@ def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> N
     check_config(config)
     for own in chosen if peers.is_primary else ():
         print(f"--{own.flag} {own.value} suits this machine: {own.reason}", flush=True)
+    is_rewarded = config.reward.extrinsic_reward_coeff or any(own.reward.llm_reward_coeff for own in config.terms())
+    if peers.is_primary and not is_rewarded:
+        print("warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt", flush=True)
     with ExitStack() as stack:
         folder = stack.enter_context(open_experiment(config)) if peers.is_primary else experiment_folder(config)
         peers.check_settings(config)  # also waits for the folder

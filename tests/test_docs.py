@@ -163,12 +163,32 @@ def test_commands_are_understood(page):
             flags.check(flags.parse(words[end + 1 :]))
 
 
-def test_published_commands_have_ones_beside_them():
-    lines = re.findall(r"`python -m launch\.(\w+) ([^`]*)`", (ROOT / "docs/bk.md").read_text())
-    made = {"collect_segments", "write_potential", "annotate_segments", "train_potential", "write_goals"}
-    assert {name for name, _ in lines} == {"train", "import_checkpoint", *made}
+@pytest.mark.parametrize(
+    "page, names",
+    [
+        (
+            "bk.md",
+            "train import_checkpoint collect_segments write_potential annotate_segments train_potential write_goals",
+        ),
+        ("ellm.md", "train evaluate"),
+    ],
+)
+def test_published_commands_have_ones_beside_them(page, names, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a key")
+    lines = re.findall(r"`python -m launch\.(\w+) ([^`]*)`", (ROOT / "docs" / page).read_text())
+    assert {name for name, _ in lines} == {*names.split()}
     for name, words in lines:
-        flags.parse(shlex.split(words), PROGRAMS[name])
+        program = flags.parse(shlex.split(words), PROGRAMS[name])
+        if page == "ellm.md" and isinstance(program, Config):  # the others name an environment E
+            flags.check(program)
+
+
+def test_words_of_published_commands_are_known():
+    """Those that stand on the left on ELLM's page, one by one."""
+    rows = re.findall(r"^\| ([^|]*=[^|]*) \| [^|]*python -m launch", (ROOT / "docs/ellm.md").read_text(), re.MULTILINE)
+    words = [word for row in rows for quoted in re.findall("`([^`]*)`", row) for word in shlex.split(quoted)]
+    assert len(rows) == 10
+    assert all(hydra_words.translated(word) for word in words if "=" in word)
 
 
 REGISTERED = """import json

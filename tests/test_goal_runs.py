@@ -29,6 +29,11 @@ def test_what_a_server_suggests_is_shown_and_paid(tmp_path):
     assert last["episode/goals_timely_fraction"] > 0.1 and last["episode/goals_invalid_fraction"] > 0.1
 
 
+def test_a_run_that_learns_from_no_reward_says_so(tmp_path, capfd):
+    trained(tmp_path, *"--llm_reward_type none --llm_reward_coeff 0 --goal_suggester oracle".split())
+    assert "warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt" in capfd.readouterr().out
+
+
 def test_a_server_that_is_not_there_costs_goals_alone(tmp_path, capfd):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
