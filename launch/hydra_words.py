@@ -43,7 +43,7 @@ WORDS = (
     Word(f"{LM}max_tokens", "", f"--config ellm_llm --llm_max_tokens {VALUE}"),
     Word(f"{LM}budget", "", "--config ellm_llm --llm_max_labels NUMBER", "answers, not dollars"),
     Word(f"{LM}dummy_lm", "", "--goal_suggester oracle", "which asks no LLM either"),
-    Word(f"{LM}prob_threshold", "", "", "belongs to Housekeep, which is not built; leave it out"),
+    Word(f"{LM}prob_threshold", "", f"--classification_threshold {VALUE}", "of yes_no; Housekeep is not built"),
     Word(f"{LM}novelty_bonus", "False", "--goal_repeats"),
     Word(f"{LM}novelty_bonus", "True", "--goal_repeats false"),
     Word(f"{LM}temperature", "", f"--config ellm_llm --llm_temperature {VALUE}"),

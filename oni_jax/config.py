@@ -400,7 +400,10 @@ class RewardConfig:
         choices=("label", "probability"),
     )
     classification_threshold: float = setting(
-        0.5, "online_cls_reward_model: the reward is 1 above this probability of being helpful.", within="[0, 1]"
+        0.5,
+        "online_cls_reward_model: the reward is 1 above this probability of being helpful. Rewards of your own that "
+        "ask yes_no: an answer is yes above this probability.",
+        within="[0, 1]",
     )
     eps_threshold_quantile: str = setting(
         "",

@@ -1,6 +1,9 @@
 """Yes or no: read from the words, or from the log-probabilities of either endpoint."""
 
+import dataclasses
 import math
+import pathlib
+import re
 
 import pytest
 from hypothesis import given
@@ -8,6 +11,14 @@ from hypothesis import strategies as st
 
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.queries.yes_no import is_yes
+from oni_jax.config import EnvConfig
+from oni_jax.envs.registry import find_environment
+from tests.annotation.fake_server import choices, texts
+from tests.annotation.test_faults import truth
+from tests.annotation.test_labeller import CONFIG, all_messages, quick_pauses, run, store
+
+__all__ = ["quick_pauses", "store"]  # fixtures
 
 KIND = QUERIES["yes_no"]
 CHAT = {"content": [{"token": "Yes", "logprob": -0.7, "top_logprobs": [{"token": "No", "logprob": -1.7}]}]}
@@ -38,6 +49,33 @@ def test_an_answer(text, logprobs, label, probability):
 @pytest.mark.parametrize("text", ["", "Maybe", "I would say yes", "Yesterday", "Nothing"])
 def test_no_answer(text):
     assert KIND.read(text, None, "") is None
+
+
+@pytest.mark.parametrize("answer_style", ["label", "reasoned"])
+def test_a_question_that_is_asked(store, tmp_path, answer_style):
+    """With the prompt file of docs/extending.md; probabilities come where one word is asked for."""
+    page = pathlib.Path(__file__).parents[2] / "docs/extending.md"
+    (prompt,) = (text for text in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL) if "yes_no" in text)
+    (tmp_path / "own.json").write_text(prompt)
+    config = dataclasses.replace(CONFIG, prompt_file=str(tmp_path / "own.json"), llm_answer=answer_style)
+
+    def script(request):
+        if "logprobs" not in request.body:
+            return texts(*["No, it is not."] * len(request.messages))
+        tops = [{" Yes": math.log(0.3), " No": math.log(0.1 + 0.1 * truth(m))} for m in request.messages]
+        entries = [{"index": i, "text": " Yes", "logprobs": {"top_logprobs": [top]}} for i, top in enumerate(tops)]
+        return choices(entries)
+
+    outcome = run(
+        script, store, 6, config, kind=(find_environment(EnvConfig(root_env="Crafter-v1")).language, "yes_no")
+    )
+    assert sorted(outcome.messages) == all_messages(6)
+    for (message,), answer, _ in outcome.annotations:
+        assert answer is not None
+        probability = 0.3 / (0.4 + 0.1 * truth(message)) if answer_style == "label" else 0.0
+        assert decode_label(answer).probability == pytest.approx(probability)
+        for threshold in (0.5, 0.65, 0.9):
+            assert is_yes(answer, threshold) == (probability > threshold)
 
 
 JSON = st.recursive(

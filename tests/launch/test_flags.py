@@ -448,6 +448,7 @@ VALUES = {  # of published settings, where 32 is none
     "env_spec.threshold": "0.99",
     "env_spec.single_task": "attack cow",
     "env_spec.lm_spec.temperature": "0.1",
+    "env_spec.lm_spec.prob_threshold": "0.5",
     "other_model_prob": "0.5",
     "discount": "0.99",
     "lr": "2e-5",

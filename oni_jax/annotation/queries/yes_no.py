@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping
 
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label
+from oni_jax.annotation.queries.choices import TwoChoices, bare, decode_label, encode_label
 from oni_jax.types import Item
 
 MISSING = -100.0  # log-probability of an answer that is not among the first token's likeliest
 
 
 class YesNo(TwoChoices):
-    """Label 1 is yes, 0 is no; the probability is that of yes. See `QueryKind`."""
+    """Label 1 is yes, 0 is no; the probability is that of yes. See `QueryKind`, and `is_yes` for other thresholds."""
 
     name = "yes_no"
     placeholders = ("{question}",)
@@ -33,6 +33,11 @@ class YesNo(TwoChoices):
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         is_yes, words = rules.judge_caption(goal, *item)
         return Judgement(f"The question is about {words}.", self.choices[is_yes], self.choices[is_yes])
+
+
+def is_yes(kept: bytes, threshold: float) -> bool:
+    """Returns whether an answer says yes with a probability above the threshold."""
+    return decode_label(kept).probability > threshold
 
 
 def yes_probability(likeliest: Mapping[str, float]) -> float:
