@@ -46,6 +46,7 @@ MAY_IMPORT = {
         "potentials.code",
         "potentials.embeddings",
         "potentials.goals",
+        "potentials.kept_embeddings",
         "potentials.preference_model",
         "potentials.sandbox",
         "potentials.windows",

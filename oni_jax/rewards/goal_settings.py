@@ -1,5 +1,6 @@
 """Settings of bk-goal and ellm, checked without JAX, and the embedder that they choose."""
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from oni_jax.config import Config, UserError
 from oni_jax.envs.registry import NO_GOALS
 from oni_jax.potentials.embeddings import (
     Embed,
+    Memo,
     SentenceEncoder,
     ServerEmbedder,
     WordEmbedder,
@@ -14,6 +16,7 @@ from oni_jax.potentials.embeddings import (
     sentence_folder,
 )
 from oni_jax.potentials.goals import HORIZON, read_library
+from oni_jax.potentials.kept_embeddings import KeptMemo
 from oni_jax.rewards.word_vectors import check_word_vectors, open_word_vectors
 
 
@@ -50,6 +53,20 @@ EMBEDDINGS = {
 def make_embedder(config: Config) -> Embed:
     """Makes what --potential_embeddings names. Raises UserError."""
     return EMBEDDINGS[config.reward.potential_embeddings].make(config)
+
+
+def make_memo(config: Config, keeps: bool) -> Memo:
+    """Makes the same, where each text is embedded once; with `keeps` those of models beside the label store.
+
+    Raises UserError.
+    """
+    reward, store = config.reward, config.annotation.label_store
+    embed = make_embedder(config)
+    if not keeps or EMBEDDINGS[reward.potential_embeddings].reads != "potential_embedding_model":
+        return Memo(embed)
+    folder = os.path.dirname(store) or "." if store else os.path.join(config.run.train_dir, config.run.experiment)
+    model = reward.potential_embedding_model or config.annotation.llm_model * isinstance(embed, ServerEmbedder)
+    return KeptMemo(embed, os.path.abspath(folder), f"{reward.potential_embeddings} {model}")
 
 
 def check_goals(config: Config) -> None:
