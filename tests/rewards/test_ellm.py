@@ -1,11 +1,21 @@
 """ELLM's reward where an LLM suggests goals: who is asked about first, what the world is given, what is counted."""
 
+import dataclasses
 import time
 
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
+from oni_jax.config import (
+    AnnotationConfig,
+    Config,
+    EnvConfig,
+    GoalConfig,
+    NetworkConfig,
+    RewardConfig,
+    RunConfig,
+    UserError,
+)
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.rewards import ellm
 from oni_jax.rewards.ellm import Matcher
@@ -13,6 +23,7 @@ from oni_jax.rewards.registry import check_rewards, make_rewards, observations_r
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from tests.documented import undocumented
+from tests.potentials.test_embeddings import server
 
 GRASS, COW, HUNGRY_COW = b"you see grass.", b"you see cow.", b"you see cow. you feel hungry."
 
@@ -159,6 +170,29 @@ def test_words_that_mean_the_same_by_embeddings():
     observe(rewards, GRASS)
     answer(rewards, GRASS, b"- chop grass")
     assert names_of(rewards.suggested()[GRASS]) == ["chop grass"]
+
+
+def test_a_restart_embeds_nothing_anew(tmp_path):
+    def embed(body, number):
+        rows = [np.random.default_rng(list(text.encode())).normal(size=8).tolist() for text in body["input"]]
+        return 200, {"data": [{"index": i, "embedding": row} for i, row in enumerate(rows)]}
+
+    with server(embed) as (annotation, asked):
+        settings = config_of(goals={"goal_similarity": "embeddings"}, potential_embeddings="server")
+        run = RunConfig(train_dir=str(tmp_path), experiment="run")
+        config = dataclasses.replace(settings, annotation=annotation, run=run)
+        (tmp_path / "run").mkdir()
+        counts = []
+        for _ in range(2):
+            rewards, started = make(config), time.monotonic()
+            observe(rewards, COW)
+            answer(rewards, COW, b"- eat cow")
+            while not (found := rewards.suggested()) and time.monotonic() - started < 10:
+                time.sleep(0.01)
+            assert names_of(found[COW]) == ["eat cow"]
+            rewards.save()
+            counts.append(len(asked))
+        assert counts[0] == counts[1] > 0
 
 
 def test_the_strict_parser():
