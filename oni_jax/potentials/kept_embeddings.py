@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Sequence
 
@@ -32,7 +33,8 @@ class KeptMemo(Memo):
         self._path = os.path.join(folder, f"goal_embeddings_{digest}.npz")
         self._known = _read(self._path)
         self._is_checked = not self._known
-        self._written, self._num_written = 0.0, len(self._known)
+        self._written, self._num_written = -WRITE_EVERY_SECS, len(self._known)
+        self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         if not self._is_checked and any(text not in self._known for text in texts):
@@ -47,17 +49,22 @@ class KeptMemo(Memo):
         text, kept = next(iter(self._known.items()))
         (new,) = self._embed([text])
         if new.shape != kept.shape or np.abs(new - kept).max() > MAX_DIFFERENCE:
-            print(f"warning: {self._path}: holds another model's vectors; texts are embedded anew", flush=True)
+            print(f"warning: {self._path}: holds another model's vectors; texts are embedded again", flush=True)
             self._known.clear()
+            self._num_written = 0
         self._is_checked = True
 
     def write(self) -> None:
         """Replaces the file, if there are vectors that it lacks. One that can't be written is tried again later."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
         known = dict(self._known)  # a copy: another thread may be adding some
-        if len(known) == self._num_written or not os.path.isdir(os.path.dirname(self._path)):
+        rows = {text.encode(): vector for text, vector in known.items() if "\0" not in text}
+        if not rows or len(known) == self._num_written or not os.path.isdir(os.path.dirname(self._path)):
             return
         self._written = time.monotonic()
-        rows = {text.encode(): vector for text, vector in known.items() if "\0" not in text}
         content = {"texts": join_texts(rows), "vectors": np.stack([*rows.values()])}
         try:
             write_atomically(self._path, to_npz(content).tobytes())
@@ -79,5 +86,5 @@ def _read(path: str) -> dict[str, np.ndarray]:
         return {}
     except Exception as error:  # damaged bytes lead to those of zip, of zlib, of the header's parser and others
         reason = " ".join(str(error).split())[:100] or type(error).__name__
-        print(f"warning: {path}: can't be read ({reason}); texts are embedded anew", flush=True)
+        print(f"warning: {path}: can't be read ({reason}); texts are embedded again", flush=True)
         return {}

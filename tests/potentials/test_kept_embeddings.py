@@ -65,7 +65,7 @@ def test_a_damaged_file_costs_a_line(tmp_path, capsys, content):
     np.testing.assert_array_equal(kept(tmp_path, again := Embedder()), first)
     assert again.asked == TEXTS
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"warning: {path}: can't be read") and "embedded anew" in line
+    assert line.startswith(f"warning: {path}: can't be read") and "embedded again" in line
     kept(tmp_path, third := Embedder())
     assert third.asked == []
 
@@ -76,6 +76,8 @@ def test_another_model_of_the_same_name_is_noticed(tmp_path, capsys, other):
     found = kept(tmp_path, other, [*TEXTS, "sleep"])
     np.testing.assert_array_equal(found, other([*TEXTS, "sleep"]))
     assert capsys.readouterr().out.count("another model's vectors") == 1
+    np.testing.assert_array_equal(kept(tmp_path, other), found[:3])
+    assert capsys.readouterr().out == ""
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path):
