@@ -1,21 +1,15 @@
-"""A terminal for a program: a pseudoterminal, and what its screen shows."""
+"""A terminal for a program: what its screen shows."""
 
 import codecs
-import fcntl
 import os
-import pathlib
 import re
-import select
-import struct
-import subprocess
 import sys
-import termios
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-DEADLINE_SECS = 120.0
+from tests.pseudoterminal import DEADLINE_SECS, Pseudoterminal
+
 CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])")
 
 
@@ -92,45 +86,32 @@ class Grid:
         return "\n".join(row.rstrip() for row in self.rows)
 
 
-class Terminal:
-    """A program with a terminal as its standard input and output, and a pipe as its stderr."""
+class Terminal(Pseudoterminal):
+    """A program's controlling terminal, with what its screen shows."""
 
     def __init__(self, columns: int, rows: int):
-        self.ours, self.theirs = os.openpty()
+        super().__init__(columns, rows)
         self.grid = Grid(columns, rows)
         self.raw = b""
-        self._set_size(columns, rows)
-        self.before = termios.tcgetattr(self.theirs)
 
-    def start(self, words: Sequence[str], **options) -> None:
+    def start(self, words: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
         """Starts Python with these words, in a session whose terminal this is."""
         env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-             "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", *words],
-            cwd=ROOT, stdin=self.theirs, stdout=self.theirs, stderr=subprocess.PIPE, start_new_session=True,
-            env={**env, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}, **options,
-        )  # fmt: skip
+        command = (
+            "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+            "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+        )
+        env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
+        self.run([sys.executable, "-c", command, *words], env, pass_fds)
+
+    def take(self, data: bytes) -> None:
+        self.raw += data
+        self.grid.feed(data)
 
     def resize(self, columns: int, rows: int) -> None:
         self.read()
         self.grid.resize(columns, rows)
-        self._set_size(columns, rows)
-
-    def _set_size(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, keys: str) -> None:
-        os.write(self.ours, keys.encode())
-
-    def read(self, timeout_secs: float = 0.0) -> bool:
-        """Shows what the program has written. Returns whether there was something."""
-        there = bool(select.select([self.ours], [], [], timeout_secs)[0])
-        if there:
-            data = os.read(self.ours, 1 << 16)
-            self.raw += data
-            self.grid.feed(data)
-        return there
+        self.set_size(columns, rows)
 
     def shows(self, *texts: str, until: Callable[[str], bool] = lambda text: True) -> str:
         """Waits until the screen shows all of it, and returns the screen's text when nothing more comes."""
@@ -142,23 +123,3 @@ class Terminal:
             if all(own in text for own in texts) and until(text):
                 return text
             assert time.monotonic() < deadline, f"{texts} not on the screen:\n{text}"
-
-    def ended(self) -> int:
-        """Returns the exit code, when the program has ended."""
-        deadline = time.monotonic() + DEADLINE_SECS
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, "the program has not ended"
-            self.read(0.1)
-        while self.read(0.05):
-            pass
-        return self.process.returncode
-
-    def is_restored(self) -> bool:
-        return termios.tcgetattr(self.theirs) == self.before
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-        os.close(self.ours)
-        os.close(self.theirs)

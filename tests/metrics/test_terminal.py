@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.metrics.terminals import DEADLINE_SECS, Grid, Terminal
+from tests.metrics.terminals import Grid, Terminal
+from tests.pseudoterminal import DEADLINE_SECS
 
 PROGRAM = textwrap.dedent("""
     import os, signal, sys

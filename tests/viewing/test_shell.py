@@ -18,7 +18,7 @@ def terminal(monkeypatch):
         monkeypatch.setattr(sys, "stdout", file)
         yield own
     os.close(own.theirs)
-    os.close(own._ours)
+    os.close(own.ours)
 
 
 def test_what_fails_on_the_way_in_is_undone(terminal, monkeypatch):
