@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from oni_jax.config import Config, UserError, check_values, config_from_json, settings, with_values
 from oni_jax.experiment import experiment_folder, read_settings
-from oni_jax.run_files import saved_steps
+from oni_jax.run_files import SETTINGS, saved_steps
 
 FOLDER = pathlib.Path(__file__).with_name("configs")
 
@@ -73,7 +73,7 @@ def resumed(folder: str) -> Config:
         raise UserError(f"--resume {folder}: {error}") from None
     path = os.path.abspath(folder)
     if not saved_steps(path):
-        again = shlex.quote(os.path.join(folder, "config.json"))
+        again = shlex.quote(os.path.join(folder, SETTINGS))
         raise UserError(f"--resume {folder}: holds no checkpoint to go on from; --config {again} begins again")
     if experiment_folder(config) == path:
         return config

@@ -18,6 +18,7 @@ from oni_jax.config import (
 )
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.files import write_atomically
+from oni_jax.run_files import SETTINGS
 
 LOOK_SECS = 0.1  # longer than `is_running` holds a lock
 
@@ -129,4 +130,4 @@ def _lock(descriptor: int, folder: str) -> None:
 
 
 def _settings_path(folder: str) -> str:
-    return os.path.join(folder, "config.json")
+    return os.path.join(folder, SETTINGS)

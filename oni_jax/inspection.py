@@ -25,6 +25,7 @@ from oni_jax.preferences.dataset import PairDataset
 from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.run_files import CHECKPOINTS
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
 
 NUM_SCORED_AT_ONCE = 1024
@@ -86,7 +87,7 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     if not rewards.paying:
         raise NoRewardError(f"{folder}: its --llm_reward_type is none, so there is nothing to inspect")
     shapes = jax.eval_shape(rewards.init, jax.random.key(0))
-    found, (state, saved) = restore_reward(os.path.join(folder, "checkpoints"), shapes, env_steps)
+    found, (state, saved) = restore_reward(os.path.join(folder, CHECKPOINTS), shapes, env_steps)
     try:
         rewards.restore(saved)
     except (ValueError, KeyError, TypeError):  # a stranger's, or an older version's

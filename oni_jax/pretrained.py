@@ -17,6 +17,7 @@ from oni_jax.networks.policy import ActorCritic, policy_and_shapes
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas
 from oni_jax.plugins import load_plugins
+from oni_jax.run_files import CHECKPOINTS
 from oni_jax.types import EnvSpec, PyTree
 
 
@@ -51,7 +52,7 @@ def load_pretrained(folder: str, env: EnvConfig, env_steps: int | None = None) -
             "of its actions and its view, or one like it"
         )
     policy, shapes = policy_and_shapes(run.network, spec)
-    found, params = restore_params(os.path.join(folder, "checkpoints"), shapes, env_steps)
+    found, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes, env_steps)
     return Pretrained(policy, params, spec, found)
 
 

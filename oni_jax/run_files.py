@@ -7,7 +7,7 @@ from typing import Any
 
 from oni_jax.config import RunConfig
 
-SUMMARY, METRICS, CHECKPOINTS = "summary.json", "metrics.jsonl", "checkpoints"
+SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
 FINISHED, STOPPED, DIED = "finished", "stopped", "died"  # how a start ended: `state` in the summary
 _ROW_BYTES = 1 << 16  # upper bound of a row of metrics
 

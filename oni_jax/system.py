@@ -39,6 +39,7 @@ from oni_jax.parallel import Replicas, local
 from oni_jax.pretrained import Actor, guide_observations, initial_params, make_actor
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.run_files import CHECKPOINTS
 from oni_jax.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.sizes import this_machine, with_sizes
 from oni_jax.training import Progress, Training
@@ -207,7 +208,7 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
 
 def open_checkpoints(config: Config, folder: str) -> Checkpoints:
     run = config.run
-    return Checkpoints(os.path.join(folder, "checkpoints"), run.keep_checkpoints, run.save_milestones_sec)
+    return Checkpoints(os.path.join(folder, CHECKPOINTS), run.keep_checkpoints, run.save_milestones_sec)
 
 
 def fresh_state(seed: int, task: Task, rewards: RewardSum, optimizer: optax.GradientTransformation) -> TrainState:
@@ -225,7 +226,7 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
     """
     if saved is None:
         return Progress(labels_of=labels_of)
-    path = os.path.join(folder, "checkpoints", str(saved.progress["env_steps"]))
+    path = os.path.join(folder, CHECKPOINTS, str(saved.progress["env_steps"]))
     try:
         progress = Progress(**saved.progress)
     except TypeError as error:

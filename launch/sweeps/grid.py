@@ -14,6 +14,7 @@ from oni_jax.config import Config, RunConfig, UserError, changed, sections
 from oni_jax.envs.registry import with_chosen_env
 from oni_jax.experiment import experiment_folder, read_settings
 from oni_jax.rewards.registry import NONE, reward_type
+from oni_jax.run_files import SETTINGS
 
 MAX_RUNS = 1000
 SEED, CASE = "seed", "case"
@@ -160,7 +161,7 @@ def _check_unique(runs: Sequence[GridRun]) -> None:
 
 def _check_folder(run: GridRun) -> None:
     """Raises UserError when a run of this name has other settings, but for those of limits, logs and machines."""
-    if not os.path.exists(os.path.join(run.folder, "config.json")):
+    if not os.path.exists(os.path.join(run.folder, SETTINGS)):
         return
     parts = sections(run.config)
     local = (parts["run"], parts["actors"], parts["devices"])

@@ -14,7 +14,7 @@ from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE,
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.experiment import read_settings
 from oni_jax.pretrained import load_pretrained
-from oni_jax.run_files import CHECKPOINTS, METRICS, saved_steps
+from oni_jax.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
 from oni_jax.types import EnvSpec
 
 
@@ -40,7 +40,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
         UserError: there is no such run, or no such task.
     """
     folder = os.path.join(config.train_dir, config.experiment)
-    if config.policy == RANDOM and config.root_env and not os.path.exists(os.path.join(folder, "config.json")):
+    if config.policy == RANDOM and config.root_env and not os.path.exists(os.path.join(folder, SETTINGS)):
         env = EnvConfig()
     else:
         env = read_settings(folder).env

@@ -20,6 +20,7 @@ from oni_jax.metrics.phrases import models
 from oni_jax.metrics.rows import Row, finite, printable
 from oni_jax.metrics.screen import Printed, Screen
 from oni_jax.metrics.view import PlainView
+from oni_jax.run_files import CHECKPOINTS, saved_steps
 
 MAX_FRACTION = 0.0015  # of a core for drawing; the rest is for looking at keys and size
 TICK_SECS = 0.5  # between looks at the terminal's size
@@ -32,8 +33,8 @@ class LiveView(PlainView):
     """A view that fills the terminal. What is printed scrolls off above it, and its newest lines are shown, too.
 
     Until the first row, it is a line with the seconds that the program compiles for. From then on it is drawn when a
-    row comes, but not before the CPU time of the last
-    drawing is MAX_FRACTION of the time since; and at once for a key, a printed line, or another size of the terminal.
+    row comes, but not before the CPU time of the last drawing is MAX_FRACTION of the time since; and at once for a key,
+    a printed line, or another size of the terminal.
 
     Args:
         run: settings.
@@ -45,7 +46,7 @@ class LiveView(PlainView):
     def __init__(self, run: RunConfig, console: Console, folder: str = "", labels_of: str = ""):
         super().__init__(run, console.file)
         self._console, self._screen = console, Screen(console)
-        self._checkpoints = os.path.join(folder, "checkpoints")
+        self._folder = folder
         self._found: Row = {"labels_by": models(labels_of)}
         self._content = Content(run, {}, "", {label: Curve() for label in CURVES}, collections.deque(maxlen=LINES_KEPT))
         self._row_at = self._started = time.monotonic()
@@ -171,11 +172,8 @@ class LiveView(PlainView):
 
     def _newest_checkpoint(self) -> Row:
         """Returns the steps of the newest checkpoint, and its age."""
-        with contextlib.suppress(OSError, ValueError):  # there is none
-            found = {int(entry.name): entry for entry in os.scandir(self._checkpoints) if entry.name.isdecimal()}
-            newest = max(found)
-            return {
-                "checkpoint_steps": newest,
-                "checkpoint_secs": max(0.0, time.time() - found[newest].stat().st_mtime),
-            }
+        with contextlib.suppress(OSError, ValueError):  # there is none, or not any more
+            newest = max(saved_steps(self._folder))
+            written = os.path.getmtime(os.path.join(self._folder, CHECKPOINTS, str(newest)))
+            return {"checkpoint_steps": newest, "checkpoint_secs": max(0.0, time.time() - written)}
         return {}

@@ -12,6 +12,7 @@ from oni_jax.files import append_atomically, write_atomically
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
+from oni_jax.run_files import METRICS
 
 MAX_ROW_BYTES = 1 << 20
 
@@ -88,7 +89,7 @@ def build_sinks(
     path = pathlib.Path(folder)
     try:
         sinks: list[Sink] = [
-            JsonlSink(path / "metrics.jsonl"),
+            JsonlSink(path / METRICS),
             TensorBoardSink(path / "tensorboard", first_step, hparams),
         ]
     except OSError as error:

@@ -15,6 +15,7 @@ from oni_jax.config import RunConfig
 from oni_jax.files import write_atomically
 from oni_jax.metrics.rows import Row, histograms, numbers, printable
 from oni_jax.metrics.tensorboard_sink import NewAnswers
+from oni_jax.run_files import SETTINGS
 
 NUM_ANSWERS = 8  # in a table
 
@@ -57,7 +58,7 @@ class WandbSink:
             name=run.experiment,
             dir=str(folder),
             mode=mode,
-            config=_settings(folder / "config.json"),
+            config=_settings(folder / SETTINGS),
             # The output of a live view is no log.
             settings=self._wandb.Settings(console="off"),
             **start,

@@ -13,6 +13,7 @@ from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.networks.policy import policy_and_shapes
+from oni_jax.run_files import CHECKPOINTS
 from oni_jax.types import EnvSpec
 
 Player = Callable[[StepOutput], np.ndarray]
@@ -109,7 +110,7 @@ class ScriptedPlayer:
 def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> Player:
     """Plays by the policy of a run's newest checkpoint, sampling actions. Raises UserError: there is none."""
     policy, shapes = policy_and_shapes(run.network, spec)
-    env_steps, params = restore_params(os.path.join(folder, "checkpoints"), shapes)
+    env_steps, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
     agent = PolicyAgent(policy, spec, params, seed, greedy=False)
     episodes, steps = np.stack([np.arange(num_envs), np.zeros(num_envs)]).astype(np.int32)

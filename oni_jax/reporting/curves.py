@@ -15,6 +15,7 @@ from oni_jax.evaluation.statistics import interquartile_mean, stratified_bootstr
 from oni_jax.experiment import read_settings
 from oni_jax.labels import labels_by
 from oni_jax.rewards.registry import reward_labels
+from oni_jax.run_files import METRICS
 
 NUM_POINTS = 200  # of a curve over several runs
 NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours
@@ -66,7 +67,7 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
         UserError: there is no run, it has no rows yet, or a file is damaged.
     """
     config = read_settings(folder)
-    path = os.path.join(folder, "metrics.jsonl")
+    path = os.path.join(folder, METRICS)
     wanted = {"mean_return", EPISODES, EPISODE_SUCCESS, *metrics}
     if INTRINSIC_RETURN in wanted:
         wanted |= {INTRINSIC_RETURN.replace("<type>", label) for label in labels_of(config)}

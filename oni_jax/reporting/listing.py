@@ -15,6 +15,7 @@ from oni_jax.run_files import (
     DIED,
     FINISHED,
     METRICS,
+    SETTINGS,
     STOPPED,
     SUMMARY,
     fraction_done,
@@ -24,7 +25,6 @@ from oni_jax.run_files import (
 )
 
 RUNNING = "running"
-SETTINGS = "config.json"
 MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's
 HEADER = ("run", "state", "env", "steps", "return", "reward", "labels by", "age")
 SHRINK = ("labels by", "env", "reward")  # the longest gives way; after them the name

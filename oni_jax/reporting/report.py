@@ -3,7 +3,6 @@
 import base64
 import datetime
 import glob
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from oni_jax.reporting.evaluation_table import Part, evaluation_parts
 from oni_jax.reporting.machine import describe_machine
 from oni_jax.reporting.panels import DRAWN, FIGURES
 from oni_jax.reporting.plots import draw, image
+from oni_jax.run_files import summary
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
@@ -95,11 +95,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 def _commit(folder: str) -> str:
     """Returns the git commit of the program that trained, as the summary has it; empty before the run's end."""
-    try:
-        with open(os.path.join(folder, "summary.json"), "rb") as file:
-            return str(json.load(file).get("commit", ""))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ""
+    return str(summary(folder).get("commit", ""))
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
