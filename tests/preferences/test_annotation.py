@@ -40,6 +40,7 @@ class StandIn:
         self.again: list[tuple[Item, str]] = []
         self.second = READABLE
         self.num_open = self.most_open = 0
+        self.secs = 0.001  # that an answer takes
 
         self.tokens, self.events = Counter[str](), Counter[str]()
 
@@ -60,7 +61,7 @@ class StandIn:
         self.asked.append(list(items))
         self.num_open += 1
         self.most_open = max(self.most_open, self.num_open)
-        await asyncio.sleep(0.001 + 0.02 * (len(self.asked) % 2))  # so that not all end together
+        await asyncio.sleep(self.secs + 0.02 * (len(self.asked) % 2))  # so that not all end together
         self.num_open -= 1
         return list(self.script(items))
 
@@ -134,7 +135,9 @@ def test_a_request_to_stop_keeps_the_answers_in_flight(ask):
     stop = StopRequest()
 
     def script(items):
-        stop.reason = "SIGINT" if len(client.asked) >= 5 else ""
+        if len(client.asked) >= 5:
+            stop.reason = "SIGINT"
+            client.secs = 5 * annotation.POLL_SECS  # the stop is seen before the rest is answered
         return [READABLE] * len(items)
 
     client = StandIn(script)
