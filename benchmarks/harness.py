@@ -49,11 +49,12 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
 
 
 def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
-    """Calls the sides in turn, `repeats` times (A B A B), so that a drift of the machine's speed affects all."""
+    """Calls the sides in turn, `repeats` times (A B B A), so that a drift of the machine's speed, or what a side leaves
+    behind for the next one, affects all."""
     results: dict[str, list[T]] = {name: [] for name in sides}
-    for _ in range(repeats):
-        for name, measure in sides.items():
-            results[name].append(measure())
+    for repeat in range(repeats):
+        for name in [*sides] if repeat % 2 == 0 else [*sides][::-1]:
+            results[name].append(sides[name]())
     return results
 
 

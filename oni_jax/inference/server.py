@@ -19,7 +19,7 @@ from oni_jax.actors.pool import ActorPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.policy_step import Calls, CoreStates, bucket_sizes, make_policy_step_fn, make_value_step_fn
-from oni_jax.inference.truncated import TruncatedSteps
+from oni_jax.inference.truncated import TruncatedStep, TruncatedSteps
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
 from oni_jax.runtime import WaitClock
@@ -81,14 +81,14 @@ class InferenceServer:
         self._paused = deque(range(shape.num_groups))
         self._unstarted = set(self._paused)  # paused groups without environments: not started yet, or lost
         self._buckets = bucket_sizes(-(-shape.num_groups // len(self._devices)))
-        self._awaits_value = np.zeros(ring.finals.shape, bool)  # [G, N]; see `_truncated`
+        self._awaits_value = set[tuple[int, int]]()  # (group, environment) of a truncated step without a value
         self._group_calls = np.zeros(shape.num_groups, np.int32)  # policy steps started for each
         self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
         self._in_flight: deque[PolicyCall | ValueCall] = deque()
         self._full: deque[int] = deque()  # slots that are full once the values in flight are there
         self._buffers: defaultdict[int, list[np.ndarray]] = defaultdict(list)  # unused ones, by their number of rows
-        self._truncated = [TruncatedSteps.empty(self._buffer(shape.group_size)) for _ in self._devices]
+        self._truncated = [TruncatedSteps(self._buffer(shape.group_size)) for _ in self._devices]
         step_args = policy.apply, ring.spec, ring.records.dtype
         self._policy_step = make_policy_step_fn(*step_args, shape.group_size)
         self._value_step = make_value_step_fn(*step_args)
@@ -143,20 +143,13 @@ class InferenceServer:
 
     def _receive(self, groups: np.ndarray) -> None:
         """Notes the episodes that ended, and has the groups wait for actions, or in a full slot for the next one."""
-        ring, exchange = self._ring, self._exchange
+        ring = self._ring
         slots, steps = self._slots[groups], self._steps[groups]
         later = (steps > 0)[:, None]  # not the first observation of all
         truncated = ring.records["truncated"][slots, steps] & later
         ended = ring.records["terminated"][slots, steps] & later | truncated
-        if ended.any():
-            i, envs = np.nonzero(ended)
-            if self._awaits_value[groups[i], envs].any():
-                self._value_truncated()  # while the core states of the episodes before are there
-            exchange.episodes.extend(ring.episode_stats[groups[i], envs])
-            for name, array in exchange.finals.items():
-                array[slots[i], steps[i] - 1, envs] = ring.finals[name][groups[i], envs]
-        if truncated.any():
-            self._note_truncated(groups, truncated)
+        for i, env in zip(*map(np.ndarray.tolist, ended.nonzero())):
+            self._end_episode(int(groups[i]), env, bool(truncated[i, env]))
         is_full = steps == ring.shape.rollout
         for group in groups[~is_full].tolist():
             self._runnable[self._device_index(group)].append(group)
@@ -168,6 +161,23 @@ class InferenceServer:
             self._paused.extend(full.tolist())
             self._value_truncated()
             self._put_full()
+
+    def _end_episode(self, group: int, env: int, is_truncated: bool) -> None:
+        """Notes an episode that a group's newest step ended; its value waits if the step was truncated."""
+        ring, exchange = self._ring, self._exchange
+        slot, t = int(self._slots[group]), int(self._steps[group]) - 1
+        if (group, env) in self._awaits_value:
+            self._value_truncated()  # while the core state of the episode before is there
+        exchange.episodes.append(ring.episode_stats[group, env].copy())
+        for name, array in exchange.finals.items():
+            array[slot, t, env] = ring.finals[name][group, env]
+        if is_truncated:
+            index = self._device_index(group)
+            if self._truncated[index].is_full:
+                self._value_truncated()
+            step = TruncatedStep(group, slot, t, env, int(self._group_calls[group]))
+            self._truncated[index].add(step, self._final_rows[group, env])
+            self._awaits_value.add((group, env))
 
     def _put_full(self) -> None:
         """Hands full slots to the learner, unless values of theirs may be in flight."""
@@ -188,36 +198,25 @@ class InferenceServer:
                 call.lost.add(group)
         for truncated in self._truncated:
             truncated.drop(group)
-        self._awaits_value[group] = False
+        self._awaits_value = {waiting for waiting in self._awaits_value if waiting[0] != group}
         self._steps[group] = 0
         self._pool.dispatch(group, int(self._slots[group]), 0)
-
-    def _note_truncated(self, groups: np.ndarray, truncated: np.ndarray) -> None:
-        """Adds truncated steps to those that wait for their values, and values them where no more find room."""
-        i, envs = np.nonzero(truncated)
-        groups = groups[i]
-        steps = np.stack(
-            [groups, self._slots[groups], self._steps[groups] - 1, envs, self._group_calls[groups]], axis=1
-        )
-        for index in range(len(self._devices)):
-            left = steps[groups % len(self._devices) == index]
-            while len(left := self._truncated[index].add(left, self._final_rows)):
-                self._value_truncated()
-        self._awaits_value[groups, envs] = True
 
     def _value_truncated(self) -> None:
         """Starts calls for the bootstrap values of all truncated steps that wait for theirs."""
         for index, truncated in enumerate(self._truncated):
-            if truncated.size:
+            if truncated.steps:
                 self._in_flight.append(ValueCall(truncated, self._value(index)))
-                self._truncated[index] = TruncatedSteps.empty(self._buffer(len(truncated.packed)))
-        self._awaits_value[:] = False
+                self._truncated[index] = TruncatedSteps(self._buffer(len(truncated.packed)))
+        self._awaits_value.clear()
 
     def _value(self, index: int) -> Array:
         """Starts the call that values a device's truncated steps, each after its episode's last core state."""
         params, states, truncated = self._parameters.newest.params[index], self._states[index], self._truncated[index]
-        groups, envs, calls = truncated.steps[:, 0], truncated.steps[:, 3], truncated.steps[:, 4]
-        rows, has_ended = groups * self._ring.shape.group_size + envs, self._group_calls[groups] > calls
+        rows, has_ended = np.zeros(len(truncated.packed), np.int32), np.zeros(len(truncated.packed), bool)
+        for i, step in enumerate(truncated.steps):
+            rows[i] = step.group * self._ring.shape.group_size + step.env
+            has_ended[i] = self._group_calls[step.group] > step.num_calls
         output = self._value_step(params, states, truncated.packed, rows, has_ended)
         output.copy_to_host_async()
         return output
@@ -263,9 +262,9 @@ class InferenceServer:
             if isinstance(call, PolicyCall):
                 self._answer(call, output)
             else:
-                truncated = call.truncated
-                _, slots, steps, envs, _ = truncated.steps[: truncated.size].T
-                self._exchange.policy_records["truncation_value"][slots, steps, envs] = output[: truncated.size]
+                values = self._exchange.policy_records["truncation_value"]
+                for step, value in zip(call.truncated.steps, output):
+                    values[step.slot, step.t, step.env] = value
                 self._put_full()
 
     def _answer(self, call: PolicyCall, output: np.ndarray) -> None:

@@ -25,7 +25,7 @@ def test_spread_and_ratio():
 def test_sides_are_measured_in_turn():
     calls: list[str] = []
     sides = {name: lambda name=name: calls.append(name) or len(calls) for name in "ab"}
-    assert harness.alternate(sides, 2) == {"a": [1, 3], "b": [2, 4]}
+    assert harness.alternate(sides, 2) == {"a": [1, 4], "b": [2, 3]}
 
 
 def test_a_rate_counts_items(monkeypatch):

@@ -1,0 +1,26 @@
+"""Study of how many of a judge's goals it takes, how right and how soon, on Crafter without a reward of the world's."""
+
+from benchmarks.studies.base import Study
+from oni_jax.reporting.curves import UNLOCKED
+
+_JUDGE = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester llm"
+
+STUDY = Study(
+    name="few_goals",
+    question="From how few answers, how wrong and how late, are suggested goals of use?",
+    cases=(
+        "none: --llm_reward_type none",
+        f"all: {_JUDGE}",
+        *(f"at most {cap}: {_JUDGE} --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)),
+        *(f"{percent} % wrong: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
+        *(f"{secs} s late: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10, 60)),
+    ),
+    axes=("root_env=CrafterTextEnv-v1", "seed=1-5"),
+    flags=(
+        "--train_for_env_steps 2000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
+        "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "
+        "--extrinsic_reward_coeff 0 --log_every_sec 1"
+    ),
+    metric=UNLOCKED,
+    note="",
+)
