@@ -1,4 +1,4 @@
-"""Makes docs/studies.md and its figures from the results; runs a study.
+"""Makes docs/studies.md, its figures and docs/results.md from the results; runs a study.
 
 python -m benchmarks.studies
 python -m benchmarks.studies list
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import babyai_rnd, bk, catch_judge, crafter, ellm, ellm_task, page, results
+from benchmarks.studies import babyai_rnd, bk, catch_judge, crafter, ellm, ellm_task, few_goals, overview, page, results
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
 
-ALL = (catch_judge, babyai_rnd, bk, crafter, ellm, ellm_task)
+ALL = (catch_judge, babyai_rnd, bk, crafter, ellm, ellm_task, few_goals)
 STUDIES = {module.STUDY.name: module.STUDY for module in ALL}
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)
@@ -50,8 +50,9 @@ def prepare(study: Study) -> None:
 
 
 def write_pages() -> None:
-    """Writes the page and the figures."""
+    """Writes the pages and the figures."""
     page.PAGE.write_text(page.page(list(STUDIES.values())))
+    overview.PAGE.write_text(overview.text(list(STUDIES.values())))
     page.IMAGES.mkdir(parents=True, exist_ok=True)
     for study in STUDIES.values():
         for name, data in page.figures(study).items():

@@ -11,9 +11,9 @@ STUDY = Study(
     cases=(
         "none: --llm_reward_type none",
         f"all: {_JUDGE}",
-        *(f"at most {cap}: {_JUDGE} --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)),
-        *(f"{percent} % wrong: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
-        *(f"{secs} s late: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10, 60)),
+        *(f"at_most_{cap}: {_JUDGE} --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)),
+        *(f"wrong_{percent}_percent: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
+        *(f"late_{secs}_s: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10, 60)),
     ),
     axes=("root_env=CrafterTextEnv-v1", "seed=1-5"),
     flags=(

@@ -49,7 +49,7 @@ def page(studies: Sequence[Study]) -> str:
 def figures(study: Study) -> dict[str, bytes]:
     """Draws a study's figures, one a task: name of the file -> PNG."""
     found = load(study)
-    return {_image_name(study, task): _figure(study, found, task) for task in _tasks(found)}
+    return {_image_name(study, task): _figure(study, found, task) for task in tasks(found)}
 
 
 def _section(study: Study) -> Iterator[str]:
@@ -58,10 +58,10 @@ def _section(study: Study) -> Iterator[str]:
     yield from ("```sh", f"{study.command()}  # needs minutes", "```", "")
     if not found["runs"]:
         yield from ("No results yet.", "")
-    for task in _tasks(found):
+    for task in tasks(found):
         runs = [run for run in found["runs"] if run["task"] == task]
         yield from (f"`{task}`, {found['steps'][-1]:,} steps:", "", *_table(study, runs, found["steps"]), "")
-        yield from (f"![{_shown_name(study)} against steps](images/studies/{_image_name(study, task)})", "")
+        yield from (image_link(study, task), "")
     for index, machine in enumerate(found["machines"]):
         dates = sorted({run["date"] for run in found["runs"] if run["machine"] == index})
         yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
@@ -69,10 +69,10 @@ def _section(study: Study) -> Iterator[str]:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
-    name, has_coverage = _shown_name(study), any(COVERAGE in run for run in runs)
+    name, has_coverage = metric_name(study), any(COVERAGE in run for run in runs)
     rows = []
-    for label, own in _by_cell(runs).items():
-        curves = [_values(run, study.metric) for run in own]
+    for label, own in by_cell(runs).items():
+        curves = [values(run, study.metric) for run in own]
         about = [estimate([float(curve[-1]) for curve in curves]), estimate([float(np.nanmean(x)) for x in curves])]
         minutes = sum(run["train_secs"] for run in own) / len(own) / 60
         reached = [_steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
@@ -84,7 +84,8 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]
     return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, *covered, "minutes a run"], rows)
 
 
-def _shown_name(study: Study) -> str:
+def metric_name(study: Study) -> str:
+    """Returns the name of the study's metric in words."""
     return shown_name(study.metric).removeprefix("mean ")
 
 
@@ -101,7 +102,7 @@ def _figure(study: Study, found: Mapping[str, Any], task: str) -> bytes:
     runs = [run for run in found["runs"] if run["task"] == task]
     settings = [
         Setting(label, tuple(_run(run, found["steps"], config, study.metric) for run in own))
-        for label, own in _by_cell(runs).items()
+        for label, own in by_cell(runs).items()
     ]
     drawn = draw_panels([PANELS[study.metric]], settings)
     assert drawn is not None, f"{study.path}: no run has {study.metric}"
@@ -111,21 +112,29 @@ def _figure(study: Study, found: Mapping[str, Any], task: str) -> bytes:
 def _run(run: Mapping[str, Any], steps: Sequence[int], config: Config, metric: str) -> Run:
     own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
     secs = np.linspace(0, run["train_secs"], len(steps))  # not drawn
-    return Run(run["name"], own, np.asarray(steps, float), secs / 3600, {metric: _values(run, metric)})
+    return Run(run["name"], own, np.asarray(steps, float), secs / 3600, {metric: values(run, metric)})
 
 
-def _values(run: Mapping[str, Any], metric: str) -> np.ndarray:
+def values(run: Mapping[str, Any], metric: str) -> np.ndarray:
+    """Returns a run's curve; NaN before its first value."""
     return np.array(run[metric], float)  # null -> NaN
 
 
-def _by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Returns the runs of each cell, by its label."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         found.setdefault(cell_label(run["cell"]), []).append(run)
     return found
 
 
-def _tasks(found: Mapping[str, Any]) -> list[str]:
+def image_link(study: Study, task: str) -> str:
+    """Returns the Markdown that shows a figure."""
+    return f"![{metric_name(study)} against steps](images/studies/{_image_name(study, task)})"
+
+
+def tasks(found: Mapping[str, Any]) -> list[str]:
+    """Returns the tasks of a study's results."""
     return list(dict.fromkeys(run["task"] for run in found["runs"]))
 
 
@@ -137,5 +146,9 @@ def _machine(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(
         f"{name} {machine['versions'][name]}" for name in ("jax", "flax") if name in machine["versions"]
     )
-    processor = f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
-    return f"{processor}, Python {machine['python']}, {versions}, commit {machine['commit']}"
+    return f"{processor(machine)}, Python {machine['python']}, {versions}, commit {machine['commit']}"
+
+
+def processor(machine: Mapping[str, Any]) -> str:
+    """Returns what a machine computes with."""
+    return f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class TruncatedStep(NamedTuple):
-    """Where a step was taken, in the slot at row `t`."""
+    """A truncated step: row `t` of its slot."""
 
     group: int
     slot: int

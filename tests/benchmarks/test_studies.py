@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.studies import __main__ as program
-from benchmarks.studies import base, page, results
+from benchmarks.studies import base, overview, page, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
 from oni_jax.config import UserError
@@ -48,8 +48,10 @@ def test_training_accepts_the_runs(study, tmp_path):
     assert len(study.runs(str(tmp_path))) >= 10
 
 
-def test_the_page_is_that_of_the_results():
-    assert page.PAGE.read_text() == page.page(list(program.STUDIES.values())), "run `python -m benchmarks.studies`"
+def test_the_pages_are_those_of_the_results():
+    studies = list(program.STUDIES.values())
+    assert page.PAGE.read_text() == page.page(studies), "run `python -m benchmarks.studies`"
+    assert overview.PAGE.read_text() == overview.text(studies), "run `python -m benchmarks.studies`"
 
 
 def test_the_figures_are_those_of_the_results():
@@ -77,6 +79,7 @@ def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys)
     assert "4 runs added to" in capsys.readouterr().out.splitlines()[-1]
     text = page.page([tiny])
     assert "`Catch-v0`, 1,000 steps" in text and "| low  | 2     | 2 [1.5, 2.5]" in text
+    assert "| high | 2     | 2.4 [1.9, 2.9]    | +0.4 [-2.64, 3.44] |" in overview.text([tiny])
     assert list(page.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
 
 
