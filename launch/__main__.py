@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launch.programs import programs
 from oni_jax.files import keep_printing
 
-USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch completion bash (or zsh) completes them"
+USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch completion bash (zsh, fish) completes them"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -71,9 +71,11 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
 def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields each flag with its known values, for shell completion."""
     from oni_jax.envs.registry import environment_names
+    from oni_jax.networks.registry import ENCODERS
     from oni_jax.rewards.registry import REWARD_TYPES
 
     known = {
+        "encoder_custom": tuple(ENCODERS),
         "root_env": environment_names(),
         "llm_reward_type": tuple(REWARD_TYPES),
     }

@@ -9,6 +9,7 @@ NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training sh
 SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-prefix-caching'\
 " --tensor-parallel-size $((NUM_SERVER_GPUS > 1 ? NUM_SERVER_GPUS : 1))"}
 SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
+export ONI_STARTED_BY # the command that began this, which training shows at its end
 export SLURM_EXPORT_ENV=ALL # or a step would have of this only what sbatch's --export named
 
 # A task of an array by that name: one of them has the whole array's id.

@@ -4,13 +4,15 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from launch import named_configs
-from oni_jax.config import settings
+from oni_jax.config import Config, RunConfig, listed, num_processes, settings
 
 ON_DEVICES = ("train", "evaluate", "play", "report", "train_reward", "train_potential")
 SOURCES = ("config", "resume")  # flags of launch.train that are no settings
+STARTED_BY = "ONI_STARTED_BY"  # the command that began a job and its server, and goes on with it; empty: nobody's
 
 
 def show(*commands: str) -> None:
@@ -35,7 +37,8 @@ def command(program: str, defaults: Any, **values: Any) -> str:
         if field.metadata["positional"]:
             positional += str(value).split(field.metadata["repeated"] or ",") if field.name in values else []
         elif value != default:
-            flags += [f"--{field.name}", str(value)]
+            each = str(value).split(field.metadata["repeated"]) if field.metadata["repeated"] else [str(value)]
+            flags += [word for text in each for word in (f"--{field.name}", text)]
     if program in ON_DEVICES and os.environ.get("JAX_PLATFORMS") == "cpu":  # by --device, or by the variable itself
         flags += ["--device", "cpu"]
     return shlex.join([_python(), "-m", f"launch.{program}", *positional, *flags])
@@ -44,6 +47,35 @@ def command(program: str, defaults: Any, **values: Any) -> str:
 def values_of(section: Any) -> dict[str, Any]:
     """Returns the values of a section by name, to be handed to `command`; without secrets."""
     return {field.name: value for field, value in settings(section) if not field.metadata["secret"]}
+
+
+def with_training(before: str, training: Sequence[str]) -> str:
+    """Returns the command line of a program that takes the flags of launch.train behind `--`."""
+    return shlex.join([*shlex.split(before), "--", *training])
+
+
+def further_steps(limits: RunConfig, saved: int) -> dict[str, int]:
+    """Returns what has to change for a run to go on that has saved at these steps: the limit that it has reached."""
+    return {"train_for_env_steps": saved + limits.train_for_env_steps} if saved >= limits.train_for_env_steps else {}
+
+
+def resuming(config: Config, folder: str, **further: Any) -> list[str]:
+    """Returns the command lines that go on with a training, all of its processes; one for each that is started by hand.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        **further: settings to be changed.
+    """
+    if started_by := os.environ.get(STARTED_BY):
+        return [shlex.join([*shlex.split(started_by), *(f"--{name}={value}" for name, value in further.items())])]
+    if (number := num_processes(config.devices)) == 1:
+        return [command("train", config, resume=folder, **further)]
+    # Only the first one needs to see the folder, so the others can't take their settings from there.
+    given = {field.name: value for field, value in listed(config) if not field.metadata["secret"]} | further
+    if not config.devices.num_processes:
+        return [f"srun --ntasks={number} {command('train', Config(), **given)}"]
+    return [command("train", Config(), **{**given, "process_id": index}) for index in range(number)]
 
 
 def _python() -> str:

@@ -3,13 +3,20 @@
 python -m launch.report --experiment score_retrieval
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 
+from launch.next_commands import command, further_steps, show
 from launch.program import run_program
+from oni_jax.config import UserError
+from oni_jax.envs.registry import find_environment
+from oni_jax.evaluation.config import RANDOM, EvaluationConfig
+from oni_jax.experiment import is_running, read_settings
 from oni_jax.files import write_output
 from oni_jax.reporting.config import ReportConfig, check_report
+from oni_jax.run_files import saved_steps
 from oni_jax.runtime import StopRequest
 
 
@@ -28,7 +35,23 @@ def _run(config: ReportConfig, stop: StopRequest) -> int:
     path = config.html or os.path.join(config.folder, "report.html")
     write_output("html", path, data)
     print(f"{path}: {len(data) / 2**20:.1f} MiB")
+    _show_next(config)
     return 0
+
+
+def _show_next(config: ReportConfig) -> None:
+    """Prints what would fill the parts that the report lacks, and how to go on with a run that has ended."""
+    run, named = read_settings(config.folder), {"train_dir": config.train_dir, "experiment": config.experiment}
+    found, saved = [], saved_steps(config.folder)
+    evaluation = os.path.join(config.folder, "evaluation.json")
+    if saved and not (config.evaluation or os.path.exists(evaluation)):
+        found.append(command("evaluate", EvaluationConfig(), **named, compare=RANDOM, json=evaluation))
+    with contextlib.suppress(UserError):  # its plugin may be missing
+        if saved and not os.path.isdir(os.path.join(config.folder, "recordings")) and find_environment(run.env).display:
+            found.append(command("evaluate", EvaluationConfig(), **named, record=1))
+    if saved and not is_running(config.folder):
+        found.append(command("train", run, resume=config.folder, **further_steps(run.run, saved[-1])))
+    show(*found)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from launch import flags
 from launch.ls import ListConfig
-from launch.next_commands import command, show
+from launch.next_commands import STARTED_BY, command, show, values_of, with_training
 from launch.program import run_program, split_words
 from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
@@ -68,10 +68,15 @@ class Submission:
     server: ServerConfig = ServerConfig()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code.
+
+    Args:
+        argv: command line without the program's name.
+        shows_next: prints the commands that come next.
+    """
     own, training = split_words(argv)
-    check, run = functools.partial(check_job, own, training), functools.partial(_run, training)
+    check, run = functools.partial(check_job, own, training), functools.partial(_run, training, shows_next)
     return run_program("submit", own, Submission(), check, run)
 
 
@@ -120,7 +125,7 @@ def _secs(time: str) -> int:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
 
 
-def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int:
+def _run(training: Sequence[str], shows_next: bool, program: Submission, stop: StopRequest) -> int:
     del stop
     config = flags.parse(training)
     text = job_script(program, training, config)
@@ -141,7 +146,8 @@ def _run(training: Sequence[str], program: Submission, stop: StopRequest) -> int
     if done.returncode:
         raise UserError(f"sbatch refused the job: {done.stderr}")
     print(done.stdout.strip())
-    show(command("ls", ListConfig(), train_dir=config.run.train_dir))
+    if shows_next:
+        show(command("ls", ListConfig(), train_dir=config.run.train_dir))
     return 0
 
 
@@ -151,7 +157,7 @@ def job_script(program: Submission, training: Sequence[str], config: Config) -> 
     header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
     header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
     parts = zip(header.split(HETJOB), _options(program, config.run.experiment), strict=True)
-    variables = _variables(program.server, training, config.annotation.llm_model)
+    variables = _variables(program, training, config.annotation.llm_model)
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
     filled = HETJOB.join(_with_options(part, options) for part, options in parts)
     return filled + "".join(lines) + body.replace('"$@"', shlex.join(training)).rstrip()
@@ -178,9 +184,10 @@ def _resources(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
     return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
 
 
-def _variables(server: ServerConfig, training: Sequence[str], model: str) -> dict[str, str]:
+def _variables(program: Submission, training: Sequence[str], model: str) -> dict[str, str]:
     """Returns the variables of launch/job.sh."""
-    values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable}
+    server, itself = program.server, with_training(command("submit", Submission(), **values_of(program)), training)
+    values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable, STARTED_BY: itself}
     if server.server != "none":
         values["NUM_SERVER_GPUS"] = str(server.server_gpus)
         if model != Config().annotation.llm_model or any(re.match("--?llm[_-]model(=|$)", word) for word in training):

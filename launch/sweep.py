@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from launch import flags, submit
 from launch.ls import ListConfig
-from launch.next_commands import command, show
+from launch.next_commands import command, show, values_of, with_training
 from launch.plot import PlotConfig
 from launch.program import run_program, split_words
 from launch.sweeps import children
@@ -75,21 +75,27 @@ def _run(training: Sequence[str], program: SweepConfig, stop: StopRequest) -> in
         print("\n".join(shlex.join(["python", "-m", *before, *run.words]) for run in left))
         return 0
     if program.submit:
-        failed = any(submit.main([*options, "--", *run.words]) for run in left)
+        failed = any(submit.main([*options, "--", *run.words], shows_next=False) for run in left)
     else:
         jobs = program.jobs or default_jobs([run.config for run in runs])
         failed = children.train_all(runs, jobs, stop, variables)
     lines = results.write(runs, _folder(program))
     print("\n".join(lines), flush=True)
-    _show_next(runs, _folder(program))
+    unfinished = [] if program.submit or all(map(is_finished, runs)) else [_itself(program, training)]
+    _show_next(runs, _folder(program), unfinished)
     return 1 if failed else 0
 
 
-def _show_next(runs: Sequence[GridRun], folder: str) -> None:
+def _itself(program: SweepConfig, training: Sequence[str]) -> str:
+    return with_training(command("sweep", SweepConfig(), **values_of(program)), training)
+
+
+def _show_next(runs: Sequence[GridRun], folder: str, unfinished: Sequence[str]) -> None:
     drawn = [run.name for run in runs if last_row(run.folder)]
     # The flag joins names by commas.
     plot = [command("plot", PlotConfig(), train_dir=folder, experiments=",".join(drawn))] if drawn else []
-    show(*([] if any("," in name for name in drawn) else plot), command("ls", ListConfig(), train_dir=folder))
+    plot = [] if any("," in name for name in drawn) else plot
+    show(*unfinished, *plot, command("ls", ListConfig(), train_dir=folder))
 
 
 def planned(training: Sequence[str], program: SweepConfig) -> list[GridRun]:

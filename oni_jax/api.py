@@ -52,6 +52,7 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
         steps = max(saved_steps(folder))
         print(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
         return Run(folder)
+    print("starting: importing JAX and building the networks, some 10 s at the first start", flush=True)
     from oni_jax import system  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:

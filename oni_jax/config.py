@@ -845,6 +845,12 @@ def num_processes(devices: DevicesConfig) -> int:
     return devices.num_processes or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
 
 
+def is_primary_process(devices: DevicesConfig) -> bool:
+    """Returns whether this is the first of a run's processes, or its only one."""
+    several = num_processes(devices) > 1
+    return not several or (devices.process_id if devices.num_processes else int(os.environ["SLURM_PROCID"])) == 0
+
+
 def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
     """Raises UserError: a batch can't be sharded evenly over the `num_devices` that learn, of all processes."""
     num_trajectories = learner.batch_size // learner.rollout

@@ -15,26 +15,36 @@ def store_path(config: Config, folder: str) -> str:
     return config.annotation.label_store or os.path.join(folder, "labels.sqlite")
 
 
+def asked(config: Config, short: bool = False) -> dict[str, str]:
+    """Returns model -> who it is, in words, of those that a run asks by its settings; none if its plugin is missing.
+
+    short: in few words, without the server.
+    """
+    try:
+        of_models = {answering_model(own): own.llm_server_addr for own, _ in questions(config)}
+    except UserError:
+        return {}
+    if short:
+        return {model: describe_judge(model).partition(",")[0] or model for model in of_models}
+    return {model: _words(model, address) for model, address in of_models.items()}
+
+
 def labels_by(config: Config, folder: str) -> str:
     """Returns who made the labels of the run in a folder, in words; empty: it asks for none, or its plugin is missing.
 
     Several have their fractions of the labels. In a store of the run's own, these may be models that it has asked
     earlier; in one that runs share, only those of its settings are known to be its own.
     """
-    try:
-        named = {answering_model(own): own.llm_server_addr for own, _ in questions(config)}
-    except UserError:
-        return ""
-    stored = _stored(config, folder)
+    named, stored = asked(config), _stored(config, folder)
     if config.annotation.label_store:
         stored = {model: number for model, number in stored.items() if model in named}
-    texts = {model: _words(model, named.get(model, "")) for model in stored or named}
+    texts = {model: named.get(model) or _words(model) for model in stored or named}
     if len(stored) < 2:
         return ", ".join(texts.values())
     return ", ".join(f"{text} ({stored[model] / sum(stored.values()):.1%})" for model, text in texts.items())
 
 
-def _words(model: str, address: str) -> str:
+def _words(model: str, address: str = "") -> str:
     return (describe_judge(model) or model) + (f" at {address}" if address else "")
 
 

@@ -15,7 +15,7 @@ from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config, hparams
 from oni_jax.distributed.peers import Decision
 from oni_jax.gauges import Gauges
-from oni_jax.labels import labels_by
+from oni_jax.labels import asked, labels_by
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
@@ -84,6 +84,7 @@ class Training:
         self._returns.add(np.array(progress.last_intrinsic_returns))
         self._gauges, self._machine = Gauges(learner, world, annotator), this_machine()
         self._notes: list[str] = []  # of the environments, to be printed
+        self._metrics: Scalars = {}  # of the last update
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
@@ -94,14 +95,15 @@ class Training:
         """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice."""
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
-        print(f"{where}; compiling takes a while at the first start", flush=True)
+        print(f"{where}; compiling the update, some 20 s at the first start", flush=True)
         run, is_primary = self._config.run, self._peers.is_primary
         # Before the clock: W&B takes long.
         about = {**hparams(self._config), "commit": code_commit()}
         sinks = build_sinks(run, self._folder, self.progress.env_steps, about) if is_primary else MultiSink([])
         at_rest = False  # after an error, acting may be in the middle of a step
         last_row: Row = {}
-        view = build_view(run, self._folder, self._annotator.labels_of) if is_primary else NullView()
+        labelled_by = ", ".join(asked(self._config).values())
+        view = build_view(run, self._folder, labelled_by) if is_primary else NullView()
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
             self._started = time.monotonic()
@@ -111,6 +113,9 @@ class Training:
                 at_rest = True
                 if stop or not self._limit_is_reached():
                     print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
+            except Exception:
+                last_row = self._row_at_error()
+                raise
             finally:
                 self._world.stop()
                 self._count_reports()
@@ -133,7 +138,6 @@ class Training:
         run, progress = self._config.run, self.progress
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
-        metrics: Scalars | None = None
         row: Row = {}
         ended = self._steps_done() or (bool(stop) and self._peers.num == 1)
         if ended and not stop:
@@ -142,16 +146,16 @@ class Training:
             new_metrics = self.learner.step()
             self._count_reports()
             if new_metrics is not None:
-                metrics = new_metrics
-                self._count_update(metrics)
-                self._bad_updates.check(metrics)
+                self._metrics = new_metrics
+                self._count_update(new_metrics)
+                self._bad_updates.check(new_metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             save_asked, stop.save_due = stop.save_due, False
             decision = Decision(bool(stop) or self._time_is_up(), save_asked or (self._peers.is_primary and save_due()))
             agreed = self._peers.agree(decision)
             ended = agreed.end or self._steps_done()
-            if metrics and (log_due() or ended):
-                row = self._row(metrics)
+            if self._metrics and (log_due() or ended):
+                row = self._row(self._metrics)
                 if not ended:
                     self._show(row, sinks, view)
             steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
@@ -217,8 +221,24 @@ class Training:
         self.learner.message_counts.save(self._folder)
 
     def _row(self, metrics: Scalars) -> Row:
+        row = self._counted(metrics)
+        gauges = self._gauges.read(row)
+        limit = find_limit(numbers(gauges), self._config, self._machine)
+        return {**row, **gauges, **({"limited_by": f"{limit.part}: {limit.advice}"} if limit else {})}
+
+    def _row_at_error(self) -> Row:
+        """Returns the row of the last update, without gauges where they fail: the run's error is raised."""
+        if not self._metrics:
+            return {}
+        try:
+            return self._row(self._metrics)
+        except Exception:  # of a part that died
+            return self._counted(self._metrics)
+
+    def _counted(self, metrics: Scalars) -> Row:
+        """Returns a row of what is counted, without gauges."""
         progress, secs = self.progress, time.monotonic() - self._started
-        row = {
+        return {
             "env_steps": progress.env_steps,
             "updates": progress.updates,
             "secs": secs,
@@ -230,9 +250,6 @@ class Training:
             "compilations": self.compilations.count,
             **metrics,
         }
-        gauges = self._gauges.read(row)
-        limit = find_limit(numbers(gauges), self._config, self._machine)
-        return {**row, **gauges, **({"limited_by": f"{limit.part}: {limit.advice}"} if limit else {})}
 
     def _counts(self) -> Row:
         """Returns what is still counted after the last update: ended episodes, and answers that were in flight."""

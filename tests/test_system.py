@@ -37,6 +37,8 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
     output = run.finish()
     assert run.process.returncode == 0, output
     assert "rule-based stand-in" in output
+    assert output.startswith("starting: importing JAX and building the networks")
+    assert 0 < output.index("compiling the update") < output.index(" of 6,144 steps")
     folder = tmp_path / "run"
     done = summary(folder)
     assert done["env_steps"] == 6144 and done["updates"] == 24

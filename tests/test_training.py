@@ -20,6 +20,8 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
 from oni_jax.training import Progress
 from oni_jax.types import RewardOutput
+from oni_jax.worlds.lockstep import LockstepWorld
+from tests.processes import rows
 from tests.test_learning import small_config
 
 BATCH = 512
@@ -86,6 +88,10 @@ def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch,
     assert capsys.readouterr().out.count("warning: an update was skipped: the intrinsic rewards are not finite") == 1
     done = summary(tmp_path)
     assert (done["env_steps"], done["updates"], done["bad_updates"]) == (8 * BATCH, 3, 5)
+    last = rows(tmp_path / "run")[-1]
+    assert {name: last[name] for name in ("env_steps", "bad_updates", "episodes")} == {
+        name: done[name] for name in ("env_steps", "bad_updates", "episodes")
+    }
     state = learners[0].state
     found = saved(tmp_path, state)
     assert found.progress["env_steps"] == 8 * BATCH and found.progress["bad_updates"] == 5
@@ -130,6 +136,36 @@ def test_too_little_memory_is_told_in_a_line_and_the_last_checkpoint_stays(tmp_p
     assert "nothing is saved: the failed update" in capsys.readouterr().out
     assert summary(tmp_path)["env_steps"] == 5 * BATCH
     assert steps_saved(tmp_path) == [2 * BATCH, 4 * BATCH]
+
+
+@pytest.mark.parametrize("has_gauges", [True, False])
+def test_an_error_is_told_after_the_last_row_is_written(tmp_path, monkeypatch, has_gauges):
+    def fail_later(self):
+        if self.version == 3:
+            monkeypatch.setattr(LockstepWorld, "gauges", gauges if has_gauges else fail)
+            raise ValueError("the third")
+        return step(self)
+
+    def fail(self):
+        raise OSError("of a part that died")
+
+    step, gauges = Learner.step, LockstepWorld.gauges
+    monkeypatch.setattr(Learner, "step", fail_later)
+    with pytest.raises(ValueError, match="the third"):
+        system.run(config_of(tmp_path), StopRequest())
+    row = rows(tmp_path / "run")[-1]
+    assert row["env_steps"] == summary(tmp_path)["env_steps"] == 3 * BATCH and row["episodes"] > 0
+    assert ("env_steps_per_sec" in row) == has_gauges and "loss/loss" in row
+
+
+def test_an_error_before_the_first_update_leaves_no_row(tmp_path, monkeypatch):
+    def fail(self):
+        raise ValueError("the first")
+
+    monkeypatch.setattr(Learner, "step", fail)
+    with pytest.raises(ValueError, match="the first"):
+        system.run(config_of(tmp_path), StopRequest())
+    assert rows(tmp_path / "run") == []
 
 
 def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):

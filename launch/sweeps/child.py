@@ -8,4 +8,4 @@ if __name__ == "__main__":
     die_with_parent()
     from launch import train  # takes longer than a sweep may live
 
-    sys.exit(train.main())
+    sys.exit(train.main(shows_next=False))  # the sweep shows how all of them go on

@@ -2,11 +2,11 @@
 
 A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
 where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.
-`again`, optional, is the user's turn after an unreadable answer. `rewrite`, optional, lists pairs, a regular expression
-and what to write for it in a caption; captions that read alike then are one query. A kind may need further texts, such
-as code's `improve` (with {samples}) and `failed` (with {error}). Ranking: `answer_key` is the name under which the
-answer declares its choice. A text is a string or a list of lines. The captions come last, so that a server's prefix
-cache covers everything before them.
+`again`, optional, is the user's turn after an unreadable answer. Suggestions: `rewrite`, optional, lists pairs, a
+regular expression and what to write for it in a caption; captions that read alike then are one query. A kind may need
+further texts, such as code's `improve` (with {samples}) and `failed` (with {error}). Ranking: `answer_key` is the name
+under which the answer declares its choice. A text is a string or a list of lines. The captions come last, so that a
+server's prefix cache covers everything before them.
 """
 
 import json

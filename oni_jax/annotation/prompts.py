@@ -50,7 +50,7 @@ class Prompt:
     rewrites: Sequence[tuple[re.Pattern[str], str]] = ()
 
     def rewrite(self, caption: bytes) -> bytes:
-        """Returns what a query says of a caption, by the prompt file's `rewrite`: its item."""
+        """Returns what a query says of a caption, by the prompt file's `rewrite` where its kind rewrites."""
         text = caption.decode("latin-1")
         for pattern, by in self.rewrites:
             text = pattern.sub(by, text)
@@ -121,7 +121,7 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     parts += [data[name] for name in QUERIES[kind].texts]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     texts = {name: data[name] for name in QUERIES[kind].texts}
-    again, rewrites = fill(data["again"]), data["rewrite"]
+    again, rewrites = fill(data["again"]), data["rewrite"] if QUERIES[kind].rewrites else ()
     return Prompt(QUERIES[kind], data["system"], pieces, again, data["answer_key"], digest, texts, rewrites)
 
 

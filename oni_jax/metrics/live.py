@@ -16,7 +16,6 @@ from oni_jax.metrics.curve import Curve
 from oni_jax.metrics.keyboard import Keyboard
 from oni_jax.metrics.pages import Content, page
 from oni_jax.metrics.panels import CURVES, Canvas, curve_value
-from oni_jax.metrics.phrases import models
 from oni_jax.metrics.rows import Row, finite, printable
 from oni_jax.metrics.screen import Printed, Screen
 from oni_jax.metrics.view import PlainView
@@ -40,14 +39,14 @@ class LiveView(PlainView):
         run: settings.
         console: of the terminal.
         folder: of the run, whose checkpoints are looked at.
-        labels_of: see `Annotator.labels_of`.
+        labels_by: who makes the labels, in words.
     """
 
-    def __init__(self, run: RunConfig, console: Console, folder: str = "", labels_of: str = ""):
+    def __init__(self, run: RunConfig, console: Console, folder: str = "", labels_by: str = ""):
         super().__init__(run, console.file)
         self._console, self._screen = console, Screen(console)
         self._folder = folder
-        self._found: Row = {"labels_by": models(labels_of)}
+        self._found: Row = {"labels_by": printable(labels_by)}
         self._content = Content(run, {}, "", {label: Curve() for label in CURVES}, collections.deque(maxlen=LINES_KEPT))
         self._row_at = self._started = time.monotonic()
         self._due, self._drawn_at, self._drawn_state, self._is_new = 0.0, 0.0, "", True

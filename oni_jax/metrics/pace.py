@@ -34,10 +34,3 @@ class Pace:
         if run.train_for_env_steps < ENDLESS and self._rate > 0:
             left.append((run.train_for_env_steps - self._last.get("env_steps", 0.0)) / self._rate)
         return max(0.0, min(left)) if left else None
-
-
-def fraction_done(row: Row, run: RunConfig) -> float | None:
-    """Returns the fraction of the nearer of the run's two limits; None for a run without one."""
-    limits = {"secs": run.train_for_seconds, "env_steps": run.train_for_env_steps}
-    done = [row.get(name, 0) / limit for name, limit in limits.items() if limit < ENDLESS]
-    return min(1.0, max(done)) if done else None

@@ -8,10 +8,11 @@ from rich.text import Text
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics.curve import Curve, chart, sparkline
-from oni_jax.metrics.pace import fraction_done
+from oni_jax.metrics.pace import ENDLESS
 from oni_jax.metrics.phrases import Phrase, phrases
 from oni_jax.metrics.rows import Row, finite, printable
 from oni_jax.metrics.templates import WAITS
+from oni_jax.run_files import fraction_done
 from oni_jax.types import NO_MESSAGE, Answer
 
 LABEL_WIDTH = 11
@@ -75,7 +76,8 @@ def header(canvas: Canvas, row: Row, run: RunConfig, state: str) -> list[Text]:
     name = printable(run.experiment)
     gap = max(1, canvas.width - len(name) - len(state))
     lines = [canvas.line((name, "bold cyan"), " " * gap, (state, "yellow"))]
-    if (done := fraction_done(row, run)) is not None and row:
+    if row and min(run.train_for_env_steps, run.train_for_seconds) < ENDLESS:
+        done = fraction_done(run, row.get("env_steps", 0), row.get("secs", 0))
         percent = f" {done:4.0%}"
         lines.append(canvas.line((canvas.bar(done, max(1, canvas.width - len(percent))), "cyan"), percent))
     return lines

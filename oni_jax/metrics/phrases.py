@@ -12,13 +12,12 @@ from typing import Any
 
 from oni_jax.config import RunConfig
 from oni_jax.metrics.pace import ENDLESS
-from oni_jax.metrics.rows import Row, finite, printable
+from oni_jax.metrics.rows import Row, finite
 from oni_jax.metrics.templates import HIDDEN_AT_0, PLAIN, SHOWN_STATS
 
 GIB = 1 << 30
 MAX_PLAIN_CHARS = 159
 RETURN = "episode/intrinsic_return/"  # of a type
-JUDGE = "rule-based-judge"  # in a model's name
 Known = Mapping[str, float]  # finite
 Phrase = tuple[str, str]  # text and style
 
@@ -50,12 +49,6 @@ def plain_line(row: Row, run: RunConfig) -> str:
         if len(longer) + len(end) <= MAX_PLAIN_CHARS:
             line = longer
     return line + end
-
-
-def models(labels_of: str) -> str:
-    """Returns who makes the labels, by `Annotator.labels_of`: models, each with the digest of a prompt."""
-    names = dict.fromkeys(own.rsplit(" ", 1)[0] for own in labels_of.split(", ") if own)
-    return ", ".join(printable(name) if JUDGE not in name else "rule-based judge, not an LLM" for name in names)
 
 
 def _filled(templates: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[Phrase]:

@@ -54,13 +54,13 @@ class NullView(PlainView):
         pass
 
 
-def build_view(run: RunConfig, folder: str = "", labels_of: str = "", stream: IO[str] | None = None) -> PlainView:
+def build_view(run: RunConfig, folder: str = "", labels_by: str = "", stream: IO[str] | None = None) -> PlainView:
     """Builds the live view if `stream` is a terminal that can draw it, else plain lines.
 
     Args:
         run: settings.
         folder: of the run, whose checkpoints the live view looks at.
-        labels_of: see `Annotator.labels_of`.
+        labels_by: who makes the labels, in words.
         stream: None: stdout.
     """
     out = sys.stdout if stream is None else stream
@@ -68,5 +68,5 @@ def build_view(run: RunConfig, folder: str = "", labels_of: str = "", stream: IO
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
         from oni_jax.metrics.live import LiveView
 
-        return LiveView(run, console, folder, labels_of)
+        return LiveView(run, console, folder, labels_by)
     return PlainView(run, out)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from oni_jax.config import Config, UserError
 from oni_jax.experiment import is_running, read_settings
+from oni_jax.labels import asked
 from oni_jax.metrics.rows import printable
 from oni_jax.run_files import (
     CHECKPOINTS,
@@ -30,7 +31,6 @@ HEADER = ("run", "state", "env", "steps", "return", "reward", "labels by", "age"
 SHRINK = ("labels by", "env", "reward")  # the longest gives way; after them the name
 MIN_WIDTH = 6
 GAP = " "
-JUDGE = "rule-based judge"
 
 
 class ListedRun(NamedTuple):
@@ -89,7 +89,7 @@ def read_listed(folder: str, name: str) -> ListedRun:
         mean_return=mean,
         num_episodes=0 if mean is None else min(config.run.stats_avg, int(_number(row, "episodes") or 0)),
         reward=printable(",".join(own.reward.llm_reward_type for own in config.terms())),
-        labels_by=_labels_by(config) if "labels_held" in row else "",
+        labels_by=printable(", ".join(asked(config, short=True).values())) if "labels_held" in row else "",
         written=max(_written(folder)),
     )
 
@@ -151,11 +151,6 @@ def _state(config: Config, row: Mapping[str, Any], ended: Mapping[str, Any], is_
     if (state := ended.get("state")) in (FINISHED, STOPPED, DIED):
         return state
     return FINISHED if fraction_done(config.run, steps, _number(ended, "train_secs") or 0.0) >= 1 else STOPPED
-
-
-def _labels_by(config: Config) -> str:
-    asked = (own.annotation for own in config.terms())
-    return printable(",".join(dict.fromkeys(own.llm_model if own.llm_server_addr else JUDGE for own in asked)))
 
 
 def _written(folder: str) -> Iterator[float]:

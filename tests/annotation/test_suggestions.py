@@ -12,6 +12,7 @@ from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.prompts import load_prompt, render_chat
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import MAX_GOALS, parsed
+from oni_jax.asking.texts import make_items
 from oni_jax.config import AnnotationConfig, EnvConfig, UserError
 from oni_jax.envs.registry import find_environment
 
@@ -68,6 +69,20 @@ def test_states_that_read_alike_are_one_query():
     captions = (b"you see cow. you feel hurt, thirsty.", b"you see cow.", b"you see cow. you feel hungry.")
     assert {PROMPT.rewrite(caption) for caption in captions} == {b"you see cow."}
     assert PROMPT.rewrite(b"you see cow. you feel hurt, sleepy.") == b"you see cow. you feel sleepy."
+
+
+@pytest.mark.parametrize("kind", ["classification", "ranking", "suggestions", "suggestions_strict"])
+def test_only_suggestions_are_asked_about_rewritten_captions(tmp_path, kind):
+    """A training and a trial of its prompt ask the same."""
+    asked = KIND.name if kind.startswith(KIND.name) else kind
+    path = pathlib.Path(tmp_path, "own.json")
+    user = " ".join(QUERIES[kind].placeholders)
+    path.write_text(json.dumps({"kind": asked, "system": "s", "user": user, "rewrite": [["hurt", "well"]]}))
+    prompt = load_prompt(AnnotationConfig(prompt_file=str(path)), LANGUAGE, kind)
+    captions = [b"you feel hurt.", b"you see cow."]
+    expected = [b"you feel well.", b"you see cow."] if asked == KIND.name else captions
+    assert [*map(prompt.rewrite, captions)] == expected
+    assert [*dict.fromkeys(caption for item in make_items(prompt, captions) for caption in item)] == expected
 
 
 @pytest.mark.parametrize("pairs", [3, ["a"], [["(", ""]], [["a", "\\2"]], [["a", 1]], [["a", "b", "c"]]])

@@ -32,6 +32,7 @@ esac""",
     echo "$@" > checked; [ -z "$REAL" ] || exec "$REAL" "$@"; echo shown; exit ${REFUSED:-0}
 fi
 echo "$CUDA_VISIBLE_DEVICES" > gpus
+echo "$ONI_STARTED_BY" > started_by
 trap "echo saved >> trained; exit 0" USR1 TERM
 echo "$@" > trained; eval "$BEHAVIOUR" """,
 }

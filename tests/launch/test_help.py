@@ -1,8 +1,10 @@
 """Help by topic, and what shells complete from it."""
 
 import shlex
+import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from launch import completion, flags, help, inspect_reward, named_configs, train
 from launch.program import split_words
 from launch.programs import examples, programs
 from oni_jax.config import Config, UserError, settings
+from oni_jax.rewards.registry import REWARD_TYPES
 from tests.test_docs import PROGRAMS
 
 
@@ -130,8 +133,8 @@ def test_words_for_programs_that_are_not_there(capsys):
     assert "launch.train " in capsys.readouterr().out
     assert listing.main(["trains", "--seed", "1"]) == 2
     assert "'trains' is unknown; write python -m launch," in capsys.readouterr().err
-    assert listing.main(["completion", "fish"]) == 2
-    assert "bash or zsh" in capsys.readouterr().err
+    assert listing.main(["completion", "csh"]) == 2
+    assert "bash or zsh or fish" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -167,13 +170,41 @@ def test_bash_completes_programs_flags_and_values(bash_script):
     assert completed(bash_script, *python, "launch.judge", "--laten") == ["--latency_secs"]
     assert completed(bash_script, *python, "launch.train", "--device", "c") == ["cuda", "cpu"]
     assert completed(bash_script, "python", "-m", "pytest", "") == []
+    assert completed(bash_script, *python, "launch.train", "--encoder_custom", "mlp") == ["mlp_encoder"]
+
+
+@pytest.mark.parametrize("oni", [("oni",), (".venv/bin/oni",), ("python", "-m", "launch")])
+def test_bash_completes_the_program_that_runs_the_others(bash_script, oni):
+    assert completed(bash_script, *oni, "tr") == ["train", "train_potential", "train_reward"]
+    assert completed(bash_script, *oni, "completion", "") == ["bash", "zsh", "fish"]
+    assert completed(bash_script, *oni, "train", "--roo") == ["--root_env"]
+    assert completed(bash_script, *oni, "train", "--llm_reward_type", "online_") == [
+        name for name in REWARD_TYPES if name.startswith("online_")
+    ]
+    assert completed(bash_script, *oni, "ls", "--roo") == []
+
+
+def test_nothing_is_offered_twice(bash_script):
+    for name in programs():
+        flags_of = completed(bash_script, "oni", name, "--")
+        assert len(flags_of) == len({*flags_of}) > 0, name
+        for flag in flags_of if name == "train" else ():
+            values = completed(bash_script, "oni", name, flag, "")
+            assert len(values) == len({*values}), flag
+
+
+def test_a_key_is_answered_soon(bash_script):
+    start = time.monotonic()
+    for _ in range(3):
+        completed(bash_script, "oni", "train", "--roo")  # with the start of a shell, and of the script
+    assert (time.monotonic() - start) / 3 < 0.3
 
 
 def test_bash_leaves_python_what_it_had(tmp_path, bash_script):
     script = tmp_path / "script"
     own = '_own() { COMPREPLY=("own:$2"); }; complete -F _own python'
     script.write_text(f"{own}; . {bash_script}; . {bash_script}; cd {tmp_path}")
-    for words in (("python", "-m", "pyt"), ("python", "file.py", "--x")):
+    for words in (("python", "-m", "pyt"), ("python", "file.py", "--x"), ("python", "file.py", "launch", "tr")):
         assert completed(str(script), *words) == [f"own:{words[-1]}"]
     assert completed(str(script), "python", "-m", "launch.tr") == TRAINERS
 
@@ -183,10 +214,48 @@ def test_every_program_can_be_completed():
         assert len(completion.program_words(name)) > 1, name
 
 
-def test_both_scripts_are_written_without_jax():
+def test_every_script_holds_every_program_flag_and_value():
+    for shell in completion.SHELLS:
+        text = " ".join(completion.script(shell).replace("\\ ", " ").replace(")", "").replace("'", "").split())
+        for name in programs():
+            known = completion.program_words(name)
+            assert f"{name} -* echo {' '.join(flag for flag, *_ in known)}; return" in text, (shell, name)
+            for flag, *values in known:
+                assert not values or f"{name} {flag} echo {' '.join(values)}; return" in text, (shell, name, flag)
+
+
+FISH = "source {script}; complete -C '{line}'"
+ZSH = """typeset -A _comps; compdef() { : }; compset() { PREFIX=${PREFIX#*=} }; _files() { echo files }
+compadd() { shift; print -l -- ${(P)1} | grep -- "^$PREFIX" }
+. SCRIPT; words=(${=:-LINE}); CURRENT=$#words; PREFIX=${words[-1]}; _oni_jax"""
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells(tmp_path, shell):
+    if not (program := shutil.which(shell)):
+        pytest.skip(f"there is no {shell}")
+    script = tmp_path / "script"
+    script.write_text(completion.script(shell))
+
+    def offered(line: str) -> list[str]:
+        code = FISH.format(script=script, line=line)
+        if shell == "zsh":
+            code = ZSH.replace("SCRIPT", str(script)).replace("LINE", line)
+        result = subprocess.run([program, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        return result.stdout.split()
+
+    assert offered("oni tr") == offered("python -m launch tr") == ["train", "train_potential", "train_reward"]
+    assert offered("oni train --roo") == offered("oni-train --roo") == ["--root_env"]
+    assert offered("python -m launch.train --encoder_custom mlp") == ["mlp_encoder"]
+    before = "--bootstrap=" if shell == "fish" else ""
+    assert offered("oni train --bootstrap=p") == [f"{before}published"]
+
+
+def test_the_scripts_are_written_without_jax():
     code = (
         "import sys; from launch.__main__ import main; "
-        "assert main(['completion', 'zsh']) == main(['completion', 'bash']) == 0; assert 'jax' not in sys.modules"
+        "assert not any(main(['completion', shell]) for shell in ('fish', 'zsh', 'bash')); "
+        "assert 'jax' not in sys.modules"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0 and "compdef" in result.stdout, result.stderr

@@ -57,6 +57,8 @@ def test_trains_against_the_server_and_ends_with_its_code(scripts, script, words
     served = scripts.read("served").split()
     assert f"{served[1] if served else ''} {scripts.read('gpus').strip()}" == gpus
     assert not scripts.read("scontrol.log")
+    again = f"env MODEL=m SERVER_COMMAND=serve {LAUNCH}/local.sh --seed 3" if script == LOCAL else ""
+    assert scripts.read("started_by").strip() == again
     assert scripts.read("srun.log").split() == SRUN.get(script, "").split()
     if served:
         assert ended(int(scripts.read("serving")))

@@ -10,10 +10,11 @@ import sys
 
 import pytest
 
+from benchmarks.faults import free_port
 from launch import annotate_pairs, ask, collect_pairs, collect_segments, flags, submit, sweep
-from launch.next_commands import command
+from launch.next_commands import STARTED_BY, command, resuming
 from launch.sweeps import children
-from oni_jax.config import Config
+from oni_jax.config import Config, is_primary_process
 from oni_jax.evaluation.config import EvaluationConfig
 from tests.launch.stand_in_sweep import use_stand_in
 from tests.processes import Launched, rows
@@ -83,6 +84,10 @@ def test_training_that_was_interrupted_goes_on_and_is_looked_at(interrupted):
     shown = in_shell(found["evaluate"], "--episodes 4 --num_workers 1")
     assert (folder / "evaluation.json").is_file() and list(printed(shown)) == ["report"]
     assert execute(found["plot"]) == 0 and (folder / "plots" / "return.png").is_file()
+    of_report = printed(in_shell(found["report"]))
+    assert list(of_report) == ["train"] and accepted(of_report["train"]) == accepted(found["train"])
+    (folder / "evaluation.json").unlink()
+    assert printed(in_shell(found["report"]))["evaluate"] == found["evaluate"]
 
     shown = in_shell(found["train"], f"--train_for_env_steps {steps + 128}")
     assert f"resumed at {steps:,} environment steps" in shown and "settings changed" in shown
@@ -97,6 +102,53 @@ def test_training_that_was_interrupted_goes_on_and_is_looked_at(interrupted):
 def test_nothing_is_offered_for_a_run_that_saved_nothing(tmp_path):
     program = Launched("launch.train", *CATCH, "--seed=x", f"--train_dir={tmp_path}")
     assert "next:" not in program.finish(60) and program.process.returncode == 2
+
+
+def test_of_several_processes_the_first_prints_the_command_of_each(tmp_path):
+    def finish(*words: list[str]) -> list[str]:
+        programs = [Launched("launch.train", *own) for own in words]
+        outputs = [program.finish(120) for program in programs]
+        assert [program.process.returncode for program in programs] == [0, 0], outputs
+        return outputs
+
+    where = f"--coordinator_address=127.0.0.1:{free_port()}", "--num_processes=2"
+    words = [*CATCH, "--actor_pool=process", "--num_workers=1", "--train_for_env_steps=512", *where, "--goal=a, b"]
+    words += [f"--train_dir={tmp_path}", "--experiment=a run's"]
+    first, second = finish([*words, "--process_id=0"], [*words, "--process_id=1"])
+    assert "saved at 512" in first and "saved at" not in second and "next:" not in second
+    lines = [line.strip() for line in first.partition("next:\n")[2].splitlines()]
+    assert [line.split()[2] for line in lines[:3]] == ["launch.train", "launch.train", "launch.evaluate"]
+    resumed = finish(*map(words_of, lines[:2]))
+    assert "resumed at 512 environment steps" in resumed[0] and "saved at 1,024" in resumed[0]
+
+
+def test_of_slurm_s_processes_the_first_prints_how_all_are_started(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    config = flags.parse([*CATCH, "--experiment=x"])
+    for index in range(4):
+        monkeypatch.setenv("SLURM_PROCID", str(index))
+        assert is_primary_process(config.devices) == (index == 0)
+    (line,) = resuming(config, "train_dir/x")
+    before, _, rest = line.partition(f"{shlex.split(command('train', config))[0]} ")
+    assert before == "srun --ntasks=4 " and accepted(f"python {rest}".replace("python", sys.executable)) == config
+
+
+def test_a_job_that_was_submitted_goes_on_by_submitting_it_again(monkeypatch, capsys):
+    training = ["--root_env=Catch-v0", "--encoder_custom=mlp_encoder", "--goal=it's, gold", "--experiment=x"]
+    training += ["--llm_reward_type=online_cls", "--llm_reward_coeff=0.1"]
+    words = ["--nodes=2", "--server=node", "--sbatch=--partition=gpu --mem=4G", "--", *training]
+    assert submit.main(["--dry_run", *words]) == 0
+    script = capsys.readouterr().out
+    (variable,) = [line for line in script.splitlines() if line.startswith(f"{STARTED_BY}=")]
+    shell = f"{variable}\nexport {STARTED_BY}; printenv {STARTED_BY}"
+    line = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout
+    monkeypatch.setenv(STARTED_BY, line)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    (again,) = resuming(flags.parse(training), "train_dir/x")
+    assert submit.main(["--dry_run", *words_of(again)]) == 0
+    assert capsys.readouterr().out == script
+    (further,) = resuming(flags.parse(training), "train_dir/x", train_for_env_steps=7)
+    assert flags.parse(further.partition(" -- ")[2].split()[-1:]).run.train_for_env_steps == 7
 
 
 def test_from_pairs_to_training(tmp_path, monkeypatch, capsys):
@@ -176,6 +228,26 @@ def test_a_sweep_is_drawn_and_listed(tmp_path, monkeypatch, capsys):
         ["seed=1", "finished"],
         ["seed=2", "finished"],
     ]
+
+
+def test_a_sweep_with_a_run_that_failed_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(children, "CHILD", children.CHILD)
+    use_stand_in()
+    training = ["--root_env=Catch-v0", "--encoder_custom=mlp_encoder", "--llm_reward_type=none"]
+    words = [
+        "seed=13,1",
+        "--case=a: --goal 'x, y'",
+        "--case=b: --gamma 0.5",
+        f"--train_dir={tmp_path}",
+        "--",
+        *training,
+    ]
+    assert sweep.main([*words, "--train_for_env_steps=1000"]) == 1
+    found = printed(capsys.readouterr().out)
+    assert list(found) == ["sweep", "plot", "ls"]
+    assert execute(found["sweep"]) == 1  # again seeds of 13
+    shown = capsys.readouterr().out
+    assert "[2 of 4 done] finished already: 2" in shown and printed(shown) == found
 
 
 def test_a_job_is_listed_when_it_runs(tmp_path, monkeypatch, capsys):

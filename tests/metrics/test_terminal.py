@@ -30,7 +30,7 @@ PROGRAM = textwrap.dedent("""
     print("before the view")
     run = RunConfig(experiment="my_run", train_for_env_steps=1_000_000, log_every_sec=0.1)
     try:
-        with closing(build_view(run, folder, "rule-based-judge a1")) as view:
+        with closing(build_view(run, folder, "rule-based judge, not an LLM")) as view:
             os.write(2, b".")
             for number, word in enumerate(words):
                 word = word.strip()

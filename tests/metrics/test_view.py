@@ -8,8 +8,8 @@ import pytest
 from oni_jax.config import RunConfig
 from oni_jax.metrics import view as views
 from oni_jax.metrics.live import LiveView
-from oni_jax.metrics.pace import Pace, fraction_done
-from oni_jax.metrics.phrases import clock, models
+from oni_jax.metrics.pace import Pace
+from oni_jax.metrics.phrases import clock
 from oni_jax.metrics.view import build_view
 from tests.metrics.rows import ANSWERS, ROW
 
@@ -92,20 +92,11 @@ def test_time_left_is_that_of_the_nearer_limit():
     assert secs_left(RunConfig(train_for_env_steps=1000, train_for_seconds=150.0), *rows) == 50
     assert secs_left(RunConfig(train_for_seconds=50.0), *rows) == 0
     assert secs_left(RunConfig(), *rows) is None
-    assert fraction_done(rows_of(*rows)[1], RunConfig(train_for_env_steps=1000, train_for_seconds=400.0)) == 0.5
-    assert fraction_done(rows_of(*rows)[1], RunConfig()) is None
 
 
 def test_a_clock_of_days():
     assert clock(3725) == "1:02:05"
     assert (clock(86400 + 7200), clock(2 * 86400)) == ("1 day 2 h", "2 days 0 h")
-
-
-def test_who_makes_the_labels_is_said():
-    assert models("meta-llama/Llama-3.1-8B-Instruct a1b2") == "meta-llama/Llama-3.1-8B-Instruct"
-    assert models("rule-based-judge a1b2, rule-based-judge c3d4") == "rule-based judge, not an LLM"
-    assert models("rule-based-judge-0.1-wrong a1b2, gpt c3d4") == "rule-based judge, not an LLM, gpt"
-    assert models("") == ""
 
 
 class Terminal(io.StringIO):

@@ -58,6 +58,7 @@ class QueryKind(Protocol):
     openings: Sequence[str]  # text right before each caption in this project's prompts; the judge parses by it
     columns: Sequence[str]  # names of the numbers in `tally`
     texts: Sequence[str] = ()  # names of further texts that its prompt files hold
+    rewrites: bool = False  # captions are asked about as the prompt file's `rewrite` has them
     asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: its own
 
     def render(self, escaped: str) -> str:

@@ -24,6 +24,7 @@ class Suggestions(QueryKind):
     choices = ()
     openings = ("<state>\n",)
     columns = ()
+    rewrites = True
 
     def render(self, escaped: str) -> str:
         return _SENTENCE.sub(lambda found: found[1] + found[2].upper(), escaped)
