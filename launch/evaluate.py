@@ -3,6 +3,7 @@
 python -m launch.evaluate --experiment score_retrieval --compare random
 """
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     from oni_jax.evaluation.players import evaluated_task
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
     from oni_jax.labels import labels_by
+    from oni_jax.step_rewards import load_scoring
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
@@ -45,7 +47,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
         from oni_jax.viewing.recordings import Recorder
 
         recorder = Recorder(config, stop)
-    code = evaluate(config, stop, labels_by, recorder)
+    code = evaluate(config, stop, labels_by, functools.partial(load_scoring, config.train_dir), recorder)
     if code == 0 and config.policy != RANDOM:
         _show_next(config, evaluated_task(config))
     return code

@@ -190,6 +190,7 @@ class Run:
         from oni_jax.evaluation.players import evaluated_task, load_player
         from oni_jax.evaluation.program import play
         from oni_jax.labels import labels_by
+        from oni_jax.step_rewards import load_scoring
 
         known = {field.name for field in dataclasses.fields(EvaluationConfig)}
         if unknown := values.keys() - known:
@@ -197,7 +198,8 @@ class Run:
         train_dir, experiment = os.path.split(self.folder)
         config = EvaluationConfig(train_dir=train_dir, experiment=experiment, episodes=episodes, **values)
         check_evaluate(config)
-        played = play(config, load_player(config, experiment, self.env_steps, evaluated_task(config)))
+        player = load_player(config, experiment, self.env_steps, evaluated_task(config))
+        played = play(config, player._replace(scoring=load_scoring(train_dir, player)))
         return played._replace(labels_by=labels_by(self.config, self.folder))
 
     @functools.cached_property

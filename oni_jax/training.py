@@ -25,6 +25,7 @@ from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.metrics.view import NullView, build_view
+from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.run_files import DIED, FINISHED, STOPPED, SUMMARY
 from oni_jax.runtime import Every, StopRequest, code_commit, return_memory
 from oni_jax.sizes import this_machine
@@ -80,7 +81,7 @@ class Training:
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
         self._stats.add(np.array(progress.last_episodes))
-        self._returns = RollingStats([f"intrinsic_return/{x}" for x in learner.reward.paying], config.run.stats_avg)
+        self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)
         self._returns.add(np.array(progress.last_intrinsic_returns))
         self._gauges, self._machine = Gauges(learner, world, annotator), this_machine()
         self._notes: list[str] = []  # of the environments, to be printed

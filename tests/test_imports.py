@@ -117,6 +117,16 @@ MAY_IMPORT = {
         "preferences.dataset",
         "rewards",
     },
+    "step_rewards": {
+        "buffers.exchange",
+        "envs",
+        "evaluation.intrinsic",
+        "evaluation.players",
+        "experiment",
+        "inspection",
+        "rewards",
+        "worlds.batches",
+    },
     "asking": {
         "annotation",
         "envs.registry",

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.base import record_dtype
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.types import Array, EnvSpec, PyTree
@@ -58,7 +57,8 @@ class PolicyAgent:
         self._policy = policy
         self._params = jax.jit(functools.partial(with_tables, policy))(params)
         self._key = jax.random.key(seed)
-        self._act = jax.jit(make_act_fn(policy.apply, spec, record_dtype(spec), greedy))
+        # Of each layout of records: they may hold observations that the policy does not read.
+        self._act_of = functools.cache(lambda record: jax.jit(make_act_fn(policy.apply, spec, record, greedy)))
         self._core_states: dict[int, PyTree] = {}  # of groups
 
     def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -67,9 +67,8 @@ class PolicyAgent:
             before = self._policy.initial_state(len(steps))
         # Copies: the device may read them during the next step of the environments.
         packed = jnp.asarray(as_bytes(records.copy()))
-        actions, self._core_states[group] = self._act(
-            self._params, self._key, before, packed, episodes.copy(), steps.copy()
-        )
+        act = self._act_of(records.dtype)
+        actions, self._core_states[group] = act(self._params, self._key, before, packed, episodes.copy(), steps.copy())
         return np.asarray(actions)
 
 

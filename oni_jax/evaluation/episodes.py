@@ -1,6 +1,7 @@
 """Episodes of an evaluation: their seeds, actions and outcomes."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.config import EnvConfig
@@ -28,6 +29,7 @@ class Episode(NamedTuple):
     stats: dict[str, float]  # by the environment's names, EnvSpec.episode_stats; float32 numbers
     actions: bytes  # index into the task's actions of each step, in order: as many as stats["length"]
     end: str  # a value of ENDS, ENGINE_FAILURE or TERMINATION
+    intrinsic_returns: Mapping[str, float] = {}  # by label of the reward, before its coefficient; float32 numbers
 
 
 def chosen_task(env: EnvConfig, root_env: str, max_episode_steps: int) -> EnvConfig:

@@ -3,6 +3,7 @@
 import csv
 import importlib.metadata
 import io
+import itertools
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import jax
 
 from oni_jax.evaluation.episodes import SUCCESS
-from oni_jax.evaluation.results import Evaluation, differences
+from oni_jax.evaluation.results import Evaluation, differences, named_returns
 from oni_jax.evaluation.statistics import QUANTILES
 
 PACKAGES = ("jax", "jaxlib", "numpy", "nle")
@@ -71,7 +72,7 @@ def as_csv(evaluations: Sequence[Evaluation]) -> str:
         about = {"experiment": of.experiment, "env_steps": of.env_steps, "policy": of.policy}
         rows += [{**about, "complete": int(of.complete), **row} for row in _rows(of)]
     file = io.StringIO()
-    writer = csv.DictWriter(file, rows[0])
+    writer = csv.DictWriter(file, list(dict.fromkeys(itertools.chain(*rows))))
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
@@ -80,4 +81,7 @@ def as_csv(evaluations: Sequence[Evaluation]) -> str:
 def _rows(evaluation: Evaluation) -> list[Mapping[str, Any]]:
     successes = evaluation.successes()
     extra = [{}] * len(evaluation.episodes) if successes is None else [{SUCCESS: int(x)} for x in successes]
-    return [{"index": x.index, **x.stats, "end": x.end, **own} for x, own in zip(evaluation.episodes, extra)]
+    return [
+        {"index": x.index, **x.stats, "end": x.end, **own, **named_returns(x)}
+        for x, own in zip(evaluation.episodes, extra)
+    ]

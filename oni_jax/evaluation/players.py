@@ -12,6 +12,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
+from oni_jax.evaluation.intrinsic import Scoring
 from oni_jax.experiment import read_settings
 from oni_jax.pretrained import load_pretrained
 from oni_jax.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
@@ -27,6 +28,7 @@ class Player(NamedTuple):
     env: EnvConfig
     spec: EnvSpec
     agent: Agent
+    scoring: Scoring = Scoring()  # by the rewards that it was trained with
 
     @property
     def name(self) -> str:

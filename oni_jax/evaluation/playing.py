@@ -17,6 +17,7 @@ from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.evaluation.agents import GROUP_SIZE, Agent
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, end_of
+from oni_jax.evaluation.intrinsic import EpisodeReturns
 from oni_jax.runtime import ChildError, Every, StopRequest
 from oni_jax.types import EnvSpec
 
@@ -41,6 +42,7 @@ def play_episodes(
     max_episode_steps: int,
     num_workers: int,
     stop: StopRequest | None = None,
+    returns: EpisodeReturns | None = None,
 ) -> list[Episode]:
     """Returns the episodes 0, 1, ..., num_episodes - 1, in this order; after a stop request, those finished so far.
 
@@ -52,6 +54,7 @@ def play_episodes(
       max_episode_steps: that of make_env.
       num_workers: maximum of actor processes; 0: environments are stepped by this process.
       stop: checked between steps.
+      returns: takes in the steps.
 
     Raises:
       ActorsLostError: see there.
@@ -61,6 +64,8 @@ def play_episodes(
     ring = TrajectoryRing(spec, RingShape(num_groups, GROUP_SIZE, num_slots=num_groups, rollout=1))
     logs = [GroupLog(ring, group, num_episodes, max_episode_steps) for group in range(num_groups)]
     episodes: list[Episode] = []
+    if returns:
+        returns.begin(ring)
     due = Every(PROGRESS_SECS)
     try:
         with closing(_build_pool(make_env, ring, num_workers)) as pool:
@@ -68,7 +73,12 @@ def play_episodes(
             for group in range(num_groups):
                 pool.dispatch(group, group, 0)  # one slot of the ring per group, always row 0
             while any(log.playing for log in logs) and not stop:
-                for group in pool.wait(WAIT_SECS).done:
+                replies = pool.wait(WAIT_SECS)
+                if returns:
+                    returns.add_texts(replies.texts)
+                for group in replies.done:
+                    if returns:
+                        returns.add(group, logs[group].ending())
                     episodes += logs[group].receive()
                     if logs[group].playing:
                         logs[group].act(agent)
@@ -99,10 +109,17 @@ class GroupLog:
         """True while there are episodes left to finish."""
         return bool((self._episodes < self._num_episodes).any())
 
+    def ending(self) -> list[int]:
+        """Returns the indices of the episodes that ended with the last step, in order of their rows."""
+        return self._episodes[self._ended()].tolist()
+
+    def _ended(self) -> np.ndarray:
+        return np.flatnonzero(self._records["terminated"] | self._records["truncated"])
+
     def receive(self) -> Iterator[Episode]:
         """Reads the first observations or the last step from the ring. Yields the episodes that ended."""
         records, stats = self._records, self._ring.episode_stats[self._group]
-        for i in np.flatnonzero(records["terminated"] | records["truncated"]).tolist():
+        for i in self._ended().tolist():
             index = int(self._episodes[i])
             if index < self._num_episodes:
                 named = dict(zip(self._ring.spec.episode_stats, stats[i].tolist(), strict=True))

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from oni_jax.actors.pool import num_workers
-from oni_jax.config import ActorConfig, Config, UserError
+from oni_jax.config import ActorConfig, Config, EnvConfig, UserError
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
 from oni_jax.evaluation.files import as_csv, as_json
+from oni_jax.evaluation.intrinsic import EpisodeReturns, LoadScoring
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
@@ -28,6 +29,7 @@ def evaluate(
     config: EvaluationConfig,
     stop: StopRequest,
     labels_by: Callable[[Config, str], str],
+    load_scoring: LoadScoring,
     make_record: MakeRecord | None = None,
 ) -> int:
     """Evaluates; prints and writes the results.
@@ -36,6 +38,7 @@ def evaluate(
         config: the players and episodes.
         stop: checked between steps.
         labels_by: says who made the labels of a run, given its settings and its folder.
+        load_scoring: loads the rewards that a player was trained with.
         make_record: for all players but the one that they are compared with.
 
     Returns:
@@ -48,8 +51,8 @@ def evaluate(
     # Loads all players before hours of play: missing files are reported now, and training deletes checkpoints.
     experiment = None if config.policy == RANDOM else config.experiment
     compare = None if config.compare == RANDOM else config.compare
-    players = chosen_players(config, task, experiment, config.checkpoint)
-    others = chosen_players(config, task, compare, config.compare_checkpoint) if config.compare else []
+    players = _chosen(config, task, experiment, config.checkpoint, load_scoring)
+    others = _chosen(config, task, compare, config.compare_checkpoint, load_scoring) if config.compare else []
     records = [make_record(player) for player in players] if make_record else []
     played = list(_evaluations(config, [*players, *others], stop, labels_by))
     lost = not stop and any(evaluation.interrupted for evaluation in played)
@@ -65,6 +68,13 @@ def evaluate(
     if stop:
         print(f"{stop.reason}: interrupted", flush=True)
     return 130 if stop else int(lost)
+
+
+def _chosen(
+    config: EvaluationConfig, task: EnvConfig, experiment: str | None, which: str, load_scoring: LoadScoring
+) -> list[Player]:
+    players = chosen_players(config, task, experiment, which)
+    return [player._replace(scoring=load_scoring(player)) for player in players]
 
 
 def _evaluations(
@@ -101,18 +111,24 @@ def _report(
 def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = None) -> Evaluation:
     """Plays a player's evaluation, which may have no episodes if it was interrupted."""
     seed, env = config.seed, player.env
+    scorer, not_reported = player.scoring
+    spec, returns = (scorer.spec, EpisodeReturns(scorer)) if scorer else (player.spec, None)
     make_env = functools.partial(
-        make_vector_env, env, seed=evaluation_seed(seed), observations=tuple(player.spec.observations)
+        make_vector_env, env, seed=evaluation_seed(seed), observations=tuple(spec.observations)
     )
     workers = num_workers(ActorConfig(num_workers=config.num_workers))
     try:
         episodes = play_episodes(
-            make_env, player.spec, player.agent, config.episodes, env.max_episode_steps, workers, stop
+            make_env, spec, player.agent, config.episodes, env.max_episode_steps, workers, stop, returns
         )
         interrupted = stop.reason if stop else ""
     except ActorsLostError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         episodes, interrupted = error.episodes, "an actor process was lost"
+    if returns:
+        found = returns.finish()
+        episodes = [episode._replace(intrinsic_returns=found.get(episode.index, {})) for episode in episodes]
+        not_reported = {**not_reported, **returns.not_reported}
     return Evaluation(
         player=player.name,
         experiment=player.experiment,
@@ -124,7 +140,8 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         num_episodes=config.episodes,
         episodes=episodes,
         interrupted=interrupted,
-        achievements=player.spec.achievements,
+        achievements=spec.achievements,
+        not_reported=not_reported,
     )
 
 

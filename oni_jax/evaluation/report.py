@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from oni_jax.evaluation.config import GREEDY
 from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.evaluation.statistics import Interval
+from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 
 HEADER = ("", "mean", "95 % interval", "5 %", "25 %", "median", "75 %", "95 %")
 BIASED = "short episodes end first, so these statistics are biased"
@@ -26,7 +27,8 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
         numbers = [*x.quantiles[:2], x.median, *x.quantiles[2:]]
         rows.append([name, number(x.mean), interval(x.interval), *map(number, numbers)])
     ends = ", ".join(f"{end} {100 * x.fraction:.1f} %" for end, x in of.ends().items())
-    text = [f"ends: {ends}"]
+    text = [f"{INTRINSIC_RETURN}{label} is not reported: {reason}" for label, reason in of.not_reported.items()]
+    text.append(f"ends: {ends}")
     if (success := of.success()) is not None:
         bounds = ", ".join(f"{100 * bound:.1f}" for bound in success.interval)
         text.append(f"success: {100 * success.fraction:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")

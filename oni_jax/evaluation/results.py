@@ -1,7 +1,7 @@
 """Results of an evaluation: a player's statistics, and differences between two players."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from oni_jax.evaluation.statistics import (
     summarise,
     summarise_achievements,
 )
+from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 
 # Statistic of an environment -> its name here. Others keep theirs; ELSEWHERE are not reported as measures.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}
@@ -40,6 +41,7 @@ class Evaluation(NamedTuple):
     interrupted: str = ""  # reason
     achievements: tuple[str, ...] = ()  # see `EnvSpec`
     labels_by: str = ""  # who made the labels that the player was trained with, in words
+    not_reported: Mapping[str, str] = {}  # rewards that it was trained with and can't be computed here, and why
 
     @property
     def complete(self) -> bool:
@@ -48,7 +50,9 @@ class Evaluation(NamedTuple):
     def measures(self) -> dict[str, np.ndarray]:
         """Returns {name: [E] float64}, the measures of each episode."""
         names = [name for name in self.episodes[0].stats if name not in (*ELSEWHERE, *self.achievements)]
-        return {NAMES.get(name, name): np.array([episode.stats[name] for episode in self.episodes]) for name in names}
+        found = {NAMES.get(name, name): np.array([x.stats[name] for x in self.episodes]) for name in names}
+        rows = [named_returns(episode) for episode in self.episodes]
+        return {**found, **{name: np.array([row[name] for row in rows]) for name in rows[0]}}
 
     def summaries(self) -> dict[str, Summary]:
         """Returns {name: of a measure}; with the statistic SUCCESS also of the lengths of successful episodes."""
@@ -86,6 +90,11 @@ class Evaluation(NamedTuple):
         return np.array([[episode.stats[name] > 0 for name in self.achievements] for episode in self.episodes])
 
 
+def named_returns(episode: Episode) -> dict[str, float]:
+    """Returns an episode's intrinsic returns by the names of training's metrics."""
+    return {f"{INTRINSIC_RETURN}{label}": x for label, x in episode.intrinsic_returns.items()}
+
+
 def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, Difference]]:
     """Returns the number of episodes that both finished, and for these each measure's first minus second."""
     common = {episode.index for episode in first.episodes} & {episode.index for episode in second.episodes}
@@ -96,7 +105,9 @@ def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, D
         for side in (first, second)
     ]
     values = [side.measures() for side in pair]
-    found = {name: difference(values[0][name], values[1][name]) for name in values[0]}
+    # Not of the intrinsic returns, each by a player's own rewards.
+    names = [name for name in values[0] if not name.startswith(INTRINSIC_RETURN)]
+    found = {name: difference(values[0][name], values[1][name]) for name in names}
     successes = [side.successes() for side in pair]
     if successes[0] is not None and successes[1] is not None:
         found[SUCCESS] = statistics.fraction_difference(successes[0], successes[1])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import chex
 import numpy as np
 
+from oni_jax.ops.episode_sums import sum_rewards
 from oni_jax.types import Array
 from oni_jax.worlds.base import Episodes
 
@@ -36,7 +37,7 @@ class IntrinsicReturns:
             before = np.where(episodes.after_gap[columns], np.nan, self._sums[:, envs])
             steps = (rewards[..., columns], episodes.is_first[:, columns], episodes.ended[:, columns])
             self._sums[:, envs], ended = sum_rewards(before, *steps)
-            self._ended.extend(ended)
+            self._ended.extend(own for own in ended if np.isfinite(own).all())
 
     def take(self) -> list[np.ndarray]:
         """Returns the intrinsic returns [K] float32 of episodes that have ended since the last call."""
@@ -51,28 +52,6 @@ class IntrinsicReturns:
         if RUNNING in saved:
             self._sums = saved[RUNNING].copy()
             self._ended.extend(saved[ENDED])
-
-
-def sum_rewards(
-    sums: np.ndarray, rewards: np.ndarray, is_first: np.ndarray, ended: np.ndarray
-) -> tuple[np.ndarray, Sequence[np.ndarray]]:
-    """Continues the sums of episodes over T steps.
-
-    Args:
-        sums: [K, B] float64, before the first step.
-        rewards: [K, T, B].
-        is_first: [T, B] bool; the step is an episode's first.
-        ended: [T, B] bool; the episode ended with the step.
-
-    Returns:
-        The sums after the last step, and those [K] float32 of the episodes that ended, without unknown ones.
-    """
-    found = []
-    for reward, first, end in zip(np.moveaxis(rewards, 1, 0), is_first, ended, strict=True):
-        sums = np.where(first, 0.0, sums) + reward
-        if end.any():
-            found += [own.astype(np.float32) for own in sums.T[end] if np.isfinite(own).all()]
-    return sums, found
 
 
 def _once_each(envs: Array) -> Iterator[np.ndarray]:

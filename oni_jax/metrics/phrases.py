@@ -14,10 +14,11 @@ from oni_jax.config import RunConfig
 from oni_jax.metrics.pace import ENDLESS
 from oni_jax.metrics.rows import Row, finite
 from oni_jax.metrics.templates import HIDDEN_AT_0, PLAIN, SHOWN_STATS
+from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 
 GIB = 1 << 30
 MAX_PLAIN_CHARS = 159
-RETURN = "episode/intrinsic_return/"  # of a type
+RETURN = f"episode/{INTRINSIC_RETURN}"  # of a type
 Known = Mapping[str, float]  # finite
 Phrase = tuple[str, str]  # text and style
 

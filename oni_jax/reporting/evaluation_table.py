@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from oni_jax.config import UserError
 from oni_jax.evaluation.report import BIASED, interval, number
 from oni_jax.evaluation.statistics import QUANTILES, Interval
+from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 
 
 class Part(NamedTuple):
@@ -51,6 +52,8 @@ def _player(player: Mapping[str, Any]) -> Part:
     about += f"at most {player['max_episode_steps']:,} steps"
     if player.get("labels_by"):  # older files lack it
         about += f", labels by: {player['labels_by']}"
+    for label, reason in player.get("not_reported", {}).items():
+        about += f"; {INTRINSIC_RETURN}{label} is not reported: {reason}"
     if not player["complete"]:
         about += f"; PARTIAL: {player['num_episodes']:,} were asked for; {BIASED}"
     rows = []

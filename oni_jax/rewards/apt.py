@@ -43,6 +43,8 @@ class AptReward(Reward):
 
     # ELLM: its network learns from errors of all pairs of a batch's actions, and a step counts as its own neighbour.
 
+    only_in_training = "it measures distances to the other steps of a batch of training"
+
     def __init__(self, context: RewardContext):
         network, self._config = context.config.network, context.config.reward
         self._reader, self._frozen = Observations(context), context.frozen

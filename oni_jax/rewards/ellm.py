@@ -134,6 +134,7 @@ class SuggestedGoalReward(GoalReward):
     """
 
     captions_read = ("own",)
+    only_in_training = "an LLM's goals are suggested to environments while a run trains only"
 
     def __init__(self, prompt: Prompt, matcher: Matcher, is_slow: bool = False, memo: Memo | None = None):
         self._prompt, self._matcher, self._memo = prompt, matcher, memo

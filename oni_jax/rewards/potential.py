@@ -143,6 +143,8 @@ class PublishedShaping(Paid):
         num_envs: B, whose rollouts follow one another in the batches' columns.
     """
 
+    only_in_training = "it carries values over from one rollout of training to the next"
+
     # BK: before an episode's first step the windows hold the action that is about to be taken; here there is none.
 
     def __init__(self, potential: PotentialScorer, gamma: float, num_envs: int):

@@ -1,11 +1,12 @@
 """Assembles batches of trajectories from full slots of the ring, and unpacks them on the device."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.buffers.captions import CaptionTable
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import LearnerConfig
 from oni_jax.ops.captions import unique_in_order
@@ -128,28 +129,47 @@ class BatchAssembler:
             self._copied_slots.append(self._slot)
 
     def _captions(self) -> StepCaptions:
-        def at(ids: np.ndarray, observations: Mapping[str, np.ndarray]) -> CaptionBatch:
-            return self._caption_batch(ids)._replace(observations=observations)
-
-        names = self._ring.spec.observations
-        before, after = ({name: records[name] for name in names} for records in (self._records[:-1], self._records[1:]))
-        ended = self._ended()
-        after |= {name: with_finals(after[name], finals, ended) for name, finals in self._finals.items()}
-        own, caused = self._texts["caption"][:-1], self._texts["outcome_caption"][1:]
-        return StepCaptions(at(own, before), at(caused, after))
-
-    def _ended(self) -> np.ndarray:
-        return self._records["terminated"][1:] | self._records["truncated"][1:]
+        names, known = self._ring.spec.observations, self._exchange.captions
+        return step_captions(self._records, self._texts, self._finals, names, known)
 
     def _episodes(self) -> Episodes:
-        return Episodes(self._envs, self._records["is_first"][:-1], self._ended(), self._gaps)
+        return Episodes(self._envs, self._records["is_first"][:-1], ended(self._records), self._gaps)
 
     def _events(self) -> CaptionBatch | None:
-        return self._caption_batch(self._texts["event"][1:]) if self._ring.spec.has_events else None
+        has_events = self._ring.spec.has_events
+        return _caption_batch(self._texts["event"][1:], self._exchange.captions) if has_events else None
 
-    def _caption_batch(self, ids: np.ndarray) -> CaptionBatch:
-        unique, index = unique_in_order(ids)
-        return CaptionBatch([self._exchange.captions[text_id] for text_id in unique.tolist()], index)
+
+def ended(records: np.ndarray) -> np.ndarray:
+    """Returns [T, B] bool for records [T+1, B]: an episode ended with the step."""
+    return records["terminated"][1:] | records["truncated"][1:]
+
+
+def step_captions(
+    records: np.ndarray,
+    texts: np.ndarray,
+    finals: Mapping[str, np.ndarray],
+    names: Collection[str],
+    captions: CaptionTable,
+) -> StepCaptions:
+    """Returns the captions of B trajectories of T steps, with the observations `names`.
+
+    Args:
+        records: [T+1, B].
+        texts: [T+1, B] TEXT_DTYPE.
+        finals: see `Trajectory.final_observations`.
+        names: of observations.
+        captions: holds the texts.
+    """
+    before, after = ({name: own[name] for name in names} for own in (records[:-1], records[1:]))
+    after |= {name: with_finals(after[name], x, ended(records)) for name, x in finals.items()}
+    own, caused = (_caption_batch(x, captions) for x in (texts["caption"][:-1], texts["outcome_caption"][1:]))
+    return StepCaptions(own._replace(observations=before), caused._replace(observations=after))
+
+
+def _caption_batch(ids: np.ndarray, captions: CaptionTable) -> CaptionBatch:
+    unique, index = unique_in_order(ids)
+    return CaptionBatch([captions[text_id] for text_id in unique.tolist()], index)
 
 
 def make_unpack_fn(

@@ -185,7 +185,7 @@ def test_an_interruption_leaves_a_partial_report(tmp_path):
 
 def test_nothing_finished_is_one_line(run, capfd, monkeypatch):
     def play_nothing(*arguments):
-        arguments[-1].reason = "SIGINT"
+        arguments[-2].reason = "SIGINT"
         return []
 
     monkeypatch.setattr(program, "play_episodes", play_nothing)

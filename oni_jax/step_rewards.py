@@ -1,0 +1,85 @@
+"""Intrinsic rewards of a run for steps of its evaluation: what training pays for the same steps, without learning."""
+
+import os
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from oni_jax.buffers.exchange import policy_record_dtype
+from oni_jax.config import UserError
+from oni_jax.envs.base import record_dtype
+from oni_jax.envs.registry import env_spec
+from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
+from oni_jax.evaluation.players import Player
+from oni_jax.experiment import read_settings
+from oni_jax.inspection import NoRewardError, RunReward, load_reward
+from oni_jax.ops.records import as_bytes
+from oni_jax.rewards.registry import observations_read, reward_labels
+from oni_jax.rewards.terms import Features, RewardSum
+from oni_jax.types import Array, EnvSpec, PyTree
+from oni_jax.worlds.batches import ActorPayload, make_unpack_fn, step_captions
+
+KEY = np.zeros(2, np.uint32)
+
+
+class StepRewards(Scorer):
+    """Some of a run's rewards.
+
+    Of a trajectory they see all but what the policy that acted computed: its logits, values and core states are 0.
+
+    Args:
+        run: the rewards.
+        chosen: indices of them.
+        spec: of the environments, with the observations that policy and rewards read.
+    """
+
+    def __init__(self, run: RunReward, chosen: Sequence[int], spec: EnvSpec):
+        rewards = run.rewards
+        states = [rewards.states(run.state)[i] for i in chosen]
+        self._rewards = RewardSum([rewards.terms[i] for i in chosen])
+        self._state = states[0] if len(states) == 1 else tuple(states)
+        self.labels = [rewards.labels[i] for i in chosen]
+        self.spec = spec._replace(final_observations=tuple(self._rewards.final_observations))
+        self._policy_record = policy_record_dtype(spec.num_actions)
+        unpack = make_unpack_fn(self.spec, record_dtype(spec), self._policy_record)
+
+        def score(state: PyTree, payload: ActorPayload, features: Features) -> Array:
+            return self._rewards.score(state, unpack(payload, np.int32(0)), features, KEY).rewards
+
+        self._score = jax.jit(score)
+
+    def score(self, steps: Steps) -> np.ndarray:
+        policy_records = np.zeros(steps.actions.shape, self._policy_record)
+        policy_records["action"] = steps.actions
+        captions = step_captions(steps.records, steps.texts, steps.finals, self.spec.observations, steps.captions)
+        payload = ActorPayload(as_bytes(steps.records), as_bytes(policy_records), steps.finals, ())
+        return np.asarray(self._score(self._state, payload, self._rewards.prepare(captions)))
+
+
+def load_scoring(train_dir: str, player: Player) -> Scoring:
+    """Loads the rewards that a player was trained with, from its checkpoint, with the labels so far."""
+    if not player.experiment:
+        return Scoring()
+    folder = os.path.join(train_dir, player.experiment)
+    try:
+        run = load_reward(folder, player.env_steps)
+        spec = env_spec(player.env, observations_read(run.config))
+    except NoRewardError:
+        return Scoring()
+    except UserError as error:
+        names = [own.reward.llm_reward_type for own in read_settings(folder).terms()]
+        return Scoring(None, dict.fromkeys(reward_labels(names), str(error)))
+    reasons = [_why_unknown(run, i) for i in range(len(run.rewards.terms))]
+    chosen = [i for i, reason in enumerate(reasons) if not reason]
+    not_reported = {label: reason for label, reason in zip(run.rewards.labels, reasons) if reason}
+    return Scoring(StepRewards(run, chosen, spec) if chosen else None, not_reported)
+
+
+def _why_unknown(run: RunReward, index: int) -> str:
+    """Returns why one of a run's rewards can't be computed; "": it can."""
+    term = run.rewards.terms[index]
+    is_labelled = any(annotation.question == term.question for annotation in run.annotations)
+    knows_labels_alone = term.question >= 0 and not jax.tree.leaves(run.rewards.states(run.state)[index])
+    unlabelled = "its label store holds no labels" if knows_labels_alone and not is_labelled else ""
+    return term.reward.only_in_training or unlabelled

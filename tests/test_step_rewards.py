@@ -1,0 +1,208 @@
+"""An episode of an evaluation has the intrinsic return that training would count for its steps."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+import zlib
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+
+import oni_jax
+from launch import evaluate
+from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.checkpointing import Checkpoints, Saved
+from oni_jax.config import Config, UserError, config_to_json, with_values
+from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.evaluation.recording import Replay, replay
+from oni_jax.evaluation.results import Evaluation
+from oni_jax.inspection import load_reward
+from oni_jax.learner.update import TrainState
+from oni_jax.networks.policy import policy_and_shapes
+from oni_jax.networks.registry import policy_observations
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.registry import REWARD_TYPES, RewardType, make_rewards, observations_read
+from oni_jax.types import RewardOutput
+from oni_jax.viewing.intrinsic import EpisodeRewards
+from tests import signals_plugin
+from tests.evaluation.runs import CATCH
+from tests.labelled import labelled
+
+NUM_EPISODES = 70  # more than are played side by side
+DEVICE = {**CATCH, "root_env": "BabyAI-Text-GoToLocal-RedBall-S20", "max_episode_steps": 40}
+SIGNALS = {**CATCH, "root_env": signals_plugin.NAME, "plugin": "tests.signals_plugin"}
+PAID = {"llm_reward_coeff": 0.1}
+MEASURE = "intrinsic_return/"
+
+
+def label_of(caption: bytes) -> int:
+    return zlib.crc32(caption) % 2
+
+
+def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = None) -> oni_jax.Run:
+    """A run of random parameters of policy and rewards; with a label of each of the captions."""
+    first, *others = values.get("llm_reward_type", "none").split(",")
+    config = with_values(Config(), {**values, "llm_reward_type": first})
+    further = [(dataclasses.replace(config.reward, llm_reward_type=name), config.annotation) for name in others]
+    config = dataclasses.replace(config, others=tuple(further))
+    folder.mkdir()
+    (folder / "config.json").write_text(config_to_json(config))
+    rewards = make_rewards(config, env_spec(config.env, observations_read(config)))
+    rng = np.random.default_rng(0)
+    _, shapes = policy_and_shapes(config.network, env_spec(config.env, policy_observations(config.network)))
+    params = jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(x.dtype), shapes)
+    state = jax.tree.map(np.asarray, rewards.init(jax.random.key(1)))
+    checkpoints = Checkpoints(str(folder / "checkpoints"))
+    checkpoints.save(640, Saved(TrainState(params, (), state, np.zeros(2, np.uint32)), rewards.save(), {}))
+    checkpoints.close()
+    if captions is not None:
+        write_labels(folder, config, captions)
+    return oni_jax.load_run(str(folder))
+
+
+def write_labels(folder: pathlib.Path, config: Config, captions: set[bytes]) -> None:
+    store = LabelStore(str(folder / "labels.sqlite"))
+    digest = load_prompt(config.annotation, find_environment(config.env).language, "classification").digest
+    store.put_many(JUDGE_MODEL, digest, [(labelled((x,), label_of(x)), "") for x in captions])
+    store.close()
+
+
+def replayed(run: oni_jax.Run, played: Evaluation, index: int, observations: tuple[str, ...] = ()) -> Replay:
+    found = replay(run.config.env, played, played.episodes[index], "", (), observations)
+    assert found.mismatch == ""
+    return found
+
+
+def paid(captions: list[bytes], at: str) -> float:
+    """The labels of the captions before the steps, or after, divided by n^3."""
+    counts, total = Counter[bytes](), 0.0
+    for i, caption in enumerate(captions):
+        counts[caption] += 1
+        if i < len(captions) - 1 if at == "obs" else i > 0:
+            total += label_of(caption) / counts[caption] ** 3
+    return total
+
+
+@pytest.mark.parametrize("values", [CATCH, DEVICE], ids=["host", "device"])
+@pytest.mark.parametrize("at", ["obs", "next_obs"])
+def test_labels_pay_as_the_formula_says(tmp_path, values, at):
+    """Whatever the coefficient is."""
+    given = {**values, **PAID, "llm_reward_type": "online_cls", "intrinsic_reward_at": at, "beta_count_exponent": 3.0}
+    known = write_run(tmp_path / "known", given)
+    unscored = known.evaluate(NUM_EPISODES, num_workers=1)
+    chosen = (0, 1, 17, 63, 64, NUM_EPISODES - 1)
+    captions = {i: replayed(known, unscored, i).captions for i in chosen}
+    run = write_run(tmp_path / "labelled", given, {x for own in captions.values() for x in own})
+    played = run.evaluate(NUM_EPISODES, num_workers=2)
+    assert [x.actions for x in played.episodes] == [x.actions for x in unscored.episodes]
+    found, expected = played.measures()[f"{MEASURE}online_cls"], {i: paid([*x], at) for i, x in captions.items()}
+    assert found.shape == (NUM_EPISODES,) and any(expected.values()) and len(set(expected.values())) > 2
+    np.testing.assert_allclose([found[i] for i in chosen], [*expected.values()], rtol=1e-6)
+
+
+class Extrinsic(Reward):
+    """Pays the environment's reward."""
+
+    def score(self, state, trajectory, features, key):
+        return RewardOutput(2.0 * trajectory.rewards, state)
+
+
+@pytest.mark.parametrize("values", [CATCH, SIGNALS], ids=["host", "device"])
+def test_a_registered_reward_that_pays_the_environment_s_gets_its_return(tmp_path, monkeypatch, values):
+    monkeypatch.setitem(REWARD_TYPES, "twice", RewardType(lambda context: Extrinsic()))
+    run = write_run(tmp_path / "run", {**values, **PAID, "llm_reward_type": "twice"})
+    measures = run.evaluate(NUM_EPISODES, num_workers=1).measures()
+    np.testing.assert_array_equal(measures[f"{MEASURE}twice"], 2 * measures["return"])
+    assert len({*measures["return"].tolist()}) > 1
+
+
+@pytest.mark.parametrize("values", [CATCH, DEVICE], ids=["host", "device"])
+def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
+    """It reads observations, and at an episode's end the final one."""
+    run = write_run(tmp_path / "run", {**values, **PAID, "llm_reward_type": "rnd"})
+    played = run.evaluate(NUM_EPISODES, num_workers=1)
+    rewards = EpisodeRewards(load_reward(run.folder))
+    found = played.measures()[f"{MEASURE}rnd"]
+    for index in (0, 40, 66):
+        film = replayed(run, played, index, tuple(rewards.observations))
+        own = rewards.of_steps([*film.captions], film.observations)
+        assert found[index] == pytest.approx(own.sum(), rel=1e-4) and own.sum() > 0
+
+
+def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:
+    """What launch.evaluate prints of four episodes, and its evaluations in JSON and CSV."""
+    files = [str(tmp_path / name) for name in ("a.json", "a.csv")]
+    base = ["--train_dir", str(tmp_path), "--experiment", experiment, "--episodes", "4", "--num_workers", "1"]
+    assert evaluate.main([*base, "--json", files[0], "--csv", files[1], *words]) == 0
+    tree, rows = (pathlib.Path(name).read_text() for name in files)
+    return capfd.readouterr().out, json.loads(tree), [*csv.DictReader(rows.splitlines())]
+
+
+@pytest.fixture(autouse=True)
+def flags(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")  # the program sets it
+
+
+def test_it_is_in_the_table_and_in_the_files(tmp_path, capfd):
+    run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "online_cls,rnd"}, {b""})
+    out, tree, rows = table(tmp_path, capfd, "run", "--compare", "random")
+    expected = run.evaluate(4, num_workers=1).measures()
+    for name in ("online_cls", "rnd"):
+        assert out.count(f"\n{MEASURE}{name} ") == 1  # not of the random policy, nor in the difference
+        (played,) = tree["evaluations"]
+        assert played["measures"][MEASURE + name]["mean"] == pytest.approx(expected[MEASURE + name].mean())
+        assert [row[MEASURE + name] for row in rows] == [*map(str, expected[MEASURE + name].tolist()), *[""] * 4]
+        assert MEASURE + name not in tree["differences"][0]["measures"] | tree["other"]["measures"]
+    assert played["not_reported"] == {} and "not reported" not in out
+
+
+def test_without_an_intrinsic_reward_there_is_none(tmp_path, capfd):
+    write_run(tmp_path / "run", CATCH)
+    out, tree, rows = table(tmp_path, capfd, "run")
+    assert MEASURE not in out and MEASURE not in "".join(rows[0])
+    assert tree["evaluations"][0]["not_reported"] == {}
+
+
+class Failing(Extrinsic):
+    def prepare(self, captions):
+        raise UserError("the server is away")
+
+
+@pytest.mark.parametrize(
+    "values, reported, reasons",
+    [
+        ({"llm_reward_type": "apt"}, set(), {"apt": "other steps of a batch of training"}),
+        ({"llm_reward_type": "rnd,apt,rnd"}, {"rnd", "rnd_2"}, {"apt": "other steps"}),
+        ({"llm_reward_type": "rnd", "rnd_features": "policy"}, set(), {"rnd": "policy's parameters"}),
+        ({"llm_reward_type": "online_cls"}, set(), {"online_cls": "holds no labels"}),
+        (
+            {"llm_reward_type": "online_cls", "label_store": "nowhere.sqlite"},
+            set(),
+            {"online_cls": "nowhere.sqlite: no such file"},
+        ),
+        ({"llm_reward_type": "failing,rnd"}, set(), dict.fromkeys(("failing", "rnd"), "the server is away")),
+        (
+            {**SIGNALS, "llm_reward_type": "ellm", "llm_server_addr": "x", "goal_suggester": "llm"},
+            set(),
+            {"ellm": "while a run trains only"},
+        ),
+    ],
+)
+def test_what_can_t_be_computed_is_told_and_is_no_zero(tmp_path, capfd, monkeypatch, values, reported, reasons):
+    monkeypatch.setitem(REWARD_TYPES, "failing", RewardType(lambda context: Failing()))
+    write_run(tmp_path / "run", {**CATCH, **PAID, **values})
+    if values["llm_reward_type"] == "ellm":
+        LabelStore(str(tmp_path / "run" / "labels.sqlite")).close()
+    out, tree, rows = table(tmp_path, capfd, "run")
+    (played,) = tree["evaluations"]
+    assert {x.removeprefix(MEASURE) for x in played["measures"] if x.startswith(MEASURE)} == reported
+    assert {x.removeprefix(MEASURE) for x in rows[0] if x.startswith(MEASURE)} == reported
+    assert played["not_reported"].keys() == reasons.keys()
+    for name, reason in reasons.items():
+        (line,) = [line for line in out.splitlines() if line.startswith(f"{MEASURE}{name} is not reported: ")]
+        assert reason in line and reason in played["not_reported"][name]
