@@ -51,6 +51,9 @@ class EmptyVectorEnv:
     def note(self) -> str:
         return ""
 
+    def terminal(self) -> None:
+        return None
+
     def close(self) -> None:
         pass
 

@@ -3,11 +3,13 @@
     python -m benchmarks.view --json view.json
 
 A run draws and writes every `log_every_sec` seconds; the fraction is for its default. The view draws on a
-pseudo-terminal that is read at once; what its thread does between two drawings is a side of its own, per second.
+pseudo-terminal that is read at once; what its thread does between two drawings is a side of its own, per second:
+without an episode, and with one that is new at every look.
 """
 
 import fcntl
 import functools
+import itertools
 import os
 import pathlib
 import pty
@@ -20,12 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TextIO
 
+import jax
 import numpy as np
 from absl import app
 from rich.console import Console
 
 from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
-from oni_jax.config import RunConfig
+from oni_jax.config import CrafterConfig, EnvConfig, RunConfig
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.display import Terminal
+from oni_jax.envs.registry import find_environment, make_vector_env
 from oni_jax.metrics import live
 from oni_jax.metrics.live import LiveView
 from oni_jax.metrics.rows import Row, histogram
@@ -33,7 +39,10 @@ from oni_jax.metrics.sinks import build_sinks
 from oni_jax.types import Answer
 
 SIZES = ((80, 24), (140, 50))  # columns and rows
+DEVICE_ENVS = ("Crafter-v1", "BabyAI-Text-PickUp-RedBall-S20")
+OWN_MAPS = CrafterConfig(crafter_maps="exact")
 BATCH_SIZE = 4096
+Looks = Callable[[], Terminal | None]
 ANSWERS = tuple(
     Answer((b"You kill the newt! It is the %dth today." % i,), ("not helpful", "helpful")[i % 2], "a reason " * 100)
     for i in range(10)
@@ -90,6 +99,44 @@ def terminal(columns: int, rows: int) -> Iterator[TextIO]:
     os.close(reading)
 
 
+def one_of(looks: Sequence[Looks]) -> Looks:
+    """Returns a function that gives the next of them each time, from the first one on again after the last."""
+    left = itertools.cycle(looks)
+    return lambda: next(left)()
+
+
+def nethack_looks() -> list[Looks]:
+    """Plays a game at random."""
+    with closing(make_vector_env(EnvConfig(), 1, 0, 0)) as env:
+        out, generator = make_step_output(env.spec, 1), np.random.default_rng(0)
+        env.reset(out)
+        found = []
+        for step in range(1000):
+            env.step(generator.integers(env.spec.num_actions, size=1).astype(np.int32), out)
+            if step % 50 == 0:
+                found.append(functools.partial(_copied, env.terminal()))
+        return found
+
+
+def _copied(terminal: Terminal | None) -> Terminal | None:
+    return terminal and Terminal(*terminal)
+
+
+def device_looks(root_env: str) -> list[Looks]:
+    """Plays an environment on a device at random; drawing is part of looking."""
+    make_env = find_environment(config := EnvConfig(root_env=root_env, crafter=OWN_MAPS)).device
+    assert make_env is not None
+    env, key = make_env(config), jax.random.key(0)
+    state, step, scene = jax.jit(env.reset)(key), jax.jit(env.step), jax.jit(env.scene)
+    found = []
+    for i in range(100):
+        key = jax.random.fold_in(key, i)
+        state = step(state, jax.random.randint(key, (), 0, env.spec.num_actions), key).state
+        if i % 5 == 0:
+            found.append(functools.partial(env.draw, jax.device_get(scene(state))))
+    return found
+
+
 def cpu_secs(act: Callable[[Row], None], num_rows: int) -> float:
     """Returns this thread's CPU time per row."""
     rows = [sample_row(i) for i in range(num_rows)]
@@ -100,13 +147,13 @@ def cpu_secs(act: Callable[[Row], None], num_rows: int) -> float:
 
 
 @contextmanager
-def live_view(columns: int, rows: int) -> Iterator[tuple[LiveView, Callable[[], float]]]:
+def live_view(columns: int, rows: int, looks: Looks = lambda: None) -> Iterator[tuple[LiveView, Callable[[], float]]]:
     """Opens a view that draws every row, with its thread's CPU time."""
     fraction, live.MAX_FRACTION = live.MAX_FRACTION, float("inf")
     try:
         with terminal(columns, rows) as stream:
             console = Console(file=stream, force_terminal=True, color_system="256")
-            with closing(LiveView(RunConfig(train_for_env_steps=10**6), console)) as view:
+            with closing(LiveView(RunConfig(train_for_env_steps=10**6), console, terminal=looks)) as view:
                 clock = time.pthread_getcpuclockid(view._thread.ident or 0)
                 yield view, lambda: time.clock_gettime(clock)
     finally:
@@ -114,7 +161,9 @@ def live_view(columns: int, rows: int) -> Iterator[tuple[LiveView, Callable[[], 
 
 
 def drawing_secs(columns: int, rows: int, num_rows: int) -> float:
-    with live_view(columns, rows) as (view, cpu):
+    """Measures drawing a page; where there is room, with an episode that stands still."""
+    still = one_of(nethack_looks())()
+    with live_view(columns, rows, lambda: still) as (view, cpu):
 
         def draw(number: int) -> None:
             for i in range(number):
@@ -128,11 +177,12 @@ def drawing_secs(columns: int, rows: int, num_rows: int) -> float:
         return (cpu() - start) / num_rows
 
 
-def waiting_secs(secs: float) -> float:
+def waiting_secs(secs: float, looks: Looks = lambda: None) -> float:
     """Returns the CPU time a second of a view without a new row."""
-    with live_view(80, 24) as (view, cpu):
-        view.update(sample_row(0))
-        time.sleep(0.5)
+    with live_view(140, 50, looks) as (view, cpu):
+        for i in range(2):
+            view.update(sample_row(i))
+            time.sleep(1.0)
         start = cpu()
         time.sleep(secs)
         return (cpu() - start) / secs
@@ -159,7 +209,11 @@ def main(argv: Sequence[str]) -> None:
         for columns, rows in SIZES
     }
     sides["writing a row"] = functools.partial(writing_secs, num_rows), period
-    sides["waiting for a second"] = functools.partial(waiting_secs, sized(10.0, 1.0)), 1.0
+    quiet = sized(20.0, 1.0)
+    sides["waiting for a second"] = functools.partial(waiting_secs, quiet), 1.0
+    episodes = {"NetHack": nethack_looks, **{name: functools.partial(device_looks, name) for name in DEVICE_ENVS}}
+    for name, play in episodes.items():
+        sides[f"an episode of {name} for a second"] = functools.partial(waiting_secs, quiet, one_of(play())), 1.0
     figures = {}
     for name, (measure, secs_each) in sides.items():
         secs = [measure() for _ in range(num_repeats())]

@@ -24,7 +24,7 @@ from oni_jax.limits import find_limit
 from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
-from oni_jax.metrics.view import NullView, build_view
+from oni_jax.metrics.view import NullView, PlainView, build_view
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.run_files import DIED, FINISHED, STOPPED, SUMMARY
 from oni_jax.runtime import Every, StopRequest, code_commit, return_memory
@@ -103,8 +103,10 @@ class Training:
         sinks = build_sinks(run, self._folder, self.progress.env_steps, about) if is_primary else MultiSink([])
         at_rest = False  # after an error, acting may be in the middle of a step
         last_row: Row = {}
-        labelled_by = ", ".join(asked(self._config).values())
-        view = build_view(run, self._folder, labelled_by) if is_primary else NullView()
+        view: PlainView = NullView()
+        if is_primary:
+            labelled_by = ", ".join(asked(self._config).values())
+            view = build_view(run, self._folder, labelled_by, terminal=self._world.terminal)
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
             self._started = time.monotonic()

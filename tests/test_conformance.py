@@ -18,13 +18,14 @@ import pytest
 from oni_jax.config import CrafterConfig, EnvConfig, NetworkConfig, UserError
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
+from oni_jax.envs.device.episodes import begin_episode, environment_key
 from oni_jax.envs.history import CAPTION
-from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env
+from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env, own_spec
 from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import ENCODERS, policy_observations
 from oni_jax.parallel import Replicas
-from oni_jax.types import EnvSpec
+from oni_jax.types import EVERYTHING, EnvSpec
 from tests import corridor_plugin, memory_env  # which register their own
 from tests.envs.outputs import are_equal
 
@@ -135,6 +136,25 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     with closing(make(name, seed=8)) as env:
         others = play(env, spec.num_actions)
     assert not all(are_equal(a[0], b[0]) for a, b in zip(seen, others))
+
+
+@pytest.mark.parametrize("environment", [own for own in ENVIRONMENTS if own.display], ids=lambda own: min(own.names))
+def test_what_people_can_play_is_shown_while_it_trains(environment):
+    name = next(iter(environment.names))
+    config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(crafter_maps="exact"))
+    with closing(environment.display.watch(config, own_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
+        watched.reset(make_step_output(watched.spec, 1))
+        expected = watched.terminal()
+    if environment.device:
+        env = environment.device(config)
+        shown = env.draw(jax.device_get(env.scene(begin_episode(env, environment_key(7, 0), 0).state)))
+    else:
+        with closing(make(name)) as env:
+            env.reset(make_step_output(env.spec, NUM_ENVS))
+            shown = env.terminal()
+    assert shown is not None
+    np.testing.assert_array_equal(shown.chars, expected.chars)
+    np.testing.assert_array_equal(shown.colors.astype(np.uint8), expected.colors.astype(np.uint8))
 
 
 @pytest.mark.parametrize("environment", [environment for environment in ENVIRONMENTS if environment.device])

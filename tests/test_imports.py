@@ -15,12 +15,13 @@ PACKAGE = ROOT / "oni_jax"
 EVERYWHERE = {"config", "files", "npz", "ops", "run_files", "runtime", "types"}  # which import nothing but each other
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
-    **dict.fromkeys(EVERYWHERE | {"checkpointing", "metrics", "networks", "parallel", "plugins", "trained"}, set()),
+    **dict.fromkeys(EVERYWHERE | {"checkpointing", "networks", "parallel", "plugins", "trained"}, set()),
     "envs": {"plugins"},
     "experiment": {"envs.registry"},
     "checks": {"annotation", "envs.registry", "networks.registry", "rewards.registry"},
+    "metrics": {"envs.display", "viewing.screen"},
     # How trajectories are made
-    "buffers": {"envs.base"},
+    "buffers": {"envs.base", "envs.display"},
     "actors": {"buffers", "envs"},
     "inference": {"actors.pool", "buffers", "networks"},
     "worlds": {
@@ -29,6 +30,7 @@ MAY_IMPORT = {
         "envs.base",
         "envs.captions",
         "envs.device",
+        "envs.display",
         "envs.goals",
         "inference",
         "networks",

@@ -41,6 +41,8 @@ class Group:
             ring.set_note(index, self._env.note())
             ring.env_restarts[index] += self._env.num_restarts - self._num_restarts
             self._num_restarts = self._env.num_restarts
+        if index == 0 and ring.terminal.is_asked:
+            ring.terminal.write(self._env.terminal())
         new = self._tracker.update(out, ring.texts[slot, t])
         ring.busy_secs[index] += time.perf_counter() - start
         return new

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.buffers.shared_array import SharedArray
+from oni_jax.buffers.shared_terminal import SharedTerminal
 from oni_jax.envs.base import TEXT_DTYPE, StepOutput, Texts, record_dtype
 from oni_jax.types import EnvSpec
 
@@ -45,6 +46,7 @@ class TrajectoryRing:
             "env_restarts": SharedArray((groups,), np.int64),  # environments that failed and were replaced
             "notes": SharedArray((groups,), f"S{NOTE_BYTES}"),  # how the environments run, UTF-8
         }
+        self.terminal = SharedTerminal()  # of the first environment of all
         self._view()
 
     def _view(self) -> None:
@@ -66,7 +68,7 @@ class TrajectoryRing:
         return sorted({note.decode(errors="replace") for note in self._notes.tolist() if note})
 
     def __getstate__(self) -> dict:
-        return {"spec": self.spec, "shape": self.shape, "_arrays": self._arrays}
+        return {"spec": self.spec, "shape": self.shape, "_arrays": self._arrays, "terminal": self.terminal}
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)

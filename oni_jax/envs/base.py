@@ -11,7 +11,7 @@ from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:  # it imports JAX
     from oni_jax.envs.device.base import DeviceEnv
-    from oni_jax.envs.display import Display  # it imports this
+    from oni_jax.envs.display import Display, Terminal  # it imports this
 
 STEP_FIELDS = [
     ("caption_count", "<f4"),  # occurrences of the observation's caption in the episode so far
@@ -90,6 +90,10 @@ class VectorEnv(Protocol):
     def note(self) -> str:
         """Returns a note for the log on how the started environments run; "" for none."""
         return ""
+
+    def terminal(self) -> "Terminal | None":
+        """Returns a copy of what the first environment looks like now; None: it has no looks."""
+        return None
 
     def close(self) -> None:
         pass

@@ -51,9 +51,7 @@ class Canvas:
 class WatchedEnv(VectorEnv, Protocol):
     """One episode of one environment. After its end the terminal still shows that; don't step it further."""
 
-    def terminal(self) -> Terminal:
-        """Returns a copy of what the state looks like."""
-        ...
+    def terminal(self) -> Terminal: ...
 
     def turn(self) -> int | None:
         """Returns the game time; None where steps are all there is."""

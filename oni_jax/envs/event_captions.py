@@ -11,6 +11,7 @@ import numpy as np
 
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, SavableEnv, StepOutput, VectorEnv
+from oni_jax.envs.display import Terminal
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class EventCaptions(VectorEnv):
         texts = out.texts
         texts.final_captions[:] = texts.events
         texts.captions[:] = [b"" if first else event for first, event in zip(out.records["is_first"], texts.events)]
+
+    def terminal(self) -> Terminal | None:
+        return self._env.terminal()
 
     def __getattr__(self, name: str) -> Any:  # what people look at: `display.WatchedEnv`
         return getattr(self._env, name)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.envs.base import SavableEnv, StepOutput, VectorEnv
+from oni_jax.envs.display import Terminal
 from oni_jax.types import CAPTION, ArraySpec, EnvSpec
 
 ACTIONS, TIMES = "actions", "times"
@@ -150,6 +151,9 @@ class HistoryVectorEnv(VectorEnv):
 
     def note(self) -> str:
         return self._env.note()
+
+    def terminal(self) -> Terminal | None:
+        return self._env.terminal()
 
     def close(self) -> None:
         self._env.close()

@@ -8,20 +8,25 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 from rich.console import Console
 
 from oni_jax.config import RunConfig
+from oni_jax.envs.display import Terminal
 from oni_jax.metrics.curve import Curve
+from oni_jax.metrics.episode import episode_rows
 from oni_jax.metrics.keyboard import Keyboard
-from oni_jax.metrics.pages import Content, page
+from oni_jax.metrics.pages import OVERVIEW_PAGE, Content, page
 from oni_jax.metrics.panels import CURVES, Canvas, curve_value
 from oni_jax.metrics.rows import Row, finite, printable
 from oni_jax.metrics.screen import Printed, Screen
 from oni_jax.metrics.view import PlainView
 from oni_jax.run_files import CHECKPOINTS, saved_steps
 
-MAX_FRACTION = 0.0015  # of a core for drawing; the rest is for looking at keys and size
+# Of a core for drawing pages, and episodes on them; the rest is for looking at keys and size.
+MAX_FRACTION, EPISODE_FRACTION = 0.0012, 0.0005
+EPISODE_SECS = 1.0  # between looks at the episode, at least
 TICK_SECS = 0.5  # between looks at the terminal's size
 QUIET_SECS = 20.0  # without a row, after which the view says so
 LINES_KEPT = 50  # of those printed
@@ -33,21 +38,33 @@ class LiveView(PlainView):
 
     Until the first row, it is a line with the seconds that the program compiles for. From then on it is drawn when a
     row comes, but not before the CPU time of the last drawing is MAX_FRACTION of the time since; and at once for a key,
-    a printed line, or another size of the terminal.
+    a printed line, or another size of the terminal. Between, an episode on it is drawn about once a second.
 
     Args:
         run: settings.
         console: of the terminal.
         folder: of the run, whose checkpoints are looked at.
         labels_by: who makes the labels, in words.
+        terminal: see `World.terminal`; asked only while its episode is shown, and for the first one.
     """
 
-    def __init__(self, run: RunConfig, console: Console, folder: str = "", labels_by: str = ""):
+    def __init__(
+        self,
+        run: RunConfig,
+        console: Console,
+        folder: str = "",
+        labels_by: str = "",
+        terminal: Callable[[], Terminal | None] = lambda: None,
+    ):
         super().__init__(run, console.file)
         self._console, self._screen = console, Screen(console)
         self._folder = folder
         self._found: Row = {"labels_by": printable(labels_by)}
         self._content = Content(run, {}, "", {label: Curve() for label in CURVES}, collections.deque(maxlen=LINES_KEPT))
+        self._terminal = terminal
+        terminal()  # now: a world that compiles for it does so with the rest
+        self._episode, self._episode_rows = range(0), list[str]()  # on the page: lines with it, its rows
+        self._episode_due = 0.0
         self._row_at = self._started = time.monotonic()
         self._due, self._drawn_at, self._drawn_state, self._is_new = 0.0, 0.0, "", True
         self._printed: collections.deque[str] = collections.deque()  # not on the terminal yet
@@ -112,7 +129,7 @@ class LiveView(PlainView):
                 self._look(keyboard)
                 self._wait(keyboard)
             content = self._content
-            content.state, content.shows_queues, content.has_keys = self._state() if content.row else "", False, False
+            content.state, content.shown, content.has_keys = self._state() if content.row else "", OVERVIEW_PAGE, False
             if self._screen.takes_text():
                 self._draw()
         except Exception:  # a run goes on without its view
@@ -125,9 +142,12 @@ class LiveView(PlainView):
         for ready in select.select([self._wakes, *keyboard.files], [], [], TICK_SECS)[0]:
             if ready == self._wakes:
                 os.read(self._wakes, 1024)
-            elif "q" in keyboard.read().lower():
-                self._content.shows_queues = not self._content.shows_queues
-                self._due, self._is_new = 0.0, True
+            else:
+                before = self._content.shown
+                for key in keyboard.read().lower():
+                    self._content.press(key)
+                if self._content.shown != before:
+                    self._due, self._is_new = 0.0, True
 
     def _look(self, keyboard: Keyboard) -> None:
         """Draws if there is something new, the terminal takes text, and it is time."""
@@ -140,6 +160,29 @@ class LiveView(PlainView):
         at_once = self._screen.is_resized() or (self._printed and now >= self._drawn_at + TICK_SECS)
         if (at_once or (is_new and now >= self._due)) and self._screen.takes_text():
             self._draw()
+        if now >= self._episode_due and (self._episode or self._content.terminal is None):
+            self._look_at_episode()
+
+    def _look_at_episode(self) -> None:
+        """Takes in what the episode looks like now, and draws what has changed of it."""
+        start, content = time.thread_time(), self._content
+        newest = self._terminal()
+        if newest is not None and newest is not content.terminal:
+            if content.terminal is None:
+                self._due, self._is_new = 0.0, True
+            content.terminal = newest
+            if self._episode and not self._screen.is_resized() and self._screen.takes_text():
+                before, self._episode_rows = self._episode_rows, self._rows_of_episode()
+                rows = zip(self._episode, before, self._episode_rows)
+                self._screen.draw_over({index: new for index, old, new in rows if new != old})
+        spent = time.thread_time() - start
+        self._episode_due = time.monotonic() + max(EPISODE_SECS, spent / EPISODE_FRACTION)
+
+    def _rows_of_episode(self) -> list[str]:
+        if not self._episode or self._content.terminal is None:
+            return []
+        width, has_colors = self._screen.size()[0], self._console.color_system is not None
+        return episode_rows(self._content.terminal, width, len(self._episode), has_colors)
 
     def _state(self) -> str:
         quiet = time.monotonic() - self._row_at
@@ -157,13 +200,17 @@ class LiveView(PlainView):
             content.log = [*content.log, *map(printable, printed)][-LINES_KEPT:]
             if content.row:
                 content.row = {**content.row, **self._newest_checkpoint()}
-            lines = page(Canvas(self._console, width), max(1, height - 1), content) if content.row else []
+            canvas = Canvas(self._console, width)
+            lines, self._episode = page(canvas, max(1, height - 1), content) if content.row else ([], range(0))
             self._is_new, self._drawn_state = False, content.state
         if lines:
             with self._console.capture() as capture:
                 for line in lines:
                     self._console.print(line, soft_wrap=True)
-            self._screen.draw(capture.get().split("\n")[: len(lines)], printed)
+            texts, self._episode_rows = capture.get().split("\n"), self._rows_of_episode()
+            for index, row in zip(self._episode, self._episode_rows):
+                texts[index] = row + texts[index]
+            self._screen.draw(texts[: len(lines)], printed)
         else:
             self._screen.draw_line(content.state[:width], printed)
         self._drawn_at = time.monotonic()

@@ -2,20 +2,35 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.text import Text
 
 from oni_jax.config import RunConfig
+from oni_jax.envs.display import COLUMNS, ROWS, Terminal
 from oni_jax.metrics.curve import Curve
-from oni_jax.metrics.panels import LABEL_WIDTH, Canvas, answers, charts, charts_beside, gauges, header, overview
-from oni_jax.metrics.phrases import phrases
+from oni_jax.metrics.panels import (
+    LABEL_WIDTH,
+    MIN_CHART_WIDTH,
+    Canvas,
+    answers,
+    charts,
+    charts_beside,
+    gauges,
+    header,
+    overview,
+)
+from oni_jax.metrics.phrases import Phrase, phrases
 from oni_jax.metrics.rows import Row
 from oni_jax.metrics.templates import OVERVIEW, QUEUES
 
 MIN_CHART_HEIGHT, MAX_CHART_HEIGHT = 5, 10  # rows, with title and axis
 CHART_COLUMNS = 110  # of a terminal that has charts
 MIN_ANSWER_LINES, MIN_LOG_LINES = 4, 2
+GAP = 2  # columns between an episode and what is beside it
 LEAST_FIRST = ("achieved", "goals", "checkpoint", "entropy", "labels by", "episodes", "limited by", "helpful")
+OVERVIEW_PAGE, QUEUES_PAGE, EPISODE_PAGE = "overview", "queues", "episode"
+KEYS = {"q": QUEUES_PAGE, "e": EPISODE_PAGE}
 
 
 @dataclasses.dataclass
@@ -27,31 +42,58 @@ class Content:
     state: str  # in a few words
     curves: Mapping[str, Curve]
     log: Sequence[str] = ()  # lines printed, the newest last
-    shows_queues: bool = False
+    terminal: Terminal | None = None  # of an episode that is being played
+    shown: str = OVERVIEW_PAGE
     has_keys: bool = False
 
+    def press(self, key: str) -> None:
+        """Shows a key's page, or the overview again."""
+        if (chosen := KEYS.get(key)) and (chosen != EPISODE_PAGE or self.terminal):
+            self.shown = OVERVIEW_PAGE if self.shown == chosen else chosen
 
-def page(canvas: Canvas, height: int, content: Content) -> list[Text]:
+
+class Page(NamedTuple):
+    """Lines of a page; those with the indices in `episode` stand on the right of an episode's rows."""
+
+    lines: list[Text]
+    episode: range = range(0)
+
+
+def page(canvas: Canvas, height: int, content: Content) -> Page:
     """Returns `height` lines at most; the last one says which keys there are."""
     lines = header(canvas, content.row, content.run, content.state)
-    room = height - len(lines) - 1
-    if content.shows_queues:
-        lines += gauges(canvas, content.row, content.run, QUEUES)[: max(0, room)]
+    own = Page([])
+    if content.shown == EPISODE_PAGE:
+        lines = lines if len(lines) + ROWS < height else lines[:1]
+        room = max(0, min(ROWS, height - len(lines) - 1))
+        own = Page([canvas.line("")] * room, range(room))
+    elif content.shown == QUEUES_PAGE:
+        own = Page(gauges(canvas, content.row, content.run, QUEUES)[: max(0, height - len(lines) - 1)])
     elif content.row:
-        lines += _overview(canvas, room, content)
+        own = _overview(canvas, height - len(lines) - 1, content)
+    episode = range(len(lines) + own.episode.start, len(lines) + own.episode.stop)
+    lines += own.lines
     lines += _log(canvas, height - len(lines) - 1, content.log)
     if content.has_keys:
-        other = "overview" if content.shows_queues else "queues"
         lines = lines[: height - 1] + [canvas.line("")] * (height - 1 - len(lines))
-        lines.append(canvas.line((" q ", "reverse"), f" {other}   ", (" Ctrl-C ", "reverse"), " saves and leaves"))
-    return lines[:height]
+        lines.append(_keys(canvas, content))
+    return Page(lines[:height], episode)
 
 
-def _overview(canvas: Canvas, room: int, content: Content) -> list[Text]:
-    """Returns the sections, with charts or with a curve in a line each, and the newest answers."""
+def _keys(canvas: Canvas, content: Content) -> Text:
+    parts: list[str | Phrase] = []
+    for key, chosen in KEYS.items():
+        if chosen != EPISODE_PAGE or content.terminal:
+            parts += [(f" {key} ", "reverse"), f" {OVERVIEW_PAGE if chosen == content.shown else chosen}   "]
+    return canvas.line(*parts, (" Ctrl-C ", "reverse"), " saves and leaves")
+
+
+def _overview(canvas: Canvas, room: int, content: Content) -> Page:
+    """Returns the sections, with an episode, charts or a curve in a line each, and the newest answers."""
     row, run, given = content.row, content.run, content.row.get("answers", ())
     reserved = min(len(content.log), MIN_LOG_LINES) + (MIN_ANSWER_LINES if given else 0)
-    lines = _with_charts(canvas, room - reserved, content)
+    lines, episode = _with_episode(canvas, room - reserved, content)
+    lines = lines or _with_charts(canvas, room - reserved, content)
     if not lines:
         templates = dict(OVERVIEW)
         lines = overview(canvas, row, run, content.curves, templates)
@@ -61,22 +103,53 @@ def _overview(canvas: Canvas, room: int, content: Content) -> list[Text]:
                 lines = overview(canvas, row, run, content.curves, templates)
     lines = lines[: max(0, room)]
     room -= len(lines)
-    return lines + answers(canvas, given, room - min(len(content.log), max(2, room // 3)))
+    return Page(lines + answers(canvas, given, room - min(len(content.log), max(2, room // 3))), episode)
+
+
+def _with_episode(canvas: Canvas, room: int, content: Content) -> Page:
+    """Returns the sections, and below an episode, with charts on its right if they fit there.
+
+    Nothing where there is no episode or no room for it.
+    """
+    if content.terminal is None or canvas.width < COLUMNS:
+        return Page([])
+    on_right = Canvas(canvas.console, canvas.width - COLUMNS - GAP)
+    titles = _titles(content) if on_right.width >= MIN_CHART_WIDTH else {}
+    curves = {label: content.curves[label] for label in titles}
+    others = {label: own for label, own in OVERVIEW.items() if label not in titles}
+    lines = overview(canvas, content.row, content.run, {} if titles else content.curves, others)
+    about = (f"{'episode':<{LABEL_WIDTH}}", "bold"), ("one of those being played", "dim")
+    lines += [canvas.line(""), canvas.line(*about)]
+    if len(lines) + ROWS + 1 > room:
+        return Page([])
+    height = min(MAX_CHART_HEIGHT, (ROWS + 1) // max(1, len(curves)) - 1)
+    beside = charts(on_right, curves, titles, height, 1)
+    beside += [canvas.line("")] * ROWS
+    episode = range(len(lines), len(lines) + ROWS)
+    lines += [canvas.line(" " * GAP, line) for line in beside[:ROWS]]
+    return Page([*lines, canvas.line("")], episode)
 
 
 def _with_charts(canvas: Canvas, room: int, content: Content) -> list[Text]:
     """Returns the sections, and charts of those that have a curve; nothing where there is no room for charts."""
-    found = phrases({label: OVERVIEW[label] for label in content.curves}, content.row, content.run)
-    curves = {label: curve for label, curve in content.curves.items() if len(curve) > 1 and found[label]}
+    titles = _titles(content)
+    curves = {label: content.curves[label] for label in titles}
     if canvas.width < CHART_COLUMNS or not curves:
         return []
     others = {label: own for label, own in OVERVIEW.items() if label not in curves}
     lines = [*overview(canvas, content.row, content.run, {}, others), canvas.line("")]
-    height = (room - len(lines)) // -(-len(curves) // charts_beside(canvas, len(curves))) - 1
+    beside = charts_beside(canvas, len(curves))
+    height = (room - len(lines)) // -(-len(curves) // beside) - 1
     if height < MIN_CHART_HEIGHT:
         return []
-    titles = {label: f"{label} {', '.join(text for text, _ in found[label])}" for label in curves}
-    return lines + charts(canvas, curves, titles, min(MAX_CHART_HEIGHT, height))
+    return lines + charts(canvas, curves, titles, min(MAX_CHART_HEIGHT, height), beside)
+
+
+def _titles(content: Content) -> dict[str, str]:
+    """Returns titles of charts by the labels of the sections that have a curve."""
+    found = phrases({label: OVERVIEW[label] for label in content.curves}, content.row, content.run)
+    has_curve = {label: len(curve) > 1 and found[label] for label, curve in content.curves.items()}
+    return {label: f"{label} {', '.join(text for text, _ in found[label])}" for label, has in has_curve.items() if has}
 
 
 def _log(canvas: Canvas, room: int, log: Sequence[str]) -> list[Text]:

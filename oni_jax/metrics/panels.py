@@ -121,10 +121,11 @@ def gauges(canvas: Canvas, row: Row, run: RunConfig, template: Mapping) -> list[
     return lines
 
 
-def charts(canvas: Canvas, curves: Mapping[str, Curve], titles: Mapping[str, str], height: int) -> list[Text]:
-    """Returns charts of `height` rows, `charts_beside` of them side by side, and an empty line after each row."""
+def charts(
+    canvas: Canvas, curves: Mapping[str, Curve], titles: Mapping[str, str], height: int, beside: int
+) -> list[Text]:
+    """Returns charts of `height` rows, `beside` of them side by side, and an empty line after each row."""
     drawn = list(curves)
-    beside = charts_beside(canvas, len(drawn))
     width = canvas.width // beside - 2
     lines = []
     for i in range(0, len(drawn), beside):

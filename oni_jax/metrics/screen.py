@@ -3,7 +3,7 @@
 import io
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from rich.cells import cell_len
@@ -22,6 +22,7 @@ class Screen:
     def __init__(self, console: Console):
         self._console, self._stream = console, console.file
         self._size: tuple[int, int] | None = None  # of the last drawing
+        self._num_lines = 0  # of it
 
     def size(self) -> tuple[int, int]:
         """Returns the terminal's columns and rows."""
@@ -64,7 +65,14 @@ class Screen:
         text += HOME + "".join(f"{ERASE_LINE}{line}\r\n" for line in lines[: max(1, rows - 1)]) + ERASE_BELOW
         self._stream.write(text)
         self._stream.flush()
-        self._size = size
+        self._size, self._num_lines = size, min(len(lines), max(1, rows - 1))
+
+    def draw_over(self, begins: Mapping[int, str]) -> None:
+        """Draws over the beginnings of lines of the last drawing, by their indices, while it is there."""
+        if self._size:
+            text = "".join(f"\x1b[{index + 1};1H{begin}" for index, begin in begins.items())
+            self._stream.write(f"{text}\x1b[{self._num_lines + 1};1H")
+            self._stream.flush()
 
 
 class Printed(io.TextIOBase):

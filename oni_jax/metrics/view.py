@@ -4,11 +4,13 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import IO
 
 from rich.console import Console
 
 from oni_jax.config import RunConfig
+from oni_jax.envs.display import Terminal
 from oni_jax.metrics.pace import Pace
 from oni_jax.metrics.phrases import plain_line
 from oni_jax.metrics.rows import Row
@@ -54,7 +56,13 @@ class NullView(PlainView):
         pass
 
 
-def build_view(run: RunConfig, folder: str = "", labels_by: str = "", stream: IO[str] | None = None) -> PlainView:
+def build_view(
+    run: RunConfig,
+    folder: str = "",
+    labels_by: str = "",
+    stream: IO[str] | None = None,
+    terminal: Callable[[], Terminal | None] = lambda: None,
+) -> PlainView:
     """Builds the live view if `stream` is a terminal that can draw it, else plain lines.
 
     Args:
@@ -62,11 +70,12 @@ def build_view(run: RunConfig, folder: str = "", labels_by: str = "", stream: IO
         folder: of the run, whose checkpoints the live view looks at.
         labels_by: who makes the labels, in words.
         stream: None: stdout.
+        terminal: see `World.terminal`.
     """
     out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
         from oni_jax.metrics.live import LiveView
 
-        return LiveView(run, console, folder, labels_by)
+        return LiveView(run, console, folder, labels_by, terminal)
     return PlainView(run, out)

@@ -16,6 +16,7 @@ from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.config import ActorConfig, Config, LearnerConfig
+from oni_jax.envs.display import Terminal
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import ActorCritic, with_tables
@@ -110,6 +111,9 @@ class ActorWorld(World):
             "ring_slots_free": exchange.num_free,
             "groups_paused": server.num_paused,
         }
+
+    def terminal(self) -> Terminal | None:
+        return self._exchange.ring.terminal.take()
 
     def _actors_wait_fraction(self) -> float:
         """Returns the fraction of the actor processes' time since the last call that was not spent stepping."""

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from oni_jax.envs.display import Terminal
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 
 
@@ -75,6 +76,14 @@ class World(Protocol):
     def gauges(self) -> Mapping[str, float]:
         """Returns metrics: counts so far, queue sizes, fractions of the time since the last call."""
         ...
+
+    def terminal(self) -> Terminal | None:
+        """Returns what one environment looked like lately, and asks for its next looks, which nothing waits for.
+
+        For one thread, such as a view's. The object is the last call's where nothing came meanwhile; None: nothing has
+        come yet, or the environment has no looks.
+        """
+        return None
 
     def save(self) -> Mapping[str, np.ndarray]:
         """Returns, between updates, copies of all state to resume from; {} where it can't be saved."""

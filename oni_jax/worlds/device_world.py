@@ -15,9 +15,10 @@ from oni_jax.config import Config
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import step_limit
 from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
-from oni_jax.envs.device.shown import join_codes
+from oni_jax.envs.device.shown import first_scene, join_codes
+from oni_jax.envs.display import Terminal
 from oni_jax.envs.goals import LLM
-from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local_rows
+from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.runtime import WaitClock
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.actor_world import Acting
@@ -58,6 +59,10 @@ class DeviceWorld(World):
         self._signature = f"{config.env} {self._num_envs} {learner.rollout}"
         self._running: Running | None = None
         self._num_rollouts, self._steps_before = 0, 0
+        self._env = env
+        self._terminal: Terminal | None = None  # see `terminal`
+        self._scene: PyTree = None  # asked for, of the first environment; until `terminal` draws it
+        self._is_scene_asked = False
         self._counts, self._texts = CodeCounts(self._num_envs), TextReader(env)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
@@ -76,6 +81,7 @@ class DeviceWorld(World):
     def start(self) -> None:
         if self._running is None:
             self._running = self._start_fn((), self._replicas.put(self._indices(), AXIS_0))
+        self._answer_scene()
         self._collect = self._collect.lower(self._acting(), self._suggestions(), self._running).compile()
 
     def _suggestions(self) -> PyTree:
@@ -99,6 +105,7 @@ class DeviceWorld(World):
         del version, timeout_secs
         self._running, trajectory, on_device = self._collect(self._acting(), self._suggestions(), self._running)
         self._num_rollouts += 1
+        self._answer_scene()
         ended = local_rows(trajectory.terminations) | local_rows(trajectory.truncations)  # blocks
         texts = Texts(*map(local_rows, on_device))
         self._episodes += [texts.stats[t, i] for t, i in zip(*np.nonzero(ended))]
@@ -120,6 +127,24 @@ class DeviceWorld(World):
         is_first = local_rows(trajectory.is_first)[:-1]
         episodes = Episodes(np.arange(self._num_envs, dtype=np.int32), is_first, ended, np.zeros(self._num_envs, bool))
         return Collected(payload, captions, events, episodes)
+
+    def _answer_scene(self) -> None:
+        """Starts reading the first environment's scene, if it is asked for."""
+        if self._is_scene_asked:
+            assert self._running is not None
+            self._is_scene_asked = False
+            scene = first_scene(self._env, local(self._running.episodes.state))
+            for x in jax.tree.leaves(scene):
+                x.copy_to_host_async()
+            self._scene = scene
+
+    def terminal(self) -> Terminal | None:
+        if self._scene is None:
+            self._is_scene_asked = True
+        elif all(x.is_ready() for x in jax.tree.leaves(self._scene)):
+            self._terminal = self._env.draw(jax.device_get(self._scene))
+            self._scene, self._is_scene_asked = None, True
+        return self._terminal
 
     def _captions(self, codes: np.ndarray, keys: np.ndarray, observations: Mapping[str, np.ndarray]) -> CaptionBatch:
         return self._texts.captions(codes, keys)._replace(observations=observations)

@@ -61,6 +61,38 @@ def test_processes_play_the_same_episodes_as_the_serial_pool(task):
     assert (processes.busy_secs > 0).all()
 
 
+@pytest.mark.parametrize("build", [SerialPool, functools.partial(ProcessPool, num_workers=2)])
+def test_the_first_game_of_all_is_shown_when_asked(build):
+    ring, make_env = make(EnvConfig(root_env="NetHackScore-v1"))
+    assert ring.terminal.take() is None
+    pool = build(make_env, ring)
+    try:
+        play(pool, ring, 3)
+        first = ring.terminal.take()
+        assert first is not None and first.cursor is not None and chr(first.chars[tuple(first.cursor)]) == "@"
+        assert first is ring.terminal.take()
+        row = ring.records[0, 0, 0]  # the newest when it was asked for
+        assert row["message"].tobytes().rstrip(b"\0")[:80] in first.chars[0].tobytes()
+        near, (y, x) = row["chars"], first.cursor - [1, 0]  # ONI's window is a row too high
+        np.testing.assert_array_equal(first.chars[y - 2 : y + 3, x - 2 : x + 3], near[4:9, 4:9])
+        ring.actions[:] = 1
+        pool.dispatch(0, 0, 4)
+        while not pool.wait(10.0).done:
+            pass
+        second = ring.terminal.take()
+        assert second is not None and second is not first and not np.array_equal(first.chars, second.chars)
+    finally:
+        pool.close()
+
+
+def test_a_game_without_looks_shows_nothing():
+    ring, make_env = make(EnvConfig(root_env="Catch-v0"))
+    pool = SerialPool(make_env, ring)
+    for _ in range(2):
+        assert ring.terminal.take() is None
+        play(pool, ring, 1)
+
+
 @pytest.fixture
 def process_pool():
     ring, make_env = make(EnvConfig(root_env="Catch-v0"))

@@ -2,18 +2,25 @@
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from oni_jax.config import RunConfig
+from oni_jax.envs.display import COLUMNS, ROWS, Terminal
 from oni_jax.metrics.curve import Curve
-from oni_jax.metrics.pages import Content, page
+from oni_jax.metrics.episode import episode_rows
+from oni_jax.metrics.pages import EPISODE_PAGE, OVERVIEW_PAGE, QUEUES_PAGE, Content, page
 from oni_jax.metrics.panels import CURVES, MAX_LINES, Canvas
 from tests.metrics.rows import ANSWERS, GOALS, PAIRS, ROW
 
 RUN = RunConfig(experiment="my_run", train_for_env_steps=1_000_000)
 FOUND = {"secs_left": 903.0, "labels_by": "a judge", "checkpoint_steps": 120_000, "checkpoint_secs": 61.0}
 FULL = {**ROW, **FOUND, "answers": ANSWERS}
+
+
+def playing() -> Terminal:
+    return Terminal(np.full((ROWS, COLUMNS), ord("x"), np.uint8), np.full((ROWS, COLUMNS), 7, np.uint8))
 
 
 class Encoded(io.StringIO):
@@ -29,8 +36,11 @@ def shown(row, width: int, height: int = 40, num_points: int = 3, run: RunConfig
             curve.add(1000 * i, float(i))
     console = Console(file=stream or io.StringIO(), force_terminal=True, width=width, height=height)
     values = {"state": "update 30", "has_keys": True, **values}
-    lines = page(Canvas(console, width), height, Content(run, row, curves=curves, **values))
-    return "\n".join(line.plain.rstrip() for line in lines)
+    content = Content(run, row, curves=curves, **values)
+    lines, episode = page(Canvas(console, width), height, content)
+    rows = episode_rows(content.terminal, width, len(episode), has_colors=False) if content.terminal else []
+    begins = dict(zip(episode, rows))
+    return "\n".join((begins.get(i, "") + line.plain).rstrip() for i, line in enumerate(lines))
 
 
 def words_of(text: str) -> str:
@@ -38,18 +48,21 @@ def words_of(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("queues", [False, True])
+@pytest.mark.parametrize("shown_page", [OVERVIEW_PAGE, QUEUES_PAGE, EPISODE_PAGE])
+@pytest.mark.parametrize("terminal", [None, playing()])
 @pytest.mark.parametrize("answers", [(), ANSWERS, PAIRS, GOALS])
 @pytest.mark.parametrize("size", [(1, 1), (8, 5), (20, 10), (40, 24), (80, 23), (110, 30), (140, 49), (300, 90)])
-def test_it_fits_the_terminal(size, answers, queues):
+def test_it_fits_the_terminal(size, answers, terminal, shown_page):
     width, height = size
     row = {**FULL, "answers": answers}
     for stream in (io.StringIO(), Encoded()):
-        text = shown(row, width, height, shows_queues=queues, log=["a line " * 40] * 30, stream=stream)
+        text = shown(row, width, height, shown=shown_page, log=["a line " * 40] * 30, stream=stream, terminal=terminal)
         lines = text.split("\n")
         assert max(map(len, lines)) <= width and len(lines) <= height
         if height > 5 and width > 30:
-            assert lines[0].startswith("my_run") and lines[-1].startswith(" q  overview" if queues else " q  queues")
+            assert lines[0].startswith("my_run") and lines[-1].startswith(
+                " q  overview" if shown_page == QUEUES_PAGE else " q  queues"
+            )
 
 
 def test_a_small_terminal_shows_all_that_matters():
@@ -67,7 +80,7 @@ def test_a_small_terminal_shows_all_that_matters():
 
 
 def test_the_queues_have_a_page():
-    text = shown(FULL, 80, 23, shows_queues=True)
+    text = shown(FULL, 80, 23, shown=QUEUES_PAGE)
     for waits, percent in (("learner for games ", 31), ("inference for games", 20), ("games for actions", 50)):
         assert f"{waits.ljust(19)} {percent:3}% █" in text
     says = ("3 slots full", "5 slots free", "2 groups paused", "37 queries pending", "16 in flight")
@@ -85,6 +98,26 @@ def test_a_large_terminal_has_charts():
     assert "2,000 steps" not in shown(FULL, 140, 23) + shown(FULL, 80, 49) + shown(FULL, 140, 49, num_points=1)
     nothing = {name: x for name, x in FULL.items() if name not in ("server_state", "rewarded_steps")}
     assert "intrinsic" not in shown({**nothing, "loss/intrinsic_reward_mean": 0.0}, 140, 49)
+
+
+@pytest.mark.parametrize(
+    "width, height, num_rows",
+    [(140, 49, 24), (126, 40, 24), (125, 49, 24), (80, 49, 24), (80, 23, 0), (140, 30, 0), (79, 90, 0)],
+)
+def test_an_episode_is_shown_whole_or_not_at_all(width, height, num_rows):
+    text = shown(FULL, width, height, terminal=playing(), log=["printed"])
+    assert text.count("x" * COLUMNS) == num_rows == 24 * ("episode    one of" in text)
+    for words in ("return 33.21", "entropy 2.12 nats", "limited by the", "hidden door", "log printed"):
+        assert words in words_of(text), words
+    assert (text.count("2,000 steps") == 4) == (width >= 126)  # its charts stand on the right, or there are none
+
+
+def test_an_episode_has_a_page_of_any_size():
+    for width, height in ((200, 60), (80, 23), (30, 8)):
+        lines = shown(FULL, width, height, shown=EPISODE_PAGE, terminal=playing()).split("\n")
+        num_rows = min(24, height - 2)
+        assert lines.count("x" * min(width, COLUMNS)) == num_rows and lines[0].startswith("my_run")
+        assert lines[-1].startswith(" q  queues    e  overview"[:width])
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -115,8 +148,8 @@ def test_a_row_may_lack_anything():
     for name in FULL:
         rest = {other: FULL[other] for other in FULL if other != name}
         for row in ({name: FULL[name]}, rest, {**FULL, name: float("nan")} if name != "answers" else rest):
-            for queues in (False, True):
-                assert "my_run" in shown(row, 80, shows_queues=queues)
+            for own in (OVERVIEW_PAGE, QUEUES_PAGE):
+                assert "my_run" in shown(row, 80, shown=own)
 
 
 def test_a_run_without_limits_has_neither_bar_nor_time_left():

@@ -17,6 +17,7 @@ PROGRAM = textwrap.dedent("""
     import os, signal, sys
     from contextlib import closing
     from oni_jax.config import RunConfig
+    from oni_jax.envs.display import Canvas
     from oni_jax.files import keep_printing
     from oni_jax.metrics import live
     from oni_jax.metrics.view import build_view
@@ -27,15 +28,22 @@ PROGRAM = textwrap.dedent("""
     keep_printing()
     streams = sys.stdout, sys.stderr
     folder, words = sys.argv[1], open(int(sys.argv[2]))
+    looks = [None]
     print("before the view")
     run = RunConfig(experiment="my_run", train_for_env_steps=1_000_000, log_every_sec=0.1)
     try:
-        with closing(build_view(run, folder, "rule-based judge, not an LLM")) as view:
+        with closing(build_view(run, folder, "rule-based judge, not an LLM", terminal=lambda: looks[-1])) as view:
             os.write(2, b".")
             for number, word in enumerate(words):
                 word = word.strip()
                 if word == "row":
                     view.update({**ROW, "answers": ANSWERS, "env_steps": 1000 * number, "updates": 1000 + number})
+                elif word.startswith("look"):
+                    canvas = Canvas()
+                    canvas.write(0, 0, word)
+                    canvas.write(12, 40, "@ hero", 9)
+                    canvas.write(23, 70, "last row")
+                    looks.append(canvas.terminal())
                 elif word == "quiet":
                     live.QUIET_SECS = 1.0
                 elif word.startswith("print"):
@@ -143,6 +151,64 @@ def test_a_key_shows_the_queues(program):
     program.shows(" q  overview")
     program.tell("row")
     assert "3 slots full" in program.shows("update 1,001")
+
+
+def test_an_episode_stands_where_there_is_room_for_it(program):
+    program.resize(140, 50)
+    program.tell("row")
+    program.tell("row")
+    charts = program.shows("update 1,001")
+    program.type("e")  # no key without an episode
+    program.tell("look 1")
+    large = program.shows("look 1", " e  episode")
+    assert "episode    one of" in large and " e " not in charts
+    (first,) = [i for i, row in enumerate(program.grid.rows) if row.startswith("look 1")]
+    assert program.grid.rows[first + 12][40:46] == "@ hero" and program.grid.rows[first + 23][70:78] == "last row"
+    assert "return 33.21" in program.grid.rows[first][82:] and large.count(" 1,000 steps") == 4
+    program.raw = b""
+    program.tell("look 2")
+    assert program.shows("look 2") == large.replace("look 1", "look 2")
+    assert len(program.raw) < 500  # what has changed, and no page
+    check_rows(program.grid)
+
+
+def test_a_small_terminal_has_a_key_for_the_episode(program):
+    program.tell("look 1")
+    program.tell("row")
+    overview = program.shows("update 1,001", " e  episode")
+    assert "look" not in overview
+    program.tell("look 2")
+    time.sleep(2.0)
+    assert program.grid.text() == overview  # it isn't drawn
+    program.type("e")
+    text = program.shows("look 2", " e  overview")
+    assert "@ hero" in text and "last row" in text.split("\n")[-3] and "return" not in text
+    program.tell("look 3")
+    assert program.shows("look 3") == text.replace("look 2", "look 3")
+    program.resize(40, 12)
+    assert "return" not in program.shows("look 3", " e  overview")
+    program.resize(80, 24)
+    assert program.shows("look 3", "last row", " q ") == text.replace("look 2", "look 3")
+    program.type("q")
+    assert "look" not in program.shows("3 slots full", " e  episode")
+    program.type("q")
+    assert program.shows(" q  queues") == overview
+
+
+def test_an_episode_outlives_any_size(program):
+    program.tell("look 1")
+    program.tell("row")
+    program.tell("row")
+    program.resize(140, 50)
+    large = program.shows("look 1", " q ", until=lambda text: "2,000 steps" in text)
+    program.resize(20, 10)
+    assert "look" not in program.shows("my_run", " q ")
+    program.resize(90, 50)
+    middle = program.shows("look 1", "@ hero", " q ")
+    assert "2,000 steps" not in middle and "▁" in middle  # curves in a line each
+    program.resize(140, 50)
+    assert program.shows("look 1", until=lambda text: text == large)
+    check_rows(program.grid)
 
 
 def test_what_is_printed_scrolls_off_above_it(program):

@@ -14,6 +14,7 @@ import pytest
 from oni_jax.config import ActorConfig, LearnerConfig, UserError
 from oni_jax.envs.device.episodes import advance, begin_episode, environment_key, episode_stats
 from oni_jax.types import Trajectory
+from oni_jax.worlds.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv
 from tests.worlds.device_worlds import CONFIG, LIMIT, N, T, collect, make_world
 
@@ -163,6 +164,42 @@ def test_a_restored_world_goes_on_bit_for_bit():
     assert not other.restore(saved)
 
 
+def signal_shown(world: DeviceWorld) -> int | None:
+    """The signal of environment 0 that the world's terminal shows."""
+    terminal = world.terminal()
+    return None if terminal is None else int(chr(terminal.chars[0, 0]))
+
+
+def check_terminal(world: DeviceWorld) -> None:
+    """A new world shows environment 0 as it was when somebody asked."""
+    assert signal_shown(world) is None
+    world.start()
+    jax.block_until_ready(world._scene)
+    before = signal_shown(world)
+    assert world.terminal() is world.terminal()  # nothing has happened
+    (batch,) = collect(world, 1)
+    signals = np.asarray(batch.payload.observations["signal"])[:, 0, 0]
+    assert before == signals[0]
+    jax.block_until_ready(world._scene)
+    assert signal_shown(world) == signals[-1]
+    second, third = (np.asarray(own.payload.observations["signal"])[-1, 0, 0] for own in collect(world, 2))
+    assert second != third
+    jax.block_until_ready(world._scene)
+    assert signal_shown(world) == second  # the third wasn't asked for
+
+
+def test_it_shows_one_environment_when_asked():
+    check_terminal(make_world()[0])
+
+
+def test_what_is_looked_at_changes_nothing(played):
+    world, _, _ = make_world()
+    world.start()
+    for batch in played[0]:
+        world.terminal()
+        jax.tree.map(np.testing.assert_array_equal, collect(world, 1)[0].payload, batch.payload)
+
+
 def test_actors_are_refused():
     config = dataclasses.replace(CONFIG, actors=ActorConfig(actor_pool="process"))
     with pytest.raises(UserError, match="--actor_pool process: Signals-v0 runs on the accelerator"):
@@ -180,6 +217,7 @@ def compare() -> None:
         assert {len(x.devices()) for x in jax.tree.leaves(other.payload)} == {8}
         assert list(other.captions.caused.captions) == list(batch.captions.caused.captions)
         np.testing.assert_array_equal(other.captions.caused.index, batch.captions.caused.index)
+    check_terminal(make_world(num_devices=8)[0])
     print("equal")
 
 

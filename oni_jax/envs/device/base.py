@@ -12,6 +12,7 @@ import numpy as np
 
 from oni_jax.config import UserError
 from oni_jax.envs.device.hashing import hash64
+from oni_jax.envs.display import Terminal
 from oni_jax.envs.history import CAPTION
 from oni_jax.types import EnvSpec
 
@@ -28,7 +29,7 @@ class Step(NamedTuple, Generic[State]):
 
 
 class DeviceEnv(Protocol[State]):
-    """An environment as pure functions of its state. All but `caption` and `event` can be traced.
+    """An environment as pure functions of its state. All but `caption`, `event` and `draw` can be traced.
 
     An instance is a static argument of jitted functions: it is immutable, and equal instances behave alike.
     The caller cuts episodes off, after `max_episode_steps` or fewer steps, and counts `return` and `length`.
@@ -87,6 +88,14 @@ class DeviceEnv(Protocol[State]):
     def event(self, key: np.ndarray) -> bytes:
         """Returns the text of an event's key, on the host."""
         return b""
+
+    def scene(self, state: State) -> Any:
+        """Returns what `draw` needs of a state, a pytree of arrays; empty where states can't be drawn."""
+        return ()
+
+    def draw(self, scene: Any) -> Terminal | None:
+        """Returns what a scene of NumPy arrays looks like, on the host."""
+        return None
 
     same_goals: Sequence[tuple[str, ...]] = ()  # goals of the spec's that mean the same
     attainable_goals: Sequence[str] = ()  # goals of the spec's that some state allows

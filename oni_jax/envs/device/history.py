@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.device.base import DeviceEnv, Step, observe_all
+from oni_jax.envs.display import Terminal
 from oni_jax.envs.history import ACTIONS, CAPTION, COUNTED, NO_ACTION, TIMES, past_of, past_specs
 from oni_jax.types import EnvSpec
 
@@ -89,6 +90,12 @@ class WithHistory(DeviceEnv[State]):
 
     def event(self, key: np.ndarray) -> bytes:
         return self.env.event(key)
+
+    def scene(self, state: State) -> Any:
+        return self.env.scene(state.own)
+
+    def draw(self, scene: Any) -> Terminal | None:
+        return self.env.draw(scene)
 
 
 def with_history(env: DeviceEnv, spec: EnvSpec) -> DeviceEnv:

@@ -1,5 +1,6 @@
 """The part of a state that policies, rewards and the host read, and texts by their codes."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,12 @@ def show(env: DeviceEnv, names: Sequence[str], state: Any) -> Shown:
         env.event_key(state),
         env.event_code(state),
     )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def first_scene(env: DeviceEnv, states: Any) -> Any:
+    """Returns the scene of the first of N states."""
+    return env.scene(jax.tree.map(lambda x: x[0], states))
 
 
 def join_codes(codes: np.ndarray) -> np.ndarray:

@@ -1,8 +1,6 @@
 """Device environments that people look at: one episode, drawn on the host."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -10,8 +8,8 @@ import numpy as np
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import Episode, advance
+from oni_jax.envs.device.shown import first_scene
 from oni_jax.envs.device.vector_env import DeviceVectorEnv, on_cpu
-from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.display import Terminal, WatchedEnv
 from oni_jax.types import EnvSpec
 
@@ -20,8 +18,7 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
     """The episode with this number of one environment. See `WatchedEnv`.
 
     Args:
-      env: of one environment.
-      draw: returns what a state looks like.
+      env: of one environment, whose states can be drawn.
       seed, index, max_episode_steps, spec: see `DeviceVectorEnv`.
       number: of the episode.
     """
@@ -29,7 +26,6 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
     def __init__(
         self,
         env: DeviceEnv,
-        draw: Callable[[Any], Terminal],
         seed: int,
         index: int,
         max_episode_steps: int,
@@ -37,7 +33,6 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
         number: int,
     ):
         super().__init__(env, 1, seed, index, max_episode_steps, spec, number)
-        self._drawn, self._draw = env, draw
         self._shown: Episode | None = None  # not reset at its end
 
     def reset(self, out: StepOutput) -> None:
@@ -52,11 +47,10 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
     def terminal(self) -> Terminal:
         assert self._shown is not None
         with on_cpu():
-            env, state = self._env, jax.tree.map(lambda x: x[0], self._shown.state)
-            while env is not self._drawn:
-                assert isinstance(env, DeviceWrapper)
-                env, state = env.env, env.inner(state)
-            return self._draw(state)
+            scene = first_scene(self._env, self._shown.state)
+        terminal = self._env.draw(jax.device_get(scene))
+        assert terminal is not None
+        return terminal
 
 
 @functools.partial(jax.jit, static_argnums=0)

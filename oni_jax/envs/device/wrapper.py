@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.display import Terminal
 from oni_jax.types import EnvSpec
 
 
@@ -59,6 +60,12 @@ class DeviceWrapper(DeviceEnv[Any]):
 
     def event(self, key: np.ndarray) -> bytes:
         return self.env.event(key)
+
+    def scene(self, state: Any) -> Any:
+        return self.env.scene(self.inner(state))
+
+    def draw(self, scene: Any) -> Terminal | None:
+        return self.env.draw(scene)
 
     @property
     def same_goals(self) -> Sequence[tuple[str, ...]]:  # type: ignore

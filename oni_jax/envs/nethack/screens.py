@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.envs.display import Canvas, Terminal
 from oni_jax.envs.nethack.tasks import nethack
 
 WINDOW_SIZE = 12
@@ -24,6 +25,8 @@ VIEWS: Mapping[str, View] = {
     "terminal": View("tty_chars", "tty_colors", 0),  # also the line of messages, the statistics and menus
     "map": View("chars", "colors", 1),
 }
+BLSTATS = {name.removeprefix("NLE_BL_"): getattr(nethack, name) for name in dir(nethack) if name.startswith("NLE_BL_")}
+STATISTICS = "Dlvl:{DLEVEL} $:{GOLD} HP:{HP}({HPMAX}) Pw:{ENE}({ENEMAX}) AC:{AC} Xp:{XP}/{EXP} T:{TIME}"
 
 
 class Screens:
@@ -70,3 +73,14 @@ class Screens:
         windows = self._windows[self._starts[rows] + (y * self._columns + x)[:, None]]
         windows *= self._on_screen[x][:, None, None, :]
         return windows
+
+
+def map_terminal(chars: np.ndarray, colors: np.ndarray, message: bytes, blstats: np.ndarray) -> Terminal:
+    """Returns a map [21, 79] on a terminal, with the message above it and the main statistics below."""
+    canvas = Canvas()
+    canvas.write(0, 0, message.decode("latin-1"))
+    canvas.write(len(chars) + 2, 0, STATISTICS.format_map({name: blstats[i] for name, i in BLSTATS.items()}))
+    terminal = canvas.terminal()
+    for whole, part in zip(terminal[:2], (chars, colors)):
+        whole[1 : 1 + len(part), : part.shape[1]] = part
+    return terminal

@@ -8,8 +8,9 @@ import numpy as np
 
 from oni_jax.config import NetHackConfig
 from oni_jax.envs.base import StepOutput
+from oni_jax.envs.display import Terminal
 from oni_jax.envs.nethack.game import GameArrays, NetHackGame
-from oni_jax.envs.nethack.screens import VIEWS, WINDOW_SIZE, Screens
+from oni_jax.envs.nethack.screens import VIEWS, WINDOW_SIZE, Screens, map_terminal
 from oni_jax.envs.nethack.shared_code import SharedCode
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, Task, nethack
 from oni_jax.files import ScratchFolder
@@ -193,6 +194,17 @@ class NetHackVectorEnv:
         clock = "; shopkeepers are named by the clock: games that meet one may not repeat"
         follows_clock = any(game.follows_clock for game in self._games)
         return f"{self._stepper_note()}{self._code_note()}{clock * follows_clock}{self._last_failure}"
+
+    def terminal(self) -> Terminal:
+        blstats = self.arrays.blstats[0]
+        chars, colors = (screens[0] for screens in self.arrays.screen.values())
+        x, y = blstats[[nethack.NLE_BL_X, nethack.NLE_BL_Y]].tolist()
+        if self._view.first_row == 0:
+            whole = Terminal(chars.copy(), colors.view(np.uint8).copy())
+        else:
+            whole = map_terminal(chars, colors, self._messages(slice(1))[0], blstats)
+        is_hero = whole.chars[y + 1, x] == ord("@")  # a menu may cover it
+        return whole._replace(cursor=np.array([y + 1, x])) if is_hero else whole
 
     def _stepper_note(self) -> str:
         return f"games are stepped in Python, which is slower: {self._why_python}; " if self._why_python else ""

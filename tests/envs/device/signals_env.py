@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.display import Canvas, Terminal
 from oni_jax.types import ArraySpec, EnvSpec
 
 
@@ -63,6 +64,14 @@ class SignalsEnv(DeviceEnv[Signals]):
 
     def event(self, key: np.ndarray) -> bytes:
         return b"You say %d." % key[0]
+
+    def scene(self, state: Signals) -> jax.Array:
+        return state.signal
+
+    def draw(self, scene: np.ndarray) -> Terminal:
+        canvas = Canvas()
+        canvas.write(0, 0, f"{scene}")
+        return canvas.terminal()
 
     def goals_reached(self, state: Signals, action: jax.Array, success: str) -> jax.Array:
         said = jnp.arange(3) == action

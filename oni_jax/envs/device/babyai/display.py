@@ -1,9 +1,7 @@
 """BabyAI-Text's rooms in a terminal, and its keys, for people."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, TYPES, VACATED, colour_of, type_of
@@ -20,7 +18,7 @@ from oni_jax.envs.display import (
     Terminal,
     WatchedEnv,
 )
-from oni_jax.types import EnvSpec
+from oni_jax.types import Array, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.device.babyai.env import BabyAI
@@ -42,26 +40,33 @@ KEYS = {
 }
 
 
-def draw(env: "BabyAI", state: "State") -> Terminal:
-    """Draws a state: mission, room and caption, which says what the agent carries.
+class Scene(NamedTuple):
+    """The part of a state that is drawn."""
+
+    state: "State"
+    seen: Array  # [V, V, 2] int32; positions of the view's cells
+    caption_key: Array
+
+
+def draw(env: "BabyAI", scene: Scene) -> Terminal:
+    """Draws mission, room and caption, which says what the agent carries.
 
     A dot is an empty cell that the agent sees. Of two columns to a cell the second is empty.
     """
-    from oni_jax.envs.device.babyai.view import seen_positions
-
-    canvas, size = Canvas(), env.level.size
+    canvas, size, state = Canvas(), env.level.size, scene.state
     canvas.write(0, 0, env.mission(state), WHITE)
-    grid, (own_x, own_y) = np.asarray(state.grid), np.asarray(state.position).tolist()
+    grid, (own_x, own_y) = state.grid.tolist(), state.position.tolist()
     first_x, first_y = (max(0, min(at - SIDE // 2, size - SIDE)) for at in (own_x, own_y))
-    seen = {tuple(position) for position in np.asarray(seen_positions(state)).reshape(-1, 2).tolist()}
+    seen = {tuple(position) for position in scene.seen.reshape(-1, 2).tolist()}
     for x in range(first_x, min(size, first_x + SIDE)):
         for y in range(first_y, min(size, first_y + SIDE)):
-            glyph, color = _cell(int(grid[x, y]), (x, y) in seen)
+            glyph, color = _cell(grid[x][y], (x, y) in seen)
             if (x, y) == (own_x, own_y):
                 glyph, color = AGENTS[int(state.direction)], WHITE + INVERSE
-            canvas.write(FIRST_ROW + y - first_y, 2 * (x - first_x), glyph, color)
+            if glyph != " ":
+                canvas.write(FIRST_ROW + y - first_y, 2 * (x - first_x), glyph, color)
     row = FIRST_ROW
-    for sentence in env.caption(np.asarray(env.caption_key(state))).decode().split(". "):
+    for sentence in env.caption(scene.caption_key).decode().split(". "):
         row = canvas.write_wrapped(row, CAPTION_COLUMN, sentence, COLUMNS - CAPTION_COLUMN)
     return canvas.terminal()
 
@@ -79,8 +84,7 @@ def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int,
     from oni_jax.envs.device.watched import WatchedDeviceEnv
 
     del ttyrec  # there is no real terminal
-    env = make_env(config)
-    return WatchedDeviceEnv(env, lambda state: draw(env, state), seed, index, config.max_episode_steps, spec, number)
+    return WatchedDeviceEnv(make_env(config), seed, index, config.max_episode_steps, spec, number)
 
 
 def _keys(config: EnvConfig) -> Sequence[ActionKey]:

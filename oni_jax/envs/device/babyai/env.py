@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import EnvConfig
-from oni_jax.envs.device.babyai import captions, rules, view
+from oni_jax.envs.device.babyai import captions, display, rules, view
 from oni_jax.envs.device.babyai.generator import generate
 from oni_jax.envs.device.babyai.levels import LEVELS, SPEC, Level, sized
 from oni_jax.envs.device.babyai.rules import State
 from oni_jax.envs.device.base import DeviceEnv, Step
+from oni_jax.envs.display import Terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,12 @@ class BabyAI(DeviceEnv[State]):
 
     def caption(self, key: np.ndarray) -> bytes:
         return captions.caption(key)
+
+    def scene(self, state: State) -> display.Scene:
+        return display.Scene(state, view.seen_positions(state), self.caption_key(state))
+
+    def draw(self, scene: display.Scene) -> Terminal:
+        return display.draw(self, scene)
 
     def mission(self, state: State) -> str:
         """Returns the episode's instruction, on the host."""

@@ -1,9 +1,7 @@
 """Crafter in a terminal, and its keys, for people."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.crafter.levels import TILES, find_variant, with_own_maps
@@ -11,11 +9,10 @@ from oni_jax.envs.device.crafter.looks import CREATURE_LOOKS, MATERIAL_LOOKS, PL
 from oni_jax.envs.device.crafter.rules import EVENTS, Action
 from oni_jax.envs.device.crafter.things import ACHIEVEMENTS, ITEMS, PLAYER, VIEW, VITALS
 from oni_jax.envs.display import COLUMNS, DARK_GRAY, INVERSE, WHITE, ActionKey, Canvas, Display, Terminal, WatchedEnv
-from oni_jax.types import EnvSpec
+from oni_jax.types import Array, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.device.crafter.env import Crafter
-    from oni_jax.envs.device.crafter.state import State
 
 CELL_COLUMNS, CELL_ROWS = 4, 2
 FIRST_ROW, WIDTH = 1, VIEW[0] * CELL_COLUMNS
@@ -41,46 +38,55 @@ _OTHER_KEYS = [ord(key) for key in map(chr, range(33, 127)) if key not in KEYS.v
 _OTHER_KEYS += [key | 0x80 for key in range(33, 127)]  # with Meta
 
 
-def draw(env: "Crafter", state: "State") -> Terminal:
-    """Draws a state: what the player sees and owns, and beside it the caption, the event and the achievements."""
-    from oni_jax.envs.device.crafter.view import tiles
+class Scene(NamedTuple):
+    """The part of a state that is drawn."""
 
-    canvas, inventory = Canvas(), np.asarray(state.inventory)
-    for (x, y), tile in np.ndenumerate(np.asarray(tiles(state))):
-        is_player, name = tile == PLAYER, TILES[tile]
-        look = _player(state) if is_player else (CREATURE_LOOKS.get(name) or MATERIAL_LOOKS[name])
-        color = look.color + INVERSE * (tile >= PLAYER)
-        for row in range(CELL_ROWS):
-            canvas.write(FIRST_ROW + y * CELL_ROWS + row, x * CELL_COLUMNS, look.char * CELL_COLUMNS, color)
+    tiles: Array  # [9, 7] uint8, see `view.tiles`
+    direction: Array  # [] int32; that the player faces
+    is_sleeping: Array  # [] bool
+    inventory: Array  # [16] int32
+    achievements: Array  # [22] int32
+    event: Array  # [] uint8; index into EVENTS
+    caption_key: Array
+
+
+def draw(env: "Crafter", scene: Scene) -> Terminal:
+    """Draws what the player sees and owns, and beside it the caption, the event and the achievements."""
+    canvas, inventory = Canvas(), scene.inventory.tolist()
+    for x, column in enumerate(scene.tiles.tolist()):
+        for y, tile in enumerate(column):
+            name = TILES[tile]
+            look = _player(scene) if tile == PLAYER else (CREATURE_LOOKS.get(name) or MATERIAL_LOOKS[name])
+            color = look.color + INVERSE * (tile >= PLAYER)
+            for row in range(CELL_ROWS):
+                canvas.write(FIRST_ROW + y * CELL_ROWS + row, x * CELL_COLUMNS, look.char * CELL_COLUMNS, color)
     row = FIRST_ROW + VIEW[1] * CELL_ROWS + 1
-    owned = [f"{name.replace('_', ' ')} {amount}" for name, amount in zip(ITEMS, inventory.tolist()) if amount]
-    vitals = [f"{name} {amount}" for name, amount in zip(VITALS, inventory.tolist())]
+    owned = [f"{name.replace('_', ' ')} {amount}" for name, amount in zip(ITEMS, inventory) if amount]
+    vitals = [f"{name} {amount}" for name, amount in zip(VITALS, inventory)]
     row = canvas.write_wrapped(row, 0, ", ".join(vitals), WIDTH + 1, WHITE)
     canvas.write_wrapped(row, 0, ", ".join(text for text in owned if text not in vitals), WIDTH + 1)
     width = COLUMNS - TEXT_COLUMN
-    row = canvas.write_wrapped(FIRST_ROW, TEXT_COLUMN, env.caption(np.asarray(env.caption_key(state))).decode(), width)
-    row = canvas.write_wrapped(row + 1, TEXT_COLUMN, f"Done: {EVENTS[int(state.event)] or 'nothing'}", width, WHITE)
-    unlocked = [name.replace("_", " ") for name, count in zip(ACHIEVEMENTS, np.asarray(state.achievements)) if count]
+    row = canvas.write_wrapped(FIRST_ROW, TEXT_COLUMN, env.caption(scene.caption_key).decode(), width)
+    row = canvas.write_wrapped(row + 1, TEXT_COLUMN, f"Done: {EVENTS[int(scene.event)] or 'nothing'}", width, WHITE)
+    unlocked = [name.replace("_", " ") for name, count in zip(ACHIEVEMENTS, scene.achievements) if count]
     heading = f"Unlocked {len(unlocked)} of {len(ACHIEVEMENTS)}: "
     canvas.write_wrapped(row + 1, TEXT_COLUMN, heading + ", ".join(unlocked), width, DARK_GRAY)
     return canvas.terminal()
 
 
-def _player(state: "State") -> Look:
-    return PLAYER_LOOKS[-1 if state.is_sleeping else int(state.direction)]
+def _player(scene: Scene) -> Look:
+    return PLAYER_LOOKS[-1 if scene.is_sleeping else int(scene.direction)]
 
 
 def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int, ttyrec: str) -> WatchedEnv:
     # Imported here: JAX is needed where environments run, not where they are named
-    from oni_jax.envs.device.crafter.env import find_crafter, make_env
+    from oni_jax.envs.device.crafter.env import make_env
     from oni_jax.envs.device.crafter.tasks import with_task
     from oni_jax.envs.device.watched import WatchedDeviceEnv
 
     del ttyrec  # there is no real terminal
     env = with_task(make_env(with_own_maps(config)), config.crafter)
-    return WatchedDeviceEnv(
-        env, lambda state: draw(*find_crafter(env, state)), seed, index, config.max_episode_steps, spec, number
-    )
+    return WatchedDeviceEnv(env, seed, index, config.max_episode_steps, spec, number)
 
 
 def _keys(config: EnvConfig) -> Sequence[ActionKey]:

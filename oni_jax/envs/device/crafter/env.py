@@ -10,7 +10,7 @@ import numpy as np
 
 from oni_jax.config import EnvConfig
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.crafter import captions, goals, maps, pixels, prerequisites, things, view, world
+from oni_jax.envs.device.crafter import captions, display, goals, maps, pixels, prerequisites, things, view, world
 from oni_jax.envs.device.crafter.draws import draws_of
 from oni_jax.envs.device.crafter.levels import BK, ELLM, NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
 from oni_jax.envs.device.crafter.rules import EVENTS
@@ -18,6 +18,7 @@ from oni_jax.envs.device.crafter.state import State, begin
 from oni_jax.envs.device.crafter.stock import load_stock
 from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.wrapper import DeviceWrapper, FrameStack
+from oni_jax.envs.display import Terminal
 from oni_jax.types import ArraySpec, EnvSpec
 
 _MAP_SHAPES = ((things.SIZE, things.SIZE), (maps.MAX_BORN,), (maps.MAX_BORN, 2))
@@ -105,6 +106,13 @@ class Crafter(DeviceEnv[State]):
 
     def event(self, key: np.ndarray) -> bytes:
         return EVENTS[key[0]].encode()
+
+    def scene(self, state: State) -> display.Scene:
+        own = state.direction, state.is_sleeping, state.inventory, state.achievements, state.event
+        return display.Scene(view.tiles(state), *own, self.caption_key(state))
+
+    def draw(self, scene: display.Scene) -> Terminal:
+        return display.draw(self, scene)
 
     same_goals = prerequisites.SAME
     attainable_goals = EVENTS[1:]
