@@ -1,4 +1,4 @@
-"""Makes docs/studies.md, its figures and docs/results.md from the results; runs a study.
+"""Makes docs/studies.md, its figures, docs/results.md and the README's table from the results; runs a study.
 
 python -m benchmarks.studies
 python -m benchmarks.studies list
@@ -14,7 +14,19 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import babyai_rnd, bk, catch_judge, crafter, ellm, ellm_task, few_goals, overview, page, results
+from benchmarks.studies import (
+    babyai_rnd,
+    bk,
+    catch_judge,
+    crafter,
+    ellm,
+    ellm_task,
+    few_goals,
+    overview,
+    page,
+    readme,
+    results,
+)
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
@@ -50,9 +62,10 @@ def prepare(study: Study) -> None:
 
 
 def write_pages() -> None:
-    """Writes the pages and the figures."""
+    """Writes the pages, the README's table and the figures."""
     page.PAGE.write_text(page.page(list(STUDIES.values())))
     overview.PAGE.write_text(overview.text(list(STUDIES.values())))
+    readme.PATH.write_text(readme.with_table(readme.PATH.read_text(), STUDIES))
     page.IMAGES.mkdir(parents=True, exist_ok=True)
     for study in STUDIES.values():
         for name, data in page.figures(study).items():

@@ -82,6 +82,10 @@ def _machines(found: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> st
 
 
 def _parity() -> Iterator[str]:
-    runs, published = (json.loads(path.read_text())["runs"] for path in (PARITY, learning_parity.PUBLISHED_FILE))
     yield PARITY_TEXT
-    yield learning_parity.table(runs, published)
+    yield learning_parity.table(*parity_runs())
+
+
+def parity_runs() -> list[list[dict[str, Any]]]:
+    """Returns the runs of learning_parity, and the published system's."""
+    return [json.loads(path.read_text())["runs"] for path in (PARITY, learning_parity.PUBLISHED_FILE)]

@@ -75,7 +75,7 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]
         curves = [values(run, study.metric) for run in own]
         about = [estimate([float(curve[-1]) for curve in curves]), estimate([float(np.nanmean(x)) for x in curves])]
         minutes = sum(run["train_secs"] for run in own) / len(own) / 60
-        reached = [_steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
+        reached = [steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
         ends = [float(curve[-1]) for run in own if (curve := run.get(COVERAGE))]
         covered = [shown(estimate(ends)) if ends else ""] if has_coverage else []
         rows.append([label, str(len(own)), *map(shown, about), *reached, *covered, f"{minutes:.2g}"])
@@ -89,7 +89,7 @@ def metric_name(study: Study) -> str:
     return shown_name(study.metric).removeprefix("mean ")
 
 
-def _steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -> str:
+def steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -> str:
     """Returns the steps to two points in a row above a level, of the runs that have them, and how many have."""
     above = [(curve[:-1] >= level) & (curve[1:] >= level) for curve in curves]
     found = [steps[int(np.argmax(own))] / 1e6 for own in above if own.any()]

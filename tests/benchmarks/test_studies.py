@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.studies import __main__ as program
-from benchmarks.studies import base, overview, page, results
+from benchmarks.studies import base, overview, page, readme, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
 from oni_jax.config import UserError
@@ -52,6 +52,8 @@ def test_the_pages_are_those_of_the_results():
     studies = list(program.STUDIES.values())
     assert page.PAGE.read_text() == page.page(studies), "run `python -m benchmarks.studies`"
     assert overview.PAGE.read_text() == overview.text(studies), "run `python -m benchmarks.studies`"
+    text = readme.PATH.read_text()
+    assert text == readme.with_table(text, program.STUDIES), "run `python -m benchmarks.studies`"
 
 
 def test_the_figures_are_those_of_the_results():
