@@ -74,6 +74,7 @@ def interrupted(tmp_path_factory) -> tuple[pathlib.Path, str]:
     return train_dir / "a run's", output
 
 
+@pytest.mark.slow
 def test_training_that_was_interrupted_goes_on_and_is_looked_at(interrupted):
     folder, output = interrupted
     found = printed(output)
@@ -104,6 +105,7 @@ def test_nothing_is_offered_for_a_run_that_saved_nothing(tmp_path):
     assert "next:" not in program.finish(60) and program.process.returncode == 2
 
 
+@pytest.mark.slow
 def test_of_several_processes_the_first_prints_the_command_of_each(tmp_path):
     def finish(*words: list[str]) -> list[str]:
         programs = [Launched("launch.train", *own) for own in words]

@@ -32,7 +32,7 @@ def episode_of(text: str) -> list[str]:
     return [line[:80].rstrip() for line in lines[heading + 1 : heading + 25]]
 
 
-@pytest.mark.parametrize("training", ["nethack", "babyai"], indirect=True)
+@pytest.mark.parametrize("training", [pytest.param("nethack", marks=pytest.mark.slow), "babyai"], indirect=True)
 def test_it_is_shown_and_moves_on(training):
     terminal, first, last = training
     seen, deadline = set(), time.monotonic() + DEADLINE_SECS
@@ -54,6 +54,7 @@ def test_it_is_shown_and_moves_on(training):
     assert terminal.ended() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["catch"], indirect=True)
 def test_a_world_without_looks_has_no_place_for_them(training):
     terminal, *_ = training
