@@ -1,7 +1,6 @@
 """The command line: a flag for each of a program's settings, and the checks before a run."""
 
 import dataclasses
-import difflib
 import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from oni_jax.config import (
     Program,
     RewardConfig,
     UserError,
+    nearest,
     own_settings,
     settings,
     with_values,
@@ -166,7 +166,9 @@ def normalise(
             continue
         if not word.startswith("-") or not word.strip("-"):
             key, why = word.partition("=")[0], hydra_words.translated(word)
-            raise UserError(f"{key}: {why}" if why else f"{word!r} is not a flag; write --flag value")
+            names_run = "experiment" in values and not normal and "=" not in word
+            instead = f"--experiment {word}" if names_run else "--flag value"
+            raise UserError(f"{key}: {why}" if why else f"{word!r} is not a flag; write {instead}")
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         name = aliases.get(name, name)
@@ -208,7 +210,6 @@ def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:
     """Raises UserError for an unknown or refused flag, unless its value is harmless."""
     refusal = refused_flags.find_refusal(name)
     if refusal is None:
-        near = difflib.get_close_matches(name, known, 1)
-        raise UserError(f"unknown flag --{name}; " + (f"did you mean --{near[0]}?" if near else "--help lists all"))
+        raise UserError(f"unknown flag --{name}{nearest(name, known, '--') or '; --help lists all'}")
     if (value or "true").lower() not in refusal.harmless:
         raise UserError(f"--{name}: {refusal.why}")

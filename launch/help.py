@@ -1,7 +1,6 @@
 """Help texts of `--help`: an overview by topic, a topic, a flag, all flags, and words for shell completion."""
 
 import dataclasses
-import difflib
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 from absl.flags import Flag
 
 from launch import flags, named_configs, programs
-from oni_jax.config import Config, UserError, own_settings, sections, settings
+from oni_jax.config import Config, UserError, nearest, own_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS, FOR_SHELLS = "all", "configs", "words"
@@ -55,8 +54,7 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
         return _filled(_describe_other(others[flag]), width)
     if topic and topic != ALL:
         known = [*parts, *([CONFIGS] if isinstance(defaults, Config) else []), ALL]
-        near = difflib.get_close_matches(flag, [*(field.name for field in fields), *others], 1)
-        hint = f"; did you mean --help {near[0]}?" if near else ""
+        hint = nearest(flag, [*(field.name for field in fields), *others], "--help ")
         raise UserError(f"--help {topic}: no such topic or flag; topics: {', '.join(known)}{hint}")
     positional = flags.positional(defaults)
     arguments = f"{positional.upper()}... " if positional else ""

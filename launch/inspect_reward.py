@@ -90,6 +90,7 @@ def report(inspection: "Inspection", num_messages: int, width: int) -> list[str]
     if inspection.other_observations:
         names = ", ".join(inspection.other_observations)
         lines.append(f"the reward also reads {names}, set to zeros here")
+    lines.append("reward: without the episodic count and the coefficient; raw: not normalised, without a threshold")
     lines = [part for line in lines for part in _wrapped(line, width)]
     for title, listed in inspection.ends(num_messages):
         lines += ["", title, *_table(listed, inspection, width)]

@@ -14,6 +14,8 @@ from oni_jax.config import check_values, setting
 from oni_jax.reporting.listing import list_runs, table
 from oni_jax.runtime import StopRequest
 
+WIDE = 1000  # columns where the output is not a terminal
+
 
 @dataclasses.dataclass(frozen=True)
 class ListConfig:
@@ -30,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: ListConfig, stop: StopRequest) -> int:
     del stop
     runs, skipped = list_runs(config.train_dir)
-    print("\n".join(table(runs, shutil.get_terminal_size().columns, time.time()) if runs else ["no runs"]))
+    print("\n".join(table(runs, shutil.get_terminal_size((WIDE, 0)).columns, time.time()) if runs else ["no runs"]))
     for line in skipped:
         print(f"skipped {line}", file=sys.stderr)
     return 0

@@ -6,7 +6,7 @@ import pathlib
 import shlex
 from collections.abc import Sequence
 
-from oni_jax.config import Config, UserError, check_values, config_from_json, settings, with_values
+from oni_jax.config import Config, RunConfig, UserError, check_values, config_from_json, nearest, settings, with_values
 from oni_jax.experiment import experiment_folder, read_settings
 from oni_jax.run_files import SETTINGS, saved_steps
 
@@ -25,7 +25,8 @@ def load(name: str) -> Config:
         UserError: there is no such name or file, or a setting is unknown or outside its range.
     """
     if not name.endswith(".json") and name not in names():
-        raise UserError(f"--config {name}: unknown; name a .json file, or one of {', '.join(names())}")
+        near = nearest(name, names())
+        raise UserError(f"--config {name}: unknown; name a .json file, or one of {', '.join(names())}{near}")
     path = pathlib.Path(name) if name.endswith(".json") else FOLDER / f"{name}.json"
     try:
         text = path.read_bytes()
@@ -66,7 +67,9 @@ def resumed(folder: str) -> Config:
         UserError: it holds no run, or no checkpoint.
     """
     if not os.path.isdir(folder):
-        raise UserError(f"--resume {folder}: there is no such folder; python -m launch.ls lists runs")
+        inside = os.path.normpath(os.path.join(RunConfig().train_dir, folder))
+        hint = f"name the run's folder, {inside}" if os.path.isdir(inside) else "python -m launch.ls lists runs"
+        raise UserError(f"--resume {folder}: there is no such folder; {hint}")
     try:
         config = read_settings(folder)
     except UserError as error:

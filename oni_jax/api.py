@@ -5,7 +5,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oni_jax.checks import check_run
-from oni_jax.config import Config, UserError, num_processes, settings, with_values
+from oni_jax.config import Config, UserError, nearest, num_processes, settings, with_values
 from oni_jax.experiment import check_unchanged, experiment_folder, read_settings
 from oni_jax.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.runtime import StopRequest
@@ -87,8 +86,7 @@ def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
     known = {field.name: field.type for field, _ in settings(config)}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise UserError(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+            raise UserError(f"{name}: there is no such setting{nearest(name, known)}")
         if type(value) is not known[name] and (known[name], type(value)) != (float, int):
             raise UserError(f"{name} is {value!r}: must be of type {getattr(known[name], '__name__', known[name])}")
     return with_values(config, values)

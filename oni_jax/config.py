@@ -5,10 +5,11 @@ Names and defaults are those of the published systems where they have them.
 """
 
 import dataclasses
+import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
@@ -16,6 +17,13 @@ Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
 
 class UserError(Exception):
     """Bad input. The text is one line: what is wrong, and what to do. Launchers exit with code 2."""
+
+
+def nearest(word: str, known: Iterable[str], written: str = "") -> str:
+    """Returns "; did you mean WRITTEN...?" with the known word that is most like this one; empty without any."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, 1)
+    return f"; did you mean {written}{by_lower[near[0]]}?" if near else ""
 
 
 _COUNT = "[1, inf)"

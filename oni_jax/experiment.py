@@ -87,7 +87,8 @@ def read_settings(folder: str) -> Config:
         check_values(config)  # the file may be a stranger's
         return config
     except OSError as error:
-        raise UserError(f"{path} can't be read ({error.strerror}); name a training run") from None
+        hint = "name a training run, which python -m launch.ls lists"
+        raise UserError(f"{path} can't be read ({error.strerror}); {hint}") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 

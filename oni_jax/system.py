@@ -87,6 +87,8 @@ def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> N
             write_settings(config, folder)
         if not stop or peers.num > 1:
             training.train(stop)
+        else:
+            training.leave(stop)
 
 
 def keep_compiled_code() -> None:

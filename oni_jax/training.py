@@ -136,6 +136,12 @@ class Training:
                     if "labels_by" in summary:
                         print(f"labels by: {summary['labels_by']}", flush=True)
 
+    def leave(self, stop: StopRequest) -> None:
+        """Ends a run, in one process, that was asked to stop while it started."""
+        if not os.path.exists(path := os.path.join(self._folder, SUMMARY)):
+            write_json(path, {**self.summary(), "state": STOPPED})
+        print(f"{stop.reason}: left before the first step; the same command starts it again", flush=True)
+
     def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> Row:
         """Returns the last row, which is not shown yet: what is in flight will still be counted."""
         run, progress = self._config.run, self.progress

@@ -147,6 +147,8 @@ def test_a_run_stopped_while_it_starts_exits_0(tmp_path, delay_secs):
     run.process.send_signal(signal.SIGTERM)
     output = run.finish(60)
     assert run.process.returncode == 0 and "Traceback" not in output, output
+    assert "SIGTERM: left before the first step" in output or "SIGTERM: saving and leaving" in output, output
+    assert summary(tmp_path / "run")["state"] == "stopped"
     assert run.leftovers() == []
 
 

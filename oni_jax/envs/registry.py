@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from oni_jax.config import Config, EnvConfig, UserError
+from oni_jax.config import Config, EnvConfig, UserError, nearest
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
@@ -44,6 +44,7 @@ def find_environment(config: EnvConfig) -> Environment:
             return environment if config.goals.goal_suggester in (AUTO, NO_GOALS) else with_goals(environment)
     raise UserError(
         f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
+        f"{nearest(config.root_env, environment_names())}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
-from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, own_settings
+from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, nearest, own_settings
 from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
@@ -196,7 +196,8 @@ def reward_type(config: Config) -> RewardType:
     name = config.reward.llm_reward_type
     if name not in REWARD_TYPES:
         problem = f"--llm_reward_type {name!r} is not known: use" if name else "--llm_reward_type must be given:"
-        raise UserError(f"{problem} one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin")
+        near = nearest(name, REWARD_TYPES)
+        raise UserError(f"{problem} one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin{near}")
     kind = REWARD_TYPES[name].query
     if kind and kind not in QUERIES:
         raise UserError(f"--llm_reward_type {name}: its kind of query {kind!r} is not registered")

@@ -504,3 +504,25 @@ def test_a_key_in_a_word_of_hydra_s_is_not_repeated():
     assert "sk-secret" not in str(error.value)
     with pytest.raises(UserError, match="'lr2=3' is not a flag; write --flag value"):
         flags.parse(["lr2=3"])
+
+
+def test_a_word_alone_is_taken_for_a_run_s_name():
+    with pytest.raises(UserError, match="'mine' is not a flag; write --experiment mine"):
+        flags.parse(["mine"])
+    with pytest.raises(UserError, match="'0.98' is not a flag; write --flag value"):
+        flags.parse(["--gamma", "0.99", "0.98"])
+
+
+@pytest.mark.parametrize(
+    "line, meant",
+    [
+        ("--root_env nethackscore --llm_reward_type none", "NetHackScore-v1"),
+        ("--llm_reward_type online-cls --llm_reward_coeff 1", "online_cls"),
+        ("--config score_retreival", "score_retrieval"),
+        ("--hiden_size 3", "--hidden_size"),
+    ],
+)
+def test_the_nearest_name_is_offered(line, meant):
+    with pytest.raises(UserError) as error:
+        flags.check(flags.parse(shlex.split(line)))
+    assert str(error.value).endswith(f"; did you mean {meant}?")

@@ -70,6 +70,13 @@ def test_bad_input_is_one_line(folder, capsys, words, told):
     assert told.format(folder) in error and error.count("\n") == 1
 
 
+def test_a_name_in_place_of_a_folder_is_answered_with_the_folder(tmp_path, monkeypatch, capsys):
+    (tmp_path / "train_dir" / "first").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert train.main(["--resume", "first"]) == 2
+    assert "--resume first: there is no such folder; name the run's folder, train_dir/first" in capsys.readouterr().err
+
+
 def test_without_a_checkpoint_it_says_how_to_begin_again(folder, capsys):
     (folder / "checkpoints" / "256").rmdir()
     assert train.main(["--resume", str(folder)]) == 2
