@@ -9,6 +9,7 @@ from typing import Any
 
 from launch import named_configs
 from oni_jax.config import Config, RunConfig, listed, num_processes, settings
+from oni_jax.envs.goals import LLM, ORACLE
 
 ON_DEVICES = ("train", "evaluate", "play", "report", "train_reward", "train_potential")
 SOURCES = ("config", "resume")  # flags of launch.train that are no settings
@@ -57,6 +58,12 @@ def with_training(before: str, training: Sequence[str]) -> str:
 def further_steps(limits: RunConfig, saved: int) -> dict[str, int]:
     """Returns what has to change for a run to go on that has saved at these steps: the limit that it has reached."""
     return {"train_for_env_steps": saved + limits.train_for_env_steps} if saved >= limits.train_for_env_steps else {}
+
+
+def goals_to_see(run: Config) -> dict[str, str]:
+    """Returns what `launch.evaluate` needs, given a run's settings: its policy can see an LLM's goals in training only."""
+    sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester == LLM
+    return {"goal_suggester": ORACLE} if sees_llm_goals else {}
 
 
 def resuming(config: Config, folder: str, **further: Any) -> list[str]:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.next_commands import command, further_steps, show
+from launch.next_commands import command, further_steps, goals_to_see, show
 from launch.program import run_program
 from oni_jax.config import UserError
 from oni_jax.envs.registry import find_environment
@@ -41,7 +41,8 @@ def _run(config: ReportConfig, stop: StopRequest) -> int:
 
 def _show_next(config: ReportConfig) -> None:
     """Prints what would fill the parts that the report lacks, and how to go on with a run that has ended."""
-    run, named = read_settings(config.folder), {"train_dir": config.train_dir, "experiment": config.experiment}
+    run = read_settings(config.folder)
+    named = {"train_dir": config.train_dir, "experiment": config.experiment, **goals_to_see(run)}
     found, saved = [], saved_steps(config.folder)
     evaluation = os.path.join(config.folder, "evaluation.json")
     if saved and not (config.evaluation or os.path.exists(evaluation)):

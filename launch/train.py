@@ -10,15 +10,16 @@ from collections.abc import Sequence
 
 import oni_jax
 from launch import flags, help
-from launch.next_commands import command, further_steps, resuming, show
+from launch.next_commands import command, further_steps, goals_to_see, resuming, show
 from launch.plot import PlotConfig
 from launch.program import run_program
-from oni_jax.config import Config, is_primary_process
+from oni_jax.config import Config, UserError, is_primary_process
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
+from oni_jax.experiment import read_settings
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.run_files import METRICS, saved_steps
-from oni_jax.runtime import ChildError, StopRequest, tune_memory
+from oni_jax.runtime import StopRequest, tune_memory
 from oni_jax.viewing.config import PlayConfig
 
 
@@ -43,7 +44,9 @@ def _run(shows_next: bool, config: Config, stop: StopRequest) -> int:
     shows_next = shows_next and is_primary_process(config.devices)
     try:
         oni_jax.train(config, stop=stop)
-    except ChildError:  # a checkpoint is saved
+    except UserError:
+        raise
+    except Exception:  # of an actor or a plugin: a checkpoint is saved
         if shows_next:
             _show_next(config)
         raise
@@ -62,8 +65,9 @@ def _show_next(config: Config) -> None:
     named = {"train_dir": run.train_dir, "experiment": run.experiment}
     found = resuming(config, folder, **further_steps(run, saved[-1]))
     evaluation = os.path.join(folder, "evaluation.json")
-    found.append(command("evaluate", EvaluationConfig(), **named, compare=RANDOM, json=evaluation))
-    if find_environment(config.env).display:
+    goals = goals_to_see(read_settings(folder))
+    found.append(command("evaluate", EvaluationConfig(), **named, **goals, compare=RANDOM, json=evaluation))
+    if find_environment(config.env).display and not goals:
         found.append(command("play", PlayConfig(), **named, policy=SAMPLE))
     if os.path.exists(os.path.join(folder, METRICS)):
         found.append(command("plot", PlotConfig(), train_dir=run.train_dir, experiments=run.experiment))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,16 +18,26 @@ from oni_jax.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
-from oni_jax.types import Array, EnvSpec, PyTree
+from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.batches import ActorPayload, make_unpack_fn, step_captions
 
 KEY = np.zeros(2, np.uint32)
+OF_TRAINING = ("truncation_values", "behaviour_logits", "values", "policy_lags", "initial_core_state", "policy_params")
+
+
+class _Steps(Trajectory):
+    """A trajectory without what only training knows: whoever reads that raises UserError."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in OF_TRAINING:
+            raise UserError(f"it reads the trajectory's {name}, which only training has")
+        return super().__getattribute__(name)
 
 
 class StepRewards(Scorer):
     """Some of a run's rewards.
 
-    Of a trajectory they see all but what the policy that acted computed: its logits, values and core states are 0.
+    Of a trajectory they see all but OF_TRAINING, which the policy that acted computed.
 
     Args:
         run: the rewards.
@@ -45,7 +56,7 @@ class StepRewards(Scorer):
         unpack = make_unpack_fn(self.spec, record_dtype(spec), self._policy_record)
 
         def score(state: PyTree, payload: ActorPayload, features: Features) -> Array:
-            return self._rewards.score(state, unpack(payload, np.int32(0)), features, KEY).rewards
+            return self._rewards.score(state, _Steps(*unpack(payload, np.int32(0))), features, KEY).rewards
 
         self._score = jax.jit(score)
 

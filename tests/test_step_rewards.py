@@ -173,6 +173,24 @@ class Failing(Extrinsic):
         raise UserError("the server is away")
 
 
+class Broken(Extrinsic):
+    def prepare(self, captions):
+        raise ValueError("out of range\nthere")
+
+
+class ReadsLogits(Reward):
+    def score(self, state, trajectory, features, key):
+        return RewardOutput(trajectory.behaviour_logits[..., 0], state)
+
+
+class ReadsPolicy(Reward):
+    def score(self, state, trajectory, features, key):
+        return RewardOutput(0.0 * trajectory.rewards + sum(trajectory.policy_params["params"]), state)
+
+
+OWN = {"failing": Failing, "broken": Broken, "reads_logits": ReadsLogits, "reads_policy": ReadsPolicy}
+
+
 @pytest.mark.parametrize(
     "values, reported, reasons",
     [
@@ -186,6 +204,9 @@ class Failing(Extrinsic):
             {"online_cls": "nowhere.sqlite: no such file"},
         ),
         ({"llm_reward_type": "failing,rnd"}, set(), dict.fromkeys(("failing", "rnd"), "the server is away")),
+        ({"llm_reward_type": "broken"}, set(), {"broken": "ValueError: out of range"}),
+        ({"llm_reward_type": "reads_logits"}, set(), {"reads_logits": "behaviour_logits, which only training has"}),
+        ({"llm_reward_type": "reads_policy"}, set(), {"reads_policy": "policy_params, which only training has"}),
         (
             {**SIGNALS, "llm_reward_type": "ellm", "llm_server_addr": "x", "goal_suggester": "llm"},
             set(),
@@ -194,7 +215,8 @@ class Failing(Extrinsic):
     ],
 )
 def test_what_can_t_be_computed_is_told_and_is_no_zero(tmp_path, capfd, monkeypatch, values, reported, reasons):
-    monkeypatch.setitem(REWARD_TYPES, "failing", RewardType(lambda context: Failing()))
+    for name, reward in OWN.items():
+        monkeypatch.setitem(REWARD_TYPES, name, RewardType(lambda context, reward=reward: reward()))
     write_run(tmp_path / "run", {**CATCH, **PAID, **values})
     if values["llm_reward_type"] == "ellm":
         LabelStore(str(tmp_path / "run" / "labels.sqlite")).close()

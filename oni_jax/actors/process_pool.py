@@ -19,7 +19,7 @@ from oni_jax.envs.captions import NewTexts
 from oni_jax.files import ScratchFolder
 from oni_jax.runtime import ChildError, start_child, stop_child
 
-HANG_SECS = 60.0  # a step takes microseconds
+HANG_SECS = 60.0  # a step takes microseconds, but for the first, which may compile
 START_SECS = 600.0  # of all environments of a process, which may be slow plugins
 RESTARTS_WINDOW_SECS = 600.0
 CHECK_SECS = 1.0
@@ -39,13 +39,19 @@ class Actor:
     process: BaseProcess
     connection: Connection
     restarts: int = 0  # processes replaced so far
-    has_replied: bool = False
+    num_replies: int = 0  # of this process
+
+    @property
+    def has_stepped(self) -> bool:
+        """True once a group was stepped; before, each sends its first observations."""
+        return self.num_replies > len(self.groups)
 
 
 class ProcessPool:
     """`num_workers` processes, each with equally many of the ring's groups.
 
-    A process that fails, dies or sends no reply for HANG_SECS (START_SECS at first) is replaced, with new episodes.
+    A process that fails, dies or sends no reply for HANG_SECS (START_SECS until its first step) is replaced, with new
+    episodes.
 
     Args:
       make_env: makes a group's environments.
@@ -130,13 +136,13 @@ class ProcessPool:
             raise ActorLost(f"died, {ending}") from None
         if not reply.startswith(b"\0"):  # an error's text
             raise ActorLost(reply.decode(errors="replace"))
-        actor.has_replied = True
+        actor.num_replies += 1
         return unpack_reply(reply)
 
     def _hanging(self, now: float) -> dict[Actor, str]:
         if now - self._checked_at > 10 * CHECK_SECS:  # this process was suspended, perhaps the actors too
             self._dispatched_at = dict.fromkeys(self._dispatched_at, now)
-        limits = {actor: HANG_SECS if actor.has_replied else START_SECS for actor in self._actor_of.values()}
+        limits = {actor: HANG_SECS if actor.has_stepped else START_SECS for actor in self._actor_of.values()}
         waiting = [(self._actor_of[group], now - since) for group, since in self._dispatched_at.items()]
         silent = [actor for actor, secs in waiting if secs > limits[actor]]
         return {actor: f"has not replied for {limits[actor]:.0f} s" for actor in silent}
@@ -148,7 +154,7 @@ class ProcessPool:
         while now - self._restarted_at[0] > RESTARTS_WINDOW_SECS:
             self._restarted_at.popleft()
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
-        if not self._max_restarts or (not actor.has_replied and actor.restarts == 0):
+        if not self._max_restarts or (not actor.num_replies and not actor.restarts):
             raise ChildError(text)
         window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
         if len(self._restarted_at) > self._max_restarts:
@@ -160,7 +166,7 @@ class ProcessPool:
         actor.process.kill()
         stop_child(actor.process, actor.connection)
         shutil.rmtree(actor.scratch, ignore_errors=True)
-        actor.restarts += 1
+        actor.restarts, actor.num_replies = actor.restarts + 1, 0
         try:
             os.mkdir(actor.scratch)
             started = self._start_process(actor.name, actor.groups, actor.scratch, actor.restarts)

@@ -1,5 +1,6 @@
 """Intrinsic returns of an evaluation's episodes, by the rewards that a player was trained with."""
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -95,6 +96,9 @@ class EpisodeReturns:
                 self._ended.update(group.sum(self._scorer, self._captions))
         except UserError as error:
             self._problem = str(error)
+        except Exception as error:  # of a plugin: the episodes are not lost with it
+            traceback.print_exc()
+            self._problem = f"{type(error).__name__}: {error}".splitlines()[0]
         group.begin_again()
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -128,6 +129,24 @@ def test_a_hanging_actor_is_told(process_pool, monkeypatch):
     os.kill(process_pool._actors[0].process.pid, signal.SIGSTOP)
     process_pool.dispatch(0, 0, 0)
     assert "has not replied" in wait_for_error(process_pool)
+
+
+def test_a_first_step_may_be_slow_as_where_it_is_compiled(monkeypatch):
+    monkeypatch.setattr(process_pool_module, "HANG_SECS", 1.0)
+    monkeypatch.setattr(process_pool_module, "CHECK_SECS", 0.1)
+    ring, make_env = make(EnvConfig(root_env="Catch-v0"))
+    with closing(ProcessPool(make_env, ring, num_workers=2)) as pool:
+        pool.start()
+        start_games(pool, range(SHAPE.num_groups))
+        os.kill(pool._actors[0].process.pid, signal.SIGSTOP)
+        pool.dispatch(0, 0, 1)
+        for _ in range(20):
+            assert not pool.wait(0.1).done
+        os.kill(pool._actors[0].process.pid, signal.SIGCONT)
+        assert pool.wait(10.0).done == [0]
+        os.kill(pool._actors[0].process.pid, signal.SIGSTOP)
+        pool.dispatch(0, 0, 2)
+        assert "has not replied for 1 s" in wait_for_error(pool)
 
 
 @pytest.fixture

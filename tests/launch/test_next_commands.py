@@ -11,11 +11,13 @@ import sys
 import pytest
 
 from benchmarks.faults import free_port
-from launch import annotate_pairs, ask, collect_pairs, collect_segments, flags, submit, sweep
+from launch import annotate_pairs, ask, collect_pairs, collect_segments, flags, report, submit, sweep, train
 from launch.next_commands import STARTED_BY, command, resuming
 from launch.sweeps import children
-from oni_jax.config import Config, is_primary_process
+from oni_jax.config import Config, config_to_json, is_primary_process
+from oni_jax.envs.registry import with_chosen_env
 from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.reporting.config import ReportConfig
 from tests.launch.stand_in_sweep import use_stand_in
 from tests.processes import Launched, rows
 from tests.test_docs import PROGRAMS
@@ -103,6 +105,33 @@ def test_training_that_was_interrupted_goes_on_and_is_looked_at(interrupted):
 def test_nothing_is_offered_for_a_run_that_saved_nothing(tmp_path):
     program = Launched("launch.train", *CATCH, "--seed=x", f"--train_dir={tmp_path}")
     assert "next:" not in program.finish(60) and program.process.returncode == 2
+
+
+FAILING = """
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.registry import RewardType, register_reward
+
+class Failing(Reward):
+    num_batches = 0
+
+    def observe(self, captions):
+        self.num_batches += 1
+        if self.num_batches == 4:
+            raise ValueError("the fourth")
+
+register_reward("failing", RewardType(lambda context: Failing()))
+"""
+
+
+def test_a_run_that_a_plugin_ended_says_where_it_was_saved(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(FAILING)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
+    own = "--plugin=failing --llm_reward_type=failing --llm_reward_coeff=1".split()
+    program = Launched("launch.train", *CATCH, *own, f"--train_dir={tmp_path}", "--experiment=run")
+    output = program.finish(60)
+    assert program.process.returncode == 1 and "ValueError: the fourth" in output
+    assert "saved at 384 environment steps" in output and "train" in printed(output.partition("Traceback")[0])
+    assert rows(tmp_path / "run")[-1]["updates"] == 3
 
 
 @pytest.mark.slow
@@ -261,6 +290,23 @@ def test_a_job_is_listed_when_it_runs(tmp_path, monkeypatch, capsys):
     assert execute(printed(capsys.readouterr().out)["ls"]) == 0
     assert submit.main(["--dry_run", *job]) == 0
     assert "next:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, given", [("", "oracle"), ("--goal_conditioned false", ""), ("--config ellm_oracle", "")]
+)
+def test_a_policy_that_sees_an_llm_s_goals_is_evaluated_with_others(tmp_path, capsys, words, given):
+    config = flags.parse([*"--config ellm_llm --experiment run".split(), *words.split(), f"--train_dir={tmp_path}"])
+    (tmp_path / "run" / "checkpoints" / "640").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text(config_to_json(with_chosen_env(config)))
+    train._show_next(config)
+    of_training = printed(capsys.readouterr().out)
+    assert ("play" in of_training) == (not given)  # launch.play has no such flag
+    report._show_next(ReportConfig(train_dir=str(tmp_path), experiment="run"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "launch.evaluate" in line]
+    for line in (of_training["evaluate"], *lines):
+        assert flags.parse(words_of(line), EvaluationConfig()).goal_suggester == given
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize("text", ["a b", "it's", "$HOME", "-x", "a=b", "a;b", "--seed=2", '"'])
