@@ -61,7 +61,7 @@ def further_steps(limits: RunConfig, saved: int) -> dict[str, int]:
 
 
 def goals_to_see(run: Config) -> dict[str, str]:
-    """Returns what `launch.evaluate` needs, given a run's settings: its policy can see an LLM's goals in training only."""
+    """Returns what `launch.evaluate` needs for a run: its policy can see an LLM's goals in training only."""
     sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester == LLM
     return {"goal_suggester": ORACLE} if sees_llm_goals else {}
 

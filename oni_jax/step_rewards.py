@@ -26,7 +26,7 @@ OF_TRAINING = ("truncation_values", "behaviour_logits", "values", "policy_lags",
 
 
 class _Steps(Trajectory):
-    """A trajectory without what only training knows: whoever reads that raises UserError."""
+    """A trajectory without what only training knows: to read that raises UserError."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in OF_TRAINING:

@@ -51,6 +51,8 @@ def text(studies: Sequence[Study]) -> str:
 def _compared(studies: Sequence[Study]) -> Iterator[str]:
     for study in studies:
         found = load(study)
+        if not found["runs"]:
+            continue
         yield from (f"### {study.name}", "", study.question, *([study.note] if study.note else []), "")
         for task in page.tasks(found):
             own = [run for run in found["runs"] if run["task"] == task]

@@ -138,13 +138,15 @@ def test_a_first_step_may_be_slow_as_where_it_is_compiled(monkeypatch):
     with closing(ProcessPool(make_env, ring, num_workers=2)) as pool:
         pool.start()
         start_games(pool, range(SHAPE.num_groups))
-        os.kill(pool._actors[0].process.pid, signal.SIGSTOP)
+        pid = pool._actors[0].process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
         pool.dispatch(0, 0, 1)
         for _ in range(20):
             assert not pool.wait(0.1).done
-        os.kill(pool._actors[0].process.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
         assert pool.wait(10.0).done == [0]
-        os.kill(pool._actors[0].process.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         pool.dispatch(0, 0, 2)
         assert "has not replied for 1 s" in wait_for_error(pool)
 

@@ -293,7 +293,7 @@ def test_a_job_is_listed_when_it_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "words, given", [("", "oracle"), ("--goal_conditioned false", ""), ("--config ellm_oracle", "")]
+    "words, given", [("", "oracle"), ("--goal_conditioned false", ""), ("--goal_suggester oracle", "")]
 )
 def test_a_policy_that_sees_an_llm_s_goals_is_evaluated_with_others(tmp_path, capsys, words, given):
     config = flags.parse([*"--config ellm_llm --experiment run".split(), *words.split(), f"--train_dir={tmp_path}"])
