@@ -1,6 +1,10 @@
-"""Recorded answers, prompts and rewards of ELLM's suggestions (arXiv 2302.06692), read and computed by ours."""
+"""Recorded answers, prompts and rewards of ELLM's suggestions (arXiv 2302.06692), read and computed by ours.
+
+ONI_PARAPHRASE_MINILM: a folder with paraphrase-MiniLM-L3-v2, the published sentence encoder, in Hugging Face's layout.
+"""
 
 import json
+import os
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +17,7 @@ from oni_jax.config import AnnotationConfig, EnvConfig, GoalConfig
 from oni_jax.envs.device import goals as device_goals
 from oni_jax.envs.device.crafter.prerequisites import SAME
 from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.potentials.embeddings import SentenceEncoder
 from oni_jax.rewards.ellm import Matcher
 from tests.golden import data_file
 
@@ -84,9 +89,24 @@ def recorded_embeddings():
     return lambda texts: np.stack([vectors[text] / np.linalg.norm(vectors[text]) for text in texts])
 
 
-@pytest.mark.parametrize("encoder", ["hash", "minilm"])
-def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder):
+@pytest.fixture
+def sentence_encoder():
+    pytest.importorskip("tokenizers", reason="the extra [sentences] is not installed")
+    folder = os.environ.get("ONI_PARAPHRASE_MINILM") or pytest.skip("ONI_PARAPHRASE_MINILM is not set")
+    return SentenceEncoder(folder)
+
+
+def test_the_sentence_encoder_s_vectors(sentence_encoder):
+    arrays = np.load(data_file("ellm_text_embeddings.npz"))
+    recorded_vectors = recorded_embeddings()(arrays["texts"].tolist())
+    np.testing.assert_allclose(sentence_encoder(arrays["texts"].tolist()), recorded_vectors, atol=1e-3)
+
+
+@pytest.mark.parametrize("encoder", ["hash", "minilm", "minilm again"])
+def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, request):
     embed = embed_words if encoder == "hash" else recorded_embeddings()
+    if encoder == "minilm again":
+        encoder, embed = "minilm", request.getfixturevalue("sentence_encoder")
     num_paid = 0
     for case in recorded("text_reward"):
         if case["encoder"] != encoder or case["threshold"] == 1:  # where rounding decides
