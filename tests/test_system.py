@@ -202,12 +202,12 @@ def test_without_a_server_training_goes_on_and_says_so(tmp_path, unused_port):
 
 
 def refused(tmp_path: pathlib.Path, *words: str) -> str:
-    """The one line with which a start is refused."""
+    """The one line with which a start is refused, beside the one that it starts."""
     run = train(tmp_path, *words)
     output = run.finish(90)
     assert run.process.returncode == 2, output
     assert run.leftovers() == []
-    lines = output.splitlines()
+    lines = [line for line in output.splitlines() if not line.startswith("starting: ")]
     assert len(lines) == 1 and lines[0].startswith("error: "), output
     return lines[0]
 
