@@ -81,7 +81,6 @@ class InferenceServer:
         self._paused = deque(range(shape.num_groups))
         self._unstarted = set(self._paused)  # paused groups without environments: not started yet, or lost
         self._buckets = bucket_sizes(-(-shape.num_groups // len(self._devices)))
-        self._awaits_value = set[tuple[int, int]]()  # (group, environment) of a truncated step without a value
         self._group_calls = np.zeros(shape.num_groups, np.int32)  # policy steps started for each
         self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
@@ -165,19 +164,17 @@ class InferenceServer:
     def _end_episode(self, group: int, env: int, is_truncated: bool) -> None:
         """Notes an episode that a group's newest step ended; its value waits if the step was truncated."""
         ring, exchange = self._ring, self._exchange
-        slot, t = int(self._slots[group]), int(self._steps[group]) - 1
-        if (group, env) in self._awaits_value:
+        slot, t, index = int(self._slots[group]), int(self._steps[group]) - 1, self._device_index(group)
+        if (group, env) in self._truncated[index].steps:
             self._value_truncated()  # while the core state of the episode before is there
         exchange.episodes.append(ring.episode_stats[group, env].copy())
         for name, array in exchange.finals.items():
             array[slot, t, env] = ring.finals[name][group, env]
         if is_truncated:
-            index = self._device_index(group)
             if self._truncated[index].is_full:
                 self._value_truncated()
-            step = TruncatedStep(group, slot, t, env, int(self._group_calls[group]))
-            self._truncated[index].add(step, self._final_rows[group, env])
-            self._awaits_value.add((group, env))
+            step = TruncatedStep(slot, t, int(self._group_calls[group]))
+            self._truncated[index].add(group, env, step, self._final_rows[group, env])
 
     def _put_full(self) -> None:
         """Hands full slots to the learner, unless values of theirs may be in flight."""
@@ -198,7 +195,6 @@ class InferenceServer:
                 call.lost.add(group)
         for truncated in self._truncated:
             truncated.drop(group)
-        self._awaits_value = {waiting for waiting in self._awaits_value if waiting[0] != group}
         self._steps[group] = 0
         self._pool.dispatch(group, int(self._slots[group]), 0)
 
@@ -208,15 +204,14 @@ class InferenceServer:
             if truncated.steps:
                 self._in_flight.append(ValueCall(truncated, self._value(index)))
                 self._truncated[index] = TruncatedSteps(self._buffer(len(truncated.packed)))
-        self._awaits_value.clear()
 
     def _value(self, index: int) -> Array:
         """Starts the call that values a device's truncated steps, each after its episode's last core state."""
         params, states, truncated = self._parameters.newest.params[index], self._states[index], self._truncated[index]
         rows, has_ended = np.zeros(len(truncated.packed), np.int32), np.zeros(len(truncated.packed), bool)
-        for i, step in enumerate(truncated.steps):
-            rows[i] = step.group * self._ring.shape.group_size + step.env
-            has_ended[i] = self._group_calls[step.group] > step.num_calls
+        for i, ((group, env), step) in enumerate(truncated.steps.items()):
+            rows[i] = group * self._ring.shape.group_size + env
+            has_ended[i] = self._group_calls[group] > step.num_calls
         output = self._value_step(params, states, truncated.packed, rows, has_ended)
         output.copy_to_host_async()
         return output
@@ -263,8 +258,8 @@ class InferenceServer:
                 self._answer(call, output)
             else:
                 values = self._exchange.policy_records["truncation_value"]
-                for step, value in zip(call.truncated.steps, output):
-                    values[step.slot, step.t, step.env] = value
+                for ((_, env), step), value in zip(call.truncated.steps.items(), output):
+                    values[step.slot, step.t, env] = value
                 self._put_full()
 
     def _answer(self, call: PolicyCall, output: np.ndarray) -> None:

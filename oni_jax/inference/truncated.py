@@ -9,10 +9,8 @@ import numpy as np
 class TruncatedStep(NamedTuple):
     """A truncated step: row `t` of its slot."""
 
-    group: int
     slot: int
     t: int
-    env: int
     num_calls: int  # that the group had before the step after it
 
 
@@ -21,18 +19,19 @@ class TruncatedSteps:
     """Truncated steps of a device's groups; their final observations are valued in one call."""
 
     packed: np.ndarray  # [N, R] uint8; final observations, in the first rows
-    steps: list[TruncatedStep] = dataclasses.field(default_factory=list)
+    steps: dict[tuple[int, int], TruncatedStep] = dataclasses.field(default_factory=dict)  # by (group, environment)
 
     @property
     def is_full(self) -> bool:
         return len(self.steps) == len(self.packed)
 
-    def add(self, step: TruncatedStep, final: np.ndarray) -> None:
-        """Adds a step and the row [R] of its final observation; not when full."""
+    def add(self, group: int, env: int, step: TruncatedStep, final: np.ndarray) -> None:
+        """Adds a step of an environment that has none, and the row [R] of its final observation; not when full."""
         self.packed[len(self.steps)] = final
-        self.steps.append(step)
+        self.steps[group, env] = step
 
     def drop(self, group: int) -> None:
         """Removes the steps of a group."""
-        kept = [i for i, step in enumerate(self.steps) if step.group != group]
-        self.steps, self.packed[: len(kept)] = [self.steps[i] for i in kept], self.packed[kept]
+        rows = [row for row, (own, _) in enumerate(self.steps) if own != group]
+        self.packed[: len(rows)] = self.packed[rows]
+        self.steps = {where: step for where, step in self.steps.items() if where[0] != group}
