@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.next_commands import command, further_steps, goals_to_see, show
+from launch.next_commands import command, further_steps, goals_to_see, resuming, show
 from launch.program import run_program
 from oni_jax.config import UserError
 from oni_jax.envs.registry import find_environment
@@ -51,7 +51,7 @@ def _show_next(config: ReportConfig) -> None:
         if saved and not os.path.isdir(os.path.join(config.folder, "recordings")) and find_environment(run.env).display:
             found.append(command("evaluate", EvaluationConfig(), **named, record=1))
     if saved and not is_running(config.folder):
-        found.append(command("train", run, resume=config.folder, **further_steps(run.run, saved[-1])))
+        found += resuming(run, config.folder, **further_steps(run.run, saved[-1]))
     show(*found)
 
 

@@ -11,7 +11,7 @@ from benchmarks import learning_parity
 from benchmarks.studies import page
 from benchmarks.studies.base import Study
 from benchmarks.studies.results import load
-from launch.sweeps.results import estimate, shown, table
+from launch.sweeps.results import shown, table
 
 PAGE = page.DOCS / "results.md"
 PARITY = page.FOLDER.parent / "learning_parity.json"
@@ -54,8 +54,7 @@ def _compared(studies: Sequence[Study]) -> Iterator[str]:
         if not found["runs"]:
             continue
         yield from (f"### {study.name}", "", study.question, *([study.note] if study.note else []), "")
-        for task in page.tasks(found):
-            own = [run for run in found["runs"] if run["task"] == task]
+        for task, own in page.by_task(found).items():
             yield from (f"`{task}`, {found['steps'][-1]:,} steps, {_machines(found, own)}:", "")
             yield from (*_table(study, own), "", page.image_link(study, task), "")
 
@@ -63,11 +62,11 @@ def _compared(studies: Sequence[Study]) -> Iterator[str]:
 def _table(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     rows, first = [], None
     for label, own in page.by_cell(runs).items():
-        ends = [float(page.values(run, study.metric)[-1]) for run in own]
+        curves = page.curves_of(study, own)
+        ends = [float(curve[-1]) for curve in curves]
         compared = "" if first is None else _difference(ends, first)
         first = ends if first is None else first
-        minutes = sum(run["train_secs"] for run in own) / len(own) / 60
-        rows.append([label, str(len(own)), shown(estimate(ends)), compared, f"{minutes:.2g}"])
+        rows.append([label, str(len(own)), shown(page.at_the_end(curves)), compared, page.minutes(own)])
     return table(["", "seeds", f"{page.metric_name(study)} at the end", "difference", "minutes a run"], rows)
 
 

@@ -49,7 +49,7 @@ def page(studies: Sequence[Study]) -> str:
 def figures(study: Study) -> dict[str, bytes]:
     """Draws a study's figures, one a task: name of the file -> PNG."""
     found = load(study)
-    return {_image_name(study, task): _figure(study, found, task) for task in tasks(found)}
+    return {_image_name(study, task): _figure(study, found, task, own) for task, own in by_task(found).items()}
 
 
 def _section(study: Study) -> Iterator[str]:
@@ -58,8 +58,7 @@ def _section(study: Study) -> Iterator[str]:
     yield from ("```sh", f"{study.command()}  # needs minutes", "```", "")
     if not found["runs"]:
         yield from ("No results yet.", "")
-    for task in tasks(found):
-        runs = [run for run in found["runs"] if run["task"] == task]
+    for task, runs in by_task(found).items():
         yield from (f"`{task}`, {found['steps'][-1]:,} steps:", "", *_table(study, runs, found["steps"]), "")
         yield from (image_link(study, task), "")
     for index, machine in enumerate(found["machines"]):
@@ -72,13 +71,12 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]
     name, has_coverage = metric_name(study), any(COVERAGE in run for run in runs)
     rows = []
     for label, own in by_cell(runs).items():
-        curves = [values(run, study.metric) for run in own]
-        about = [estimate([float(curve[-1]) for curve in curves]), estimate([float(np.nanmean(x)) for x in curves])]
-        minutes = sum(run["train_secs"] for run in own) / len(own) / 60
+        curves = curves_of(study, own)
+        about = [at_the_end(curves), estimate([float(np.nanmean(x)) for x in curves])]
         reached = [steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
         ends = [float(curve[-1]) for run in own if (curve := run.get(COVERAGE))]
         covered = [shown(estimate(ends)) if ends else ""] if has_coverage else []
-        rows.append([label, str(len(own)), *map(shown, about), *reached, *covered, f"{minutes:.2g}"])
+        rows.append([label, str(len(own)), *map(shown, about), *reached, *covered, minutes(own)])
     levels = [f"million steps to {level:.0%}" for level in LEVELS] if study.metric == SUCCESS else []
     covered = [f"{shown_name(COVERAGE)} at the end"] * has_coverage
     return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, *covered, "minutes a run"], rows)
@@ -97,9 +95,8 @@ def steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -
     return shown(estimate(found)) + how_many if found else "never"
 
 
-def _figure(study: Study, found: Mapping[str, Any], task: str) -> bytes:
+def _figure(study: Study, found: Mapping[str, Any], task: str, runs: Sequence[Mapping[str, Any]]) -> bytes:
     config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
-    runs = [run for run in found["runs"] if run["task"] == task]
     settings = [
         Setting(label, tuple(_run(run, found["steps"], config, study.metric) for run in own))
         for label, own in by_cell(runs).items()
@@ -112,12 +109,26 @@ def _figure(study: Study, found: Mapping[str, Any], task: str) -> bytes:
 def _run(run: Mapping[str, Any], steps: Sequence[int], config: Config, metric: str) -> Run:
     own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
     secs = np.linspace(0, run["train_secs"], len(steps))  # not drawn
-    return Run(run["name"], own, np.asarray(steps, float), secs / 3600, {metric: values(run, metric)})
+    return Run(run["name"], own, np.asarray(steps, float), secs / 3600, {metric: _curve(run, metric)})
 
 
-def values(run: Mapping[str, Any], metric: str) -> np.ndarray:
-    """Returns a run's curve; NaN before its first value."""
+def curves_of(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
+    """Returns the runs' curves; NaN before their first values."""
+    return [_curve(run, study.metric) for run in runs]
+
+
+def _curve(run: Mapping[str, Any], metric: str) -> np.ndarray:
     return np.array(run[metric], float)  # null -> NaN
+
+
+def at_the_end(curves: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Returns the estimate of the curves' last values."""
+    return estimate([float(curve[-1]) for curve in curves])
+
+
+def minutes(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how many minutes a run took, on average."""
+    return f"{sum(run['train_secs'] for run in runs) / len(runs) / 60:.2g}"
 
 
 def by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -133,9 +144,12 @@ def image_link(study: Study, task: str) -> str:
     return f"![{metric_name(study)} against steps](images/studies/{_image_name(study, task)})"
 
 
-def tasks(found: Mapping[str, Any]) -> list[str]:
-    """Returns the tasks of a study's results."""
-    return list(dict.fromkeys(run["task"] for run in found["runs"]))
+def by_task(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Returns the runs of each task of a study's results."""
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for run in found["runs"]:
+        runs.setdefault(run["task"], []).append(run)
+    return runs
 
 
 def _image_name(study: Study, task: str) -> str:

@@ -9,7 +9,7 @@ from benchmarks.studies import page
 from benchmarks.studies.base import FOLDER, Study
 from benchmarks.studies.overview import parity_runs
 from benchmarks.studies.results import load
-from launch.sweeps.results import estimate, shown, table
+from launch.sweeps.results import shown, table
 
 PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"
@@ -66,18 +66,17 @@ def with_table(text: str, studies: Mapping[str, Study]) -> str:
 
 def _rows(line: Line, study: Study) -> Iterator[list[str]]:
     found = load(study)
-    cells = page.by_cell([run for run in found["runs"] if run["task"] == line.task])
+    cells = page.by_cell(page.by_task(found)[line.task])
 
     def value(label: str) -> str:
-        curves = [page.values(run, study.metric) for run in cells[label]]
+        curves = page.curves_of(study, cells[label])
         if line.level is not None:
             return page.steps_to(line.level, curves, found["steps"])
-        return shown(estimate([float(curve[-1]) for curve in curves]))
+        return shown(page.at_the_end(curves))
 
     before = [line.what, value(line.without)]
     for label, text in line.cases.items():
-        minutes = statistics.mean(run["train_secs"] for run in cells[label]) / 60
-        yield [*before, f"{text} {value(label)}", f"{minutes:.2g}"]
+        yield [*before, f"{text} {value(label)}", page.minutes(cells[label])]
         before = ["", ""]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from oni_jax.buffers.captions import CaptionTable
 from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.config import UserError
-from oni_jax.ops.episode_sums import sum_rewards
+from oni_jax.ops.episode_sums import episode_ends, sum_rewards
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:  # it imports this
@@ -134,8 +134,8 @@ class _Group:
         rows = np.minimum(np.arange(NUM_AT_ONCE + 1), num)
         steps = Steps(self._records[rows], self._texts[rows], self._actions, self._finals, captions)
         rewards = scorer.score(steps)[:, :num]
-        is_over = self._records["terminated"][1 : num + 1] | self._records["truncated"][1 : num + 1]
-        self._sums, found = sum_rewards(self._sums, rewards, self._records["is_first"][:num], is_over)
+        is_first, is_over = self._records["is_first"][:num], episode_ends(self._records[: num + 1])
+        self._sums, found = sum_rewards(self._sums, rewards, is_first, is_over)
         return dict(zip(self._ended, found, strict=True))
 
     def begin_again(self) -> None:

@@ -5,6 +5,11 @@ import numpy as np
 INTRINSIC_RETURN = "intrinsic_return/"  # begins the names of statistics: the sum of a type's rewards
 
 
+def episode_ends(records: np.ndarray) -> np.ndarray:
+    """Returns [T, B] bool for records [T+1, B]: an episode ended with the step."""
+    return records["terminated"][1:] | records["truncated"][1:]
+
+
 def sum_rewards(
     sums: np.ndarray, rewards: np.ndarray, is_first: np.ndarray, ended: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

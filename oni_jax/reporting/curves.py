@@ -14,6 +14,7 @@ from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.evaluation.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.experiment import read_settings
 from oni_jax.labels import labels_by
+from oni_jax.ops import episode_sums
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.run_files import METRICS
 
@@ -26,7 +27,7 @@ UNLOCKED = "episode/unlocked"  # achievements in an episode
 COVERAGE = "reward/goal_coverage"  # fraction of steps taken with an LLM's answer
 EPISODES = "episodes"  # that have ended
 OF_EPISODES = ("mean_", "episode/")  # how the names of means begin that are taken over episodes
-INTRINSIC_RETURN = "episode/intrinsic_return/<type>"  # stands for those of a run's rewards
+INTRINSIC_RETURN = f"episode/{episode_sums.INTRINSIC_RETURN}<type>"  # stands for those of a run's rewards
 EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. ="
 # Settings of annotation that runs of one curve may differ in: addresses, files and limits of requests.

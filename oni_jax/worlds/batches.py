@@ -10,6 +10,7 @@ from oni_jax.buffers.captions import CaptionTable
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.config import LearnerConfig
 from oni_jax.ops.captions import unique_in_order
+from oni_jax.ops.episode_sums import episode_ends
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
@@ -133,16 +134,11 @@ class BatchAssembler:
         return step_captions(self._records, self._texts, self._finals, names, known)
 
     def _episodes(self) -> Episodes:
-        return Episodes(self._envs, self._records["is_first"][:-1], ended(self._records), self._gaps)
+        return Episodes(self._envs, self._records["is_first"][:-1], episode_ends(self._records), self._gaps)
 
     def _events(self) -> CaptionBatch | None:
         has_events = self._ring.spec.has_events
         return _caption_batch(self._texts["event"][1:], self._exchange.captions) if has_events else None
-
-
-def ended(records: np.ndarray) -> np.ndarray:
-    """Returns [T, B] bool for records [T+1, B]: an episode ended with the step."""
-    return records["terminated"][1:] | records["truncated"][1:]
 
 
 def step_captions(
@@ -162,7 +158,7 @@ def step_captions(
         captions: holds the texts.
     """
     before, after = ({name: own[name] for name in names} for own in (records[:-1], records[1:]))
-    after |= {name: with_finals(after[name], x, ended(records)) for name, x in finals.items()}
+    after |= {name: with_finals(after[name], x, episode_ends(records)) for name, x in finals.items()}
     own, caused = (_caption_batch(x, captions) for x in (texts["caption"][:-1], texts["outcome_caption"][1:]))
     return StepCaptions(own._replace(observations=before), caused._replace(observations=after))
 
