@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from oni_jax.actors.pool import num_workers
 from oni_jax.config import Config
+from oni_jax.envs.event_captions import EVENT
+from oni_jax.envs.registry import find_environment
 from oni_jax.sizes import Machine
 
 BUSY = 0.25  # a part that waits for less of its time than this is busy
@@ -30,7 +32,9 @@ def find_limit(waits: Mapping[str, float], config: Config, machine: Machine) -> 
     if waits.get("learner_looks_up_fraction", 0.0) > BUSY:
         return Limit("looking up rewards", "--potential_workers, if a potential is code")
     if waits.get("captions_read_fraction", 0.0) > BUSY:
-        return Limit("reading captions on the host", "--caption event, where the environment has it")
+        has_shorter = find_environment(config.env).labels_events and config.env.caption != EVENT
+        advice = "--caption event" if has_shorter else "an environment with fewer different captions, or a faster core"
+        return Limit("reading captions on the host", advice)
     plays = "actors_wait_fraction" in waits
     if not machine.num_accelerators:
         cores = machine.num_cores

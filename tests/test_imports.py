@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "learner": {"distributed", "parallel", "rewards.terms", "worlds.base"},
     "labels": {"annotation", "envs.registry", "rewards.registry"},
     "sizes": {"actors.pool"},
-    "limits": {"actors.pool", "sizes"},
+    "limits": {"actors.pool", "envs", "sizes"},
     "gauges": {"learner", "metrics", "worlds.base"},
     "training": {
         "checkpointing",

@@ -64,11 +64,23 @@ WAITS = {"learner_waits_fraction": 0.9, "actors_wait_fraction": 0.9, "inference_
         ({"inference_waits_fraction": 0.1}, "inference", "--num_envs_per_worker"),
         ({"learner_waits_fraction": 0.0, "actors_wait_fraction": 0.1}, "learning", "--precision bfloat16"),
         ({"learner_looks_up_fraction": 0.5}, "looking up", "--potential_workers"),
+        ({"captions_read_fraction": 0.5}, "reading captions", "fewer different captions"),
     ],
 )
 def test_what_limits_a_run(waits, part, flag):
     limit = find_limit({**WAITS, **waits}, config_of(num_workers=8, precision="float32"), SERVER)
     assert limit and part in limit.part and flag in limit.advice
+
+
+def test_shorter_captions_are_advised_where_there_are_some():
+    waits = {**WAITS, "captions_read_fraction": 0.5}
+
+    def advice(**values):
+        limit = find_limit(waits, config_of(root_env="CrafterTextEnv-v1", **values), LAPTOP)
+        return limit and limit.advice
+
+    assert advice(caption="state") == "--caption event"
+    assert advice(caption="event") != "--caption event"
 
 
 def test_what_limits_a_run_on_a_cpu():

@@ -8,6 +8,7 @@ import numpy as np
 from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_texts
 from oni_jax.envs.captions import CaptionTracker, NewTexts
+from oni_jax.envs.display import drawn
 
 MakeEnv = Callable[..., VectorEnv]  # called with num_envs= and first_index=, the first one's index over all actors
 
@@ -42,7 +43,7 @@ class Group:
             ring.env_restarts[index] += self._env.num_restarts - self._num_restarts
             self._num_restarts = self._env.num_restarts
         if index == 0 and ring.terminal.is_asked:
-            ring.terminal.write(self._env.terminal())
+            ring.terminal.write(drawn(self._env.terminal))
         new = self._tracker.update(out, ring.texts[slot, t])
         ring.busy_secs[index] += time.perf_counter() - start
         return new

@@ -175,7 +175,8 @@ class Client:
                     raise read_refusal(response.status, response.headers, detail, self._config.llm_model)
                 return bytes(raw)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise RequestError("unreachable", self.line(str(error)), server_at_fault=True) from None
+            detail = self.line(str(error).replace(" ssl:default", ""))
+            raise RequestError("unreachable", detail, server_at_fault=True) from None
         except TimeoutError:
             name = "too_slow" if answered else "timed_out"
             raise RequestError(name, f"no complete answer within {self._config.llm_timeout_secs:g} s") from None

@@ -48,6 +48,24 @@ class Canvas:
         return Terminal(self._chars, self._colors)
 
 
+def drawn(draw: Callable[[], Terminal | None]) -> Terminal | None:
+    """Returns what `draw` returns; where it fails, a terminal that says why, since a run goes on when it is watched."""
+    try:
+        terminal = draw()
+        if terminal is not None and not terminal.chars.shape == terminal.colors.shape == (ROWS, COLUMNS):
+            raise ValueError(f"a terminal has {terminal.chars.shape} characters instead of {(ROWS, COLUMNS)}")
+        return terminal
+    except Exception as error:  # of a plugin
+        return failed_terminal(error)
+
+
+def failed_terminal(error: Exception) -> Terminal:
+    """Returns a terminal that says why there is none."""
+    canvas = Canvas()
+    canvas.write_wrapped(0, 0, f"The environment can't be drawn: {type(error).__name__}: {error}", COLUMNS)
+    return canvas.terminal()
+
+
 class WatchedEnv(VectorEnv, Protocol):
     """One episode of one environment. After its end the terminal still shows that; don't step it further."""
 

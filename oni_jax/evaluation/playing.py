@@ -85,7 +85,8 @@ def play_episodes(
                         pool.dispatch(group, group, 0)
                 if due():
                     num_steps = sum(log.num_steps for log in logs)
-                    print(f"{len(episodes):,} of {num_episodes:,} episodes, {num_steps:,} steps", flush=True)
+                    counts = f"{len(episodes):,} of {num_episodes:,} episodes, {num_steps:,} steps"
+                    print(counts if num_steps else "environments start, and the policy compiles", flush=True)
     except ChildError as error:
         raise ActorsLostError(error, sorted(episodes)) from None
     print(*ring.notes(), sep="\n", end="\n" if ring.notes() else "", flush=True)

@@ -90,12 +90,12 @@ def _intrinsic(row: Row, known: Known) -> str:
 
 def _helpful(known: Known) -> str:
     """Returns the fractions of answers that help, by what the rewards report."""
-    of = {"helpful_fraction": "of labels", "goal_coverage": "of steps had an answer"}
+    of = {"helpful_fraction": "{:.0%} of labels", "goal_coverage": "answers for {:.0%} of steps"}
     found = []
     for name, value in known.items():
         if match := re.fullmatch(r"reward/(?:(.+)/)?(\w+)", name):
             if words := of.get(match[2]):
-                found.append(f"{value:.0%} {words}" + (f" ({match[1]})" if match[1] else ""))
+                found.append(words.format(value) + (f" ({match[1]})" if match[1] else ""))
     return ", ".join(found)
 
 

@@ -16,7 +16,7 @@ from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import step_limit
 from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
 from oni_jax.envs.device.shown import first_scene, join_codes
-from oni_jax.envs.display import Terminal
+from oni_jax.envs.display import Terminal, drawn, failed_terminal
 from oni_jax.envs.goals import LLM
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.runtime import WaitClock
@@ -62,7 +62,7 @@ class DeviceWorld(World):
         self._env = env
         self._terminal: Terminal | None = None  # see `terminal`
         self._scene: PyTree = None  # asked for, of the first environment; until `terminal` draws it
-        self._is_scene_asked = False
+        self._is_scene_asked, self._has_scenes = False, True
         self._counts, self._texts = CodeCounts(self._num_envs), TextReader(env)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
@@ -133,16 +133,21 @@ class DeviceWorld(World):
         if self._is_scene_asked:
             assert self._running is not None
             self._is_scene_asked = False
-            scene = first_scene(self._env, local(self._running.episodes.state))
+            try:
+                scene = first_scene(self._env, local(self._running.episodes.state))
+            except Exception as error:  # of a plugin
+                self._terminal, self._has_scenes = failed_terminal(error), False
+                return
             for x in jax.tree.leaves(scene):
                 x.copy_to_host_async()
             self._scene = scene
 
     def terminal(self) -> Terminal | None:
         if self._scene is None:
-            self._is_scene_asked = True
+            self._is_scene_asked = self._has_scenes
         elif all(x.is_ready() for x in jax.tree.leaves(self._scene)):
-            self._terminal = self._env.draw(jax.device_get(self._scene))
+            scene = jax.device_get(self._scene)
+            self._terminal = drawn(lambda: self._env.draw(scene))
             self._scene, self._is_scene_asked = None, True
         return self._terminal
 

@@ -16,6 +16,7 @@ from oni_jax.actors.process_pool import ProcessPool
 from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.config import EnvConfig
+from oni_jax.envs.display import ROWS, Terminal
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.runtime import ChildError
 
@@ -92,6 +93,28 @@ def test_a_game_without_looks_shows_nothing():
     for _ in range(2):
         assert ring.terminal.take() is None
         play(pool, ring, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"), [(24, b"RuntimeError: no such glyph"), (3, b"ValueError: a terminal has (3, 80) characters")]
+)
+def test_a_game_that_cannot_be_drawn_plays_on(rows, reason):
+    def make_undrawable(**indices):
+        def draw():
+            if rows == ROWS:
+                raise RuntimeError("no such glyph")
+            return Terminal(*np.zeros((2, rows, 80), np.uint8))
+
+        env = make_vector_env(EnvConfig(root_env="Catch-v0"), seed=3, **indices)
+        env.terminal = draw
+        return env
+
+    ring, _ = make(EnvConfig(root_env="Catch-v0"))
+    pool = SerialPool(make_undrawable, ring)
+    ring.terminal.take()
+    play(pool, ring, 2)
+    terminal = ring.terminal.take()
+    assert terminal is not None and reason in terminal.chars[0].tobytes()
 
 
 @pytest.fixture

@@ -169,9 +169,9 @@ def test_the_worlds_say_what_they_report():
 def test_rewards_say_what_they_report():
     row = {name: x for name, x in FULL.items() if "helpful" not in name}
     assert "helpful" not in shown({**row, "answers": ()}, 80)
-    assert "66% of steps had an answer" in shown({**row, "reward/goal_coverage": 0.66}, 80)
+    assert "answers for 66% of steps" in shown({**row, "reward/goal_coverage": 0.66}, 80)
     both = {"reward/ellm/goal_coverage": 0.5, "reward/online_cls/helpful_fraction": 0.25}
-    assert "50% of steps had an answer (ellm), 25% of labels (online_cls)" in words_of(shown({**row, **both}, 80))
+    assert "answers for 50% of steps (ellm), 25% of labels (online_cls)" in words_of(shown({**row, **both}, 80))
     returns = {"episode/intrinsic_return/online_cls": 1.5}
     assert "intrinsic 1.5 an episode" in words_of(shown({**row, **returns}, 80))
     returns |= {"episode/intrinsic_return/rnd": 2.0}

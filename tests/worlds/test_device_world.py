@@ -192,6 +192,24 @@ def test_it_shows_one_environment_when_asked():
     check_terminal(make_world()[0])
 
 
+@pytest.mark.parametrize("part", ["scene", "draw"])
+def test_an_environment_that_cannot_be_drawn_plays_on(part, monkeypatch):
+    def fail(*_):
+        raise KeyError("no such tile")
+
+    monkeypatch.setattr(SignalsEnv, part, fail)
+    jax.clear_caches()  # of a scene that could be made
+    world, _, _ = make_world()
+    world.terminal()
+    world.start()
+    collect(world, 2)
+    jax.block_until_ready(world._scene)
+    terminal = world.terminal()
+    assert terminal is not None
+    assert b"The environment can't be drawn: KeyError: 'no such tile'" in terminal.chars[0].tobytes()
+    collect(world, 1)
+
+
 def test_what_is_looked_at_changes_nothing(played):
     world, _, _ = make_world()
     world.start()
