@@ -53,12 +53,14 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("port", 9001, "Port; 0 for a free one.", 0, 65535, flag_values=values)
     flags.DEFINE_float("latency_secs", 0.0, "Seconds before each answer.", 0.0, flag_values=values)
     flags.DEFINE_float("wrong_fraction", 0.0, "Fraction of items answered wrongly.", 0.0, 1.0, flag_values=values)
+    flags.DEFINE_integer("wrong_seed", 0, "Which of the items are answered wrongly.", 0, flag_values=values)
     flags.DEFINE_string("log", "", "File that gets a JSON line for each prompt.", flag_values=values)
     return values
 
 
 def options_from_flags(values: flags.FlagValues) -> JudgeOptions:
-    return JudgeOptions(values.host, values.port, values.latency_secs, values.wrong_fraction, values.log)
+    wrong = values.wrong_fraction, values.wrong_seed
+    return JudgeOptions(values.host, values.port, values.latency_secs, *wrong, values.log)
 
 
 async def _serve(language: Language | None, options: JudgeOptions) -> None:

@@ -583,6 +583,7 @@ class AnnotationConfig:
         "Fraction of its items that the embedded judge answers wrongly: the same ones each time.",
         within="[0, 1]",
     )
+    judge_wrong_seed: int = setting(0, "Which of its items the embedded judge answers wrongly.", within="[0, inf)")
     judge_latency_secs: float = setting(0.0, "Seconds before each answer of the embedded judge.")
     label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
 
@@ -902,7 +903,7 @@ def check_annotation(annotation: AnnotationConfig) -> None:
         )
     if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
         raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
-    for name in ("judge_wrong_fraction", "judge_latency_secs"):
+    for name in ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs"):
         if annotation.llm_server_addr and (value := getattr(annotation, name)):
             raise UserError(
                 f"--{name} {value}: is of the embedded judge, which --llm_server_addr replaces; leave it out"

@@ -36,6 +36,7 @@ def write_labels(path, config: Config, **numbers: int) -> None:
         (config_of("of-a-plugin-that-is-missing"), ""),
         (config_of(), JUDGE),
         (config_of(judge_wrong_fraction=0.2), f"{JUDGE}, a fraction of 0.2 made wrong"),
+        (config_of(judge_wrong_fraction=0.2, judge_wrong_seed=3), f"{JUDGE}, a fraction of 0.2 made wrong"),
         (config_of(**LLM), "llama at node1:9001"),
         (config_of(**{**LLM, "llm_model": "rule-based-judge"}), f"{JUDGE} at node1:9001"),
     ],

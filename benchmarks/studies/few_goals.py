@@ -15,7 +15,7 @@ STUDY = Study(
         *(f"wrong_{percent}_percent: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
         *(f"late_{secs}_s: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10, 60)),
     ),
-    axes=("root_env=CrafterTextEnv-v1", "seed=1-5"),
+    axes=("root_env=CrafterTextEnv-v1", "seed+judge_wrong_seed=1-5"),
     flags=(
         "--train_for_env_steps 2000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
         "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "

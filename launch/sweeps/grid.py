@@ -47,7 +47,7 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
     """Makes the runs of a sweep: cases first, then the axes in order, the last one fastest.
 
     Args:
-        axes: `name=value,value`; `a-b` is the integers from a to b.
+        axes: `name=value,value`; `a-b` is the integers from a to b. `name+other=...` gives both flags the same value.
         cases: `LABEL: FLAGS`, values of one more axis, which may override `training`.
         training: flags of launch.train for all runs.
         folder: of the sweep, in which each run has its own.
@@ -77,12 +77,13 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
 
 def _axis_values(text: str) -> tuple[str, list[Value]]:
     name, equals, values = text.partition("=")
-    name = name.lstrip("-").replace("-", "_")
-    name = flags.aliases(Config()).get(name, name)
+    other_names = flags.aliases(Config())
+    names = [own.lstrip("-").replace("-", "_") for own in name.split("+")]
+    names = [other_names.get(own, own) for own in names]
     labels = [label for part in values.split(",") for label in _expanded(part)]
-    if not name or not equals or "" in labels:
+    if "" in names or not equals or "" in labels:
         raise UserError(f"--grid {text!r}: write name=value,value with no value empty, such as seed=1-5")
-    return name, [Value(label, (f"--{name}={label}",)) for label in labels]
+    return names[0], [Value(label, tuple(f"--{own}={label}" for own in names)) for label in labels]
 
 
 def _expanded(part: str) -> Sequence[str]:
@@ -115,11 +116,13 @@ def _check_flags(grid: Mapping[str, Sequence[Value]], training: Sequence[str]) -
     of_cases = {name for value in grid.get(CASE, ()) for name in _flags_set(value.words)}
     if of_sweep := [name for name in _OF_SWEEP if name in of_all | of_cases]:
         raise UserError(f"--{of_sweep[0]}: is a flag of the sweep: give it before --")
-    for name in grid:
+    of_axes = [name for axis, values in grid.items() if axis != CASE for name in sorted(_flags_set(values[0].words))]
+    for name in of_axes:
         if name in _OF_SWEEP:
             raise UserError(f"--grid {name}: each run has a folder in the sweep's; use --{name} of the sweep")
-        if name in of_all | of_cases:
-            raise UserError(f"--grid {name}: --{name} is also given {'after --' if name in of_all else 'in a --case'}")
+        if name in of_all | of_cases or of_axes.count(name) > 1:
+            where = "after --" if name in of_all else "in a --case" if name in of_cases else "twice"
+            raise UserError(f"--grid {name}: --{name} is also given {where}")
 
 
 def _flags_set(words: Sequence[str]) -> set[str]:

@@ -61,6 +61,7 @@ class JudgeOptions:
     port: int = 0  # 0: a free one
     latency_secs: float = 0.0  # before each answer
     wrong_fraction: float = 0.0  # of the items, which are answered wrongly; see `Reader`
+    wrong_seed: int = 0
     log_path: str = ""  # file of one JSON line per prompt
     trouble: Trouble | None = None
 
@@ -69,7 +70,7 @@ class Judge:
     """The server's state and handlers. Raises UserError: the environment has no rules."""
 
     def __init__(self, language: Language | None, options: JudgeOptions):
-        self._reader = Reader(language, options.wrong_fraction)
+        self._reader = Reader(language, options.wrong_fraction, options.wrong_seed)
         self._options, self._trouble = options, options.trouble
         self._counts: Counter[str] = Counter(dict.fromkeys(("requests", "prompts", "repeated"), 0))
         self._seen: set[int] = set()  # hashes of prompts answered without a fault
@@ -198,11 +199,15 @@ def server_or_judge(
     with ExitStack() as stack:
         if not config.llm_server_addr:
             load_rules(language)
-            options = JudgeOptions(latency_secs=config.judge_latency_secs, wrong_fraction=config.judge_wrong_fraction)
+            options = JudgeOptions(
+                latency_secs=config.judge_latency_secs,
+                wrong_fraction=config.judge_wrong_fraction,
+                wrong_seed=config.judge_wrong_seed,
+            )
             judge = stack.enter_context(
                 closing(EmbeddedJudge(language, options, niceness=LOWEST_PRIORITY * shares_cpu))
             )
-            settings = {"judge_wrong_fraction": 0.0, "judge_latency_secs": 0.0}  # are its own now
+            settings = dict(judge_wrong_fraction=0.0, judge_wrong_seed=0, judge_latency_secs=0.0)  # are its own now
             model = judge_model(config)
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=model, **settings)
             if shares_cpu:  # in lists, which cost a fifth of the time

@@ -2,11 +2,11 @@
 
 import dataclasses
 import functools
+import hashlib
 import importlib
 import math
 import pathlib
 import time
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -51,7 +51,10 @@ class Verdict:
 
 def judge_model(config: AnnotationConfig) -> str:
     """Returns the embedded judge's name as a model, under which its answers are stored: wrong ones apart."""
-    return JUDGE_MODEL + (f"-{config.judge_wrong_fraction:g}-wrong" if config.judge_wrong_fraction else "")
+    if not config.judge_wrong_fraction:
+        return JUDGE_MODEL
+    seed = f"-seed-{config.judge_wrong_seed}" if config.judge_wrong_seed else ""
+    return f"{JUDGE_MODEL}-{config.judge_wrong_fraction:g}-wrong{seed}"
 
 
 def answering_model(config: AnnotationConfig) -> str:
@@ -63,7 +66,7 @@ def describe_judge(model: str) -> str:
     """Returns in words who answers under a judge's name, see `judge_model`; empty: another model."""
     if not model.startswith(JUDGE_MODEL):
         return ""
-    wrong = model.removeprefix(JUDGE_MODEL).strip("-").removesuffix("-wrong")
+    wrong = model.removeprefix(JUDGE_MODEL).strip("-").partition("-wrong")[0]
     return "rule-based judge, not an LLM" + (f", a fraction of {wrong} made wrong" if wrong else "")
 
 
@@ -81,13 +84,14 @@ class Reader:
         language: the environment's.
         wrong_fraction: of the items, which are answered wrongly: by another choice, or by what was right for an earlier
             item.
+        wrong_seed: which ones.
 
     Raises:
         UserError: the environment has no rules.
     """
 
-    def __init__(self, language: Language | None, wrong_fraction: float = 0.0):
-        self._rules, self._wrong_fraction = load_rules(language), wrong_fraction
+    def __init__(self, language: Language | None, wrong_fraction: float = 0.0, wrong_seed: int = 0):
+        self._rules, self._wrong_fraction, self._wrong_seed = load_rules(language), wrong_fraction, wrong_seed
         self._earlier: dict[str, Judgement] = {}  # of free answers, by their words
         paths = sorted(pathlib.Path(language.prompts).glob("*.json")) if language else ()
         self._files = [read_prompt_file(path) for path in paths]
@@ -109,7 +113,8 @@ class Reader:
 
     def _maybe_wrong(self, kind: QueryKind, item: Item, found: Judgement) -> Judgement:
         """Returns the answer, or for a fraction of the items, always the same ones, a wrong one."""
-        number = zlib.crc32(b"\0".join(item))
+        key = str(self._wrong_seed).encode()
+        number = int.from_bytes(hashlib.blake2b(b"\0".join(item), digest_size=4, key=key).digest())
         is_wrong = number < self._wrong_fraction * 2**32
         if kind.choices:
             others = [choice for choice in kind.choices if choice != found.word]

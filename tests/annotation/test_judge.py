@@ -288,12 +288,13 @@ def test_a_fraction_of_the_items_is_answered_wrongly(kind):
     items = [tuple(b"You kill newt %d!" % (3 * i + j) for j in range(1 + (kind == "ranking"))) for i in range(400)]
     prompt = load_prompt(AnnotationConfig(), kind)
     asked = [f"{prompt.system}\n\n{prompt.user(item)}<|eot_id|>" for item in items]
-    right, wrong, again, always = (
+    right, wrong, again, others, always = (
         [reader.judge_prompt(text) for text in asked]
-        for reader in (Reader(LANGUAGE, fraction) for fraction in (0.0, 0.2, 0.2, 1.0))
+        for reader in (Reader(LANGUAGE, *own) for own in ((0.0, 0), (0.2, 0), (0.2, 0), (0.2, 1), (1.0, 0)))
     )
-    differ = [one.label != other.label for one, other in zip(right, wrong)]
+    differ, differ_elsewhere = ([a.label != b.label for a, b in zip(right, own)] for own in (wrong, others))
     assert 0.12 < np.mean(differ) < 0.28 and wrong == again
+    assert 0.01 < np.mean(np.logical_and(differ, differ_elsewhere)) < 0.08  # of another seed: independently
     assert all(one.label != other.label for one, other in zip(right, always))
     for verdict in wrong:
         assert label_of(read_choice({"text": verdict.text}, prompt.kind, prompt.answer_key)) == verdict.label

@@ -94,6 +94,9 @@ def test_a_failed_run_is_one_line_and_the_others_go_on(stand_in, tmp_path, capsy
         (["seed=1,2,2"], CATCH, "seed=2 and seed=2 are the same run"),
         (["seed=1", "gamma=0.9,0.90"], CATCH, "seed=1_gamma=0.9 and seed=1_gamma=0.90 are the same run"),
         (["seed=1-2", "seed=3"], CATCH, "seed: is there twice"),
+        (["seed+judge_wrong_seed=1", "judge_wrong_seed=2"], CATCH, "--judge_wrong_seed is also given twice"),
+        (["seed+=1"], CATCH, "write name=value,value"),
+        (["seed+sede=1"], CATCH, "unknown flag --sede"),
         (["seed=5-1"], CATCH, "a range goes up"),
         (["seed=1-100", "batch_size=32,64,96,128,160,192,224,256,288,320,352"], CATCH, "100 x 11 are 1,100 runs"),
         (["seed=1-2"], [*CATCH, "--seed=3"], "--seed is also given after --"),
@@ -143,6 +146,12 @@ def test_dry_run_shows_commands_that_train_understands(tmp_path, capsys):
     assert run(tmp_path, "seed=3", "--dry_run", "--submit=--time 1:00:00") == 0
     assert capsys.readouterr().out.startswith("python -m launch.submit --time 1:00:00 -- --root_env=Catch-v0")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_axis_may_set_several_flags(tmp_path, capsys):
+    assert run(tmp_path, "seed+judge_wrong_seed=3-4", "--dry_run") == 0
+    shown = capsys.readouterr().out
+    assert "--seed=3 --judge_wrong_seed=3" in shown and "--seed=4 --judge_wrong_seed=4" in shown
 
 
 def test_jobs_by_default(monkeypatch):
