@@ -22,6 +22,7 @@ from benchmarks.studies import (
     ellm,
     ellm_task,
     few_goals,
+    few_labels,
     overview,
     page,
     readme,
@@ -31,7 +32,7 @@ from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
 
-ALL = (catch_judge, babyai_rnd, bk, crafter, ellm, ellm_task, few_goals)
+ALL = (catch_judge, babyai_rnd, bk, crafter, ellm, ellm_task, few_goals, few_labels)
 STUDIES = {module.STUDY.name: module.STUDY for module in ALL}
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)

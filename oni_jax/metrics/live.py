@@ -27,7 +27,8 @@ from oni_jax.run_files import CHECKPOINTS, saved_steps
 # Of a core for drawing pages, and episodes on them; the rest is for looking at keys and size.
 MAX_FRACTION, EPISODE_FRACTION = 0.0012, 0.0005
 EPISODE_SECS = 1.0  # between looks at the episode, at least
-TICK_SECS = 0.5  # between looks at the terminal's size
+TICK_SECS = 1.0  # between looks at the terminal's size
+PRINT_SECS = 0.5  # between drawings for printed lines, at least
 QUIET_SECS = 20.0  # without a row, after which the view says so
 LINES_KEPT = 50  # of those printed
 CLOSE_SECS = 2.0  # for a terminal that takes no text
@@ -157,7 +158,7 @@ class LiveView(PlainView):
         self._content.has_keys = bool(keyboard.files)
         self._content.state = self._state()
         now, is_new = time.monotonic(), self._is_new or self._content.state != self._drawn_state
-        at_once = self._screen.is_resized() or (self._printed and now >= self._drawn_at + TICK_SECS)
+        at_once = self._screen.is_resized() or (self._printed and now >= self._drawn_at + PRINT_SECS)
         if (at_once or (is_new and now >= self._due)) and self._screen.takes_text():
             self._draw()
         if now >= self._episode_due and (self._episode or self._content.terminal is None):

@@ -1,0 +1,24 @@
+"""Study of how many of a judge's labels it takes, how right and how soon, on BabyAI-Text without the world's reward."""
+
+from benchmarks.studies.base import Study
+
+_JUDGE = "--llm_reward_type online_cls --llm_reward_coeff 0.1"
+
+STUDY = Study(
+    name="few_labels",
+    question="From how few labels, how wrong and how late, does a task of BabyAI-Text get learnt in part?",
+    cases=(
+        "none: --llm_reward_type none",
+        f"all: {_JUDGE}",
+        *(f"at_most_{cap}: {_JUDGE} --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)),
+        *(f"wrong_{percent}_percent: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
+        *(f"late_{secs}_s: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10)),
+    ),
+    axes=("root_env=BabyAI-Text-GoToLocal-RedBall-S20", "seed+judge_wrong_seed=1-5"),
+    flags=(
+        "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32 --encoder_custom mlp_encoder --hidden_size 128 "
+        "--use_rnn False --learning_rate 1e-3 --extrinsic_reward_coeff 0 --log_every_sec 0.25"
+    ),
+    metric="success",
+    note="",
+)
