@@ -33,7 +33,8 @@ def checkpoints(folder: pathlib.Path) -> list[int]:
 
 
 def test_a_run_labels_messages_and_learns_from_them(tmp_path):
-    run = train(tmp_path, *RETRIEVAL, "--goal_key=zeroknowledge", "--train_for_env_steps=6144")  # much is helpful
+    words = ("--encoder_custom=nle_rgbcrop_encoder", "--goal_key=zeroknowledge")  # with which much is helpful
+    run = train(tmp_path, *RETRIEVAL, *words, "--train_for_env_steps=6144")
     output = run.finish()
     assert run.process.returncode == 0, output
     assert "rule-based stand-in" in output
