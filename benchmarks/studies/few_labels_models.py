@@ -1,0 +1,30 @@
+"""Study of how many labels or preferences it takes, how right and how soon, where a model learns the reward of them."""
+
+from benchmarks.studies import few_labels
+from benchmarks.studies.base import Study
+
+_MODEL = "--llm_reward_coeff 0.1 --reward_model_batch_size 64 --reward_model_lr 1e-3"
+_TYPES = {
+    "classification": f"--llm_reward_type online_cls_reward_model {_MODEL}",
+    "ranking": f"--llm_reward_type online_motif {_MODEL}",
+}
+_CHANGES = {
+    "all": "",
+    "at_most_100": " --llm_max_labels 100",
+    "at_most_1000": " --llm_max_labels 1000",
+    "wrong_20_percent": " --judge_wrong_fraction 0.2",
+    "late_10_s": " --judge_latency_secs 10",
+}
+
+STUDY = Study(
+    name="few_labels_models",
+    question="The same where a reward model learns from labels (classification) or from preferences (ranking).",
+    cases=(
+        "none: --llm_reward_type none",
+        *(f"{kind}_{name}: {flags}{more}" for kind, flags in _TYPES.items() for name, more in _CHANGES.items()),
+    ),
+    axes=few_labels.STUDY.axes,
+    flags=few_labels.STUDY.flags.replace("--train_for_env_steps 5000000", "--train_for_env_steps 1000000"),
+    metric="success",
+    note="",
+)
