@@ -20,5 +20,12 @@ STUDY = Study(
         "--use_rnn False --learning_rate 1e-3 --extrinsic_reward_coeff 0 --log_every_sec 0.25"
     ),
     metric="success",
-    note="",
+    note=(
+        "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The world "
+        "pays nothing, so success comes of going to things. A judge on the same cores answers at most 100 prompts a "
+        "second: `all` is some 3,500 labels, and ten seconds are a quarter of a run. Which answers are wrong differs from "
+        "seed to seed. 100 labels do as well as all of them, 30 nothing; with a fifth of them wrong a third of the gain "
+        "is left, with 30 % none; answers that come ten seconds late cost no more than five seeds can show. Other "
+        "programs ran beside some of the runs."
+    ),
 )
