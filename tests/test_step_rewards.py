@@ -88,8 +88,15 @@ def paid(captions: list[bytes], at: str) -> float:
     return total
 
 
-@pytest.mark.parametrize("values", [CATCH, DEVICE], ids=["host", "device"])
-@pytest.mark.parametrize("at", ["obs", "next_obs"])
+@pytest.mark.parametrize(
+    "at, values",
+    [
+        pytest.param("obs", CATCH, id="obs-host"),
+        pytest.param("next_obs", DEVICE, id="next_obs-device"),
+        pytest.param("next_obs", CATCH, id="next_obs-host", marks=pytest.mark.slow),
+        pytest.param("obs", DEVICE, id="obs-device", marks=pytest.mark.slow),
+    ],
+)
 def test_labels_pay_as_the_formula_says(tmp_path, values, at):
     """Whatever the coefficient is."""
     given = {**values, **PAID, "llm_reward_type": "online_cls", "intrinsic_reward_at": at, "beta_count_exponent": 3.0}

@@ -254,6 +254,7 @@ def two_devices() -> None:
     print("equal")
 
 
+@pytest.mark.slow
 def test_two_devices_learn_as_one_does():
     flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -13,6 +13,7 @@ import pytest
 
 from oni_jax.config import ActorConfig, LearnerConfig, UserError
 from oni_jax.envs.device.episodes import advance, begin_episode, environment_key, episode_stats
+from oni_jax.envs.device.shown import first_scene
 from oni_jax.types import Trajectory
 from oni_jax.worlds.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv
@@ -198,7 +199,7 @@ def test_an_environment_that_cannot_be_drawn_plays_on(part, monkeypatch):
         raise KeyError("no such tile")
 
     monkeypatch.setattr(SignalsEnv, part, fail)
-    jax.clear_caches()  # of a scene that could be made
+    first_scene.clear_cache()  # of a scene that could be made
     world, _, _ = make_world()
     world.terminal()
     world.start()
