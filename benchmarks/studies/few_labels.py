@@ -22,10 +22,10 @@ STUDY = Study(
     metric="success",
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "
-        "world pays nothing, so success comes of going to things. A judge on the same cores answers at most 100 prompts "
-        "a second: `all` is some 3,500 labels, and ten seconds are a quarter of a run. Which answers are wrong differs "
-        "from seed to seed. By the means, 100 labels do as well as all of them and 30 nothing; with a fifth of them "
-        "wrong a third of the gain is left, with 30 % none; answers that come ten seconds late cost no more than five "
-        "seeds can show. Other programs ran beside some of the runs."
+        "world pays nothing, so success comes of going to things. A judge on the same cores answers 100 prompts a "
+        "second at most: `all` is some 3,500 labels, and ten seconds are a quarter of a run. Which answers are wrong "
+        "differs from seed to seed. By the means, 100 labels do as well as all of them and 30 nothing; with a fifth "
+        "of them wrong a third of the gain is left, with 30 % none; answers that come ten seconds late cost no more "
+        "than five seeds can show. Other programs ran beside some of the runs."
     ),
 )
