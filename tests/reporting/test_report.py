@@ -77,7 +77,7 @@ def test_a_browser_shows_it_without_a_network(tmp_path):
     assert made(tmp_path, NAME, "--html", str(tmp_path / "report.html")) == 0
     seen = open_page(str(tmp_path / "report.html"))
     assert seen.requests == [] and seen.complaints == []
-    assert len(seen.pictures) == 6 and min(min(size) for size in seen.pictures) > 100
+    assert len(seen.pictures) == 8 and min(min(size) for size in seen.pictures) > 100
     assert seen.pictures[-1] == (640, 240)
     assert "script" not in seen.elements
     assert seen.width <= 800  # what is wider scrolls by itself
