@@ -438,7 +438,7 @@ class RewardConfig:
     reward_model_lr: float = setting(1e-4, "Adam's step size for a reward model.", within=_POSITIVE)
     reward_model_batch_size: int = setting(256, "Captions, or pairs, in a reward model's gradient step.", within=_COUNT)
     reward_model_gradient_steps_per_update: int = setting(
-        32, "Gradient steps of a reward model after new labels, while few are held.", within=_COUNT
+        32, "Gradient steps of a reward model each time that labels come, while few are held.", within=_COUNT
     )
     reward_model_few_labels: int = setting(
         25_000, "Labels, or pairs, from which on a reward model makes one gradient step per update instead."

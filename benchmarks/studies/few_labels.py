@@ -1,5 +1,6 @@
 """Study of how many of a judge's labels it takes, how right and how soon, on BabyAI-Text without the world's reward."""
 
+from benchmarks.studies import babyai_rnd
 from benchmarks.studies.base import Study
 
 _JUDGE = "--llm_reward_type online_cls --llm_reward_coeff 0.1"
@@ -20,12 +21,15 @@ STUDY = Study(
         "--use_rnn False --learning_rate 1e-3 --extrinsic_reward_coeff 0 --log_every_sec 0.25"
     ),
     metric="success",
+    first_steps=babyai_rnd.FIRST_STEPS,
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "
         "world pays nothing, so success comes of going to things. A judge on the same cores answers 100 prompts a "
         "second at most: `all` is some 3,500 labels, and ten seconds are a quarter of a run. Which answers are wrong "
-        "differs from seed to seed. By the means, 100 labels do as well as all of them and 30 nothing; with a fifth "
-        "of them wrong a third of the gain is left, with 30 % none; answers that come ten seconds late cost no more "
-        "than five seeds can show. Other programs ran beside some of the runs."
+        "differs from seed to seed. By success over the run, 1,000 labels do as well as all, 300 give over half of "
+        "the gain, 100 a third, 30 nothing; with 5 to 20 % wrong two thirds to three quarters are left, with 30 % "
+        "over half, and with 20 and 30 % it fades towards the end. Answers ten seconds late delay learning by some "
+        "three million steps, which is more than those seconds, since they are also fewer: requests at once are "
+        "bounded. The end is much the same. Other programs ran beside some of the runs."
     ),
 )

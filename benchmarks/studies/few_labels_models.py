@@ -26,6 +26,8 @@ STUDY = Study(
     axes=few_labels.STUDY.axes,
     flags=few_labels.STUDY.flags.replace("--train_for_env_steps 5000000", "--train_for_env_steps 1000000"),
     metric="success",
+    levels=(),  # environments' episodes still end together, and the curves go up and down with them
+    first_steps=few_labels.STUDY.first_steps,
     note=(
         "The labels and preferences are those of fixed rules, not of an LLM. After one million steps ranking does "
         "as well with 100 preferences, and with a fifth of them wrong, as with all. Classification with 100 or "

@@ -10,7 +10,7 @@ from scipy import stats
 from benchmarks import learning_parity
 from benchmarks.studies import page
 from benchmarks.studies.base import Study
-from benchmarks.studies.results import load
+from benchmarks.studies.results import counted
 from launch.sweeps.results import shown, table
 
 PAGE = page.DOCS / "results.md"
@@ -50,7 +50,7 @@ def text(studies: Sequence[Study]) -> str:
 
 def _compared(studies: Sequence[Study]) -> Iterator[str]:
     for study in studies:
-        found = load(study)
+        found = counted(study)
         if not found["runs"]:
             continue
         yield from (f"### {study.name}", "", study.question, *([study.note] if study.note else []), "")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.studies.base import FOLDER, Study
-from benchmarks.studies.results import load
+from benchmarks.studies.results import counted
 from launch import flags
 from launch.sweeps.results import cell_label, estimate, shown, shown_name, table
 from oni_jax.config import Config
@@ -32,8 +32,10 @@ An estimate is a mean over seeds with the bootstrap's 95 % interval, which is to
 figures' lines are interquartile means over seeds, their bands the bootstrap's intervals of these. "At the end" is the
 mean of the last episodes of training (`--stats_avg`); "over the run" is the mean of that over the steps, higher for
 what learns sooner. "Steps to 80 %" are those to the first two of a curve's fifty points in a row that are above.
+
+Curves of BabyAI-Text begin after 102,400 steps, when the first episode of each of the 256 environments has ended, by
+success or at its limit: earlier, all that have ended are successes.
 """
-LEVELS = (0.5, 0.8)  # of success, whose steps are in the table
 PANELS = {
     "mean_return": Panel("mean_return", "Return, mean of the last {episodes}", "env_steps"),
     SUCCESS: Panel(SUCCESS, "Success rate of the last {episodes}", "env_steps", Scale.FRACTION),
@@ -48,12 +50,12 @@ def page(studies: Sequence[Study]) -> str:
 
 def figures(study: Study) -> dict[str, bytes]:
     """Draws a study's figures, one a task: name of the file -> PNG."""
-    found = load(study)
+    found = counted(study)
     return {_image_name(study, task): _figure(study, found, task, own) for task, own in by_task(found).items()}
 
 
 def _section(study: Study) -> Iterator[str]:
-    found = load(study)
+    found = counted(study)
     yield from (f"## {study.name}", "", study.question, *([study.note] if study.note else []), "")
     yield from ("```sh", f"{study.command()}  # needs minutes", "```", "")
     if not found["runs"]:
@@ -69,17 +71,17 @@ def _section(study: Study) -> Iterator[str]:
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
     name, has_coverage = metric_name(study), any(COVERAGE in run for run in runs)
-    rows = []
+    rows, levels = [], study.levels if study.metric == SUCCESS else ()
     for label, own in by_cell(runs).items():
         curves = curves_of(study, own)
         about = [at_the_end(curves), estimate([float(np.nanmean(x)) for x in curves])]
-        reached = [steps_to(level, curves, steps) for level in LEVELS] if study.metric == SUCCESS else []
+        reached = [steps_to(level, curves, steps) for level in levels]
         ends = [float(curve[-1]) for run in own if (curve := run.get(COVERAGE))]
         covered = [shown(estimate(ends)) if ends else ""] if has_coverage else []
         rows.append([label, str(len(own)), *map(shown, about), *reached, *covered, minutes(own)])
-    levels = [f"million steps to {level:.0%}" for level in LEVELS] if study.metric == SUCCESS else []
+    reached = [f"million steps to {level:.0%}" for level in levels]
     covered = [f"{shown_name(COVERAGE)} at the end"] * has_coverage
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *levels, *covered, "minutes a run"], rows)
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *reached, *covered, "minutes a run"], rows)
 
 
 def metric_name(study: Study) -> str:

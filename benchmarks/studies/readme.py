@@ -8,7 +8,7 @@ from benchmarks import learning_parity
 from benchmarks.studies import page
 from benchmarks.studies.base import FOLDER, Study
 from benchmarks.studies.overview import parity_runs
-from benchmarks.studies.results import load
+from benchmarks.studies.results import counted
 from launch.sweeps.results import shown, table
 
 PATH = FOLDER.parents[1] / "README.md"
@@ -65,7 +65,7 @@ def with_table(text: str, studies: Mapping[str, Study]) -> str:
 
 
 def _rows(line: Line, study: Study) -> Iterator[list[str]]:
-    found = load(study)
+    found = counted(study)
     cells = page.by_cell(page.by_task(found)[line.task])
 
     def value(label: str) -> str:

@@ -46,6 +46,17 @@ def load(study: Study) -> dict[str, Any]:
     return {**found, "cases": {**found["cases"], **new["cases"]}}
 
 
+def counted(study: Study) -> dict[str, Any]:
+    """Reads a study's results as the pages show them, without the points of the first steps. Raises UserError."""
+    found = load(study)
+    num_left_out = sum(steps <= study.first_steps for steps in found["steps"])
+
+    def cut(name: str, entry: Any) -> Any:
+        return [None] * num_left_out + entry[num_left_out:] if name in METRICS else entry
+
+    return {**found, "runs": [{name: cut(name, x) for name, x in run.items()} for run in found["runs"]]}
+
+
 def missing(study: Study, train_dir: str) -> Study | None:
     """Returns the study with the cases alone of which a run is not in the results; None: there is none."""
     known = {run["name"] for run in load(study)["runs"]}

@@ -83,7 +83,9 @@ def _axis_values(text: str) -> tuple[str, list[Value]]:
     labels = [label for part in values.split(",") for label in _expanded(part)]
     if "" in names or not equals or "" in labels:
         raise UserError(f"--grid {text!r}: write name=value,value with no value empty, such as seed=1-5")
-    return names[0], [Value(label, tuple(f"--{own}={label}" for own in names)) for label in labels]
+    return SEED if SEED in names else names[0], [
+        Value(label, tuple(f"--{own}={label}" for own in names)) for label in labels
+    ]
 
 
 def _expanded(part: str) -> Sequence[str]:

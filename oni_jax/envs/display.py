@@ -52,11 +52,19 @@ def drawn(draw: Callable[[], Terminal | None]) -> Terminal | None:
     """Returns what `draw` returns; where it fails, a terminal that says why, since a run goes on when it is watched."""
     try:
         terminal = draw()
-        if terminal is not None and not terminal.chars.shape == terminal.colors.shape == (ROWS, COLUMNS):
-            raise ValueError(f"a terminal has {terminal.chars.shape} characters instead of {(ROWS, COLUMNS)}")
-        return terminal
+        return None if terminal is None else _checked(terminal)
     except Exception as error:  # of a plugin
         return failed_terminal(error)
+
+
+def _checked(terminal: Terminal) -> Terminal:
+    """Returns the terminal as arrays of numbers. Raises ValueError, TypeError: it is none."""
+    shapes = {"chars": (ROWS, COLUMNS), "colors": (ROWS, COLUMNS), "cursor": (2,)}
+    parts = {name: np.asarray(part) for name, part in terminal._asdict().items() if part is not None}
+    for name, part in parts.items():
+        if part.shape != shapes[name] or part.dtype.kind not in "iu":
+            raise ValueError(f"{name} of a terminal are integers {[*shapes[name]]}, not {part.dtype} {[*part.shape]}")
+    return Terminal(**parts)
 
 
 def failed_terminal(error: Exception) -> Terminal:

@@ -21,10 +21,10 @@ LossFn = Callable[[PyTree, Mapping[str, Array], Noise], tuple[Array, Mapping[str
 
 
 class Schedule:
-    """Schedule of gradient steps: `burst` of them when labels come while few are held, then one an update.
+    """Schedule of gradient steps: `burst` more each time that labels come while few are held, then one an update.
 
     Args:
-        burst: gradient steps; labels that come before all are made restart it.
+        burst: gradient steps; they add to those that are due already.
         few_labels: number of labels, or pairs, below which new ones start a burst.
     """
 
@@ -36,7 +36,7 @@ class Schedule:
 
     def on_labels(self, num_held: int) -> None:
         if num_held < self._few_labels:
-            self.num_due = self._burst
+            self.num_due += self._burst
 
     def on_update(self, num_held: int) -> None:
         if num_held and num_held >= self._few_labels:

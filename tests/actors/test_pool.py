@@ -95,16 +95,26 @@ def test_a_game_without_looks_shows_nothing():
         play(pool, ring, 1)
 
 
-@pytest.mark.parametrize(
-    ("rows", "reason"), [(24, b"RuntimeError: no such glyph"), (3, b"ValueError: a terminal has (3, 80) characters")]
-)
-def test_a_game_that_cannot_be_drawn_plays_on(rows, reason):
-    def make_undrawable(**indices):
-        def draw():
-            if rows == ROWS:
-                raise RuntimeError("no such glyph")
-            return Terminal(*np.zeros((2, rows, 80), np.uint8))
+BLANK = np.zeros((ROWS, 80), np.uint8)
 
+
+def no_glyph():
+    raise RuntimeError("no such glyph")
+
+
+@pytest.mark.parametrize(
+    ("draw", "reason"),
+    [
+        (no_glyph, b"RuntimeError: no such glyph"),
+        (lambda: Terminal(BLANK[:3], BLANK), b"chars of a terminal are integers [24, 80], not uint8 [3, 80]"),
+        (lambda: Terminal(BLANK, BLANK[:3]), b"colors of a terminal are integers [24, 80], not uint8 [3, 80]"),
+        (lambda: Terminal(BLANK.astype("U1"), BLANK), b"chars of a terminal are integers [24, 80], not <U1"),
+        (lambda: Terminal(BLANK, BLANK, np.zeros(3, int)), b"cursor of a terminal are integers [2], not int64 [3]"),
+        (lambda: BLANK, b"AttributeError"),
+    ],
+)
+def test_a_game_that_cannot_be_drawn_plays_on(draw, reason):
+    def make_undrawable(**indices):
         env = make_vector_env(EnvConfig(root_env="Catch-v0"), seed=3, **indices)
         env.terminal = draw
         return env
@@ -114,7 +124,7 @@ def test_a_game_that_cannot_be_drawn_plays_on(rows, reason):
     ring.terminal.take()
     play(pool, ring, 2)
     terminal = ring.terminal.take()
-    assert terminal is not None and reason in terminal.chars[0].tobytes()
+    assert terminal is not None and reason in b" ".join(terminal.chars[:2].tobytes().split())
 
 
 @pytest.fixture

@@ -85,6 +85,15 @@ def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys)
     assert list(page.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
 
 
+def test_the_first_steps_may_be_left_out(tiny, tmp_path):
+    assert run(tiny, tmp_path) == 0
+    kept = results.load(tiny)["runs"]
+    found = results.counted(dataclasses.replace(tiny, first_steps=200))
+    for own, cut in zip(kept, found["runs"]):
+        assert found["steps"][9] == 200 and cut["mean_return"] == [None] * 10 + own["mean_return"][10:]
+        assert {**cut, "mean_return": 0, "success": 0} == {**own, "mean_return": 0, "success": 0}
+
+
 def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
     assert run(dataclasses.replace(tiny, cases=tiny.cases[:1]), tmp_path) == 0
     left = results.missing(tiny, str(tmp_path / "elsewhere"))

@@ -199,7 +199,7 @@ def test_an_environment_that_cannot_be_drawn_plays_on(part, monkeypatch):
         raise KeyError("no such tile")
 
     monkeypatch.setattr(SignalsEnv, part, fail)
-    first_scene.clear_cache()  # of a scene that could be made
+    first_scene.clear_cache()  # type: ignore  # of a scene that could be made
     world, _, _ = make_world()
     world.terminal()
     world.start()
