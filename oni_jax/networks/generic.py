@@ -6,9 +6,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig
-from oni_jax.networks import cpu
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
-from oni_jax.networks.cpu.ids import dense_of_ids, is_faster
+from oni_jax.networks.cpu.ids import embedded_product
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import DenseParams, add_bias
@@ -111,11 +110,8 @@ class GenericEncoder(Encoder):
         size = ids.shape[1] * EMBEDDING_SIZE
         if size > MAX_EMBEDDED:
             return self._part(name, embedding[ids].astype(self.dtype).mean(axis=1))
-        if cpu.is_used() and is_faster(len(ids), num_ids, self.dtype):
-            params = DenseParams(self.network.hidden_size, self.initialization, name=f"{name}_dense")
-            kernel, bias = params(size)
-            return self.activation(add_bias(dense_of_ids(ids, embedding, kernel), bias))
-        return self._part(name, embedding[ids].astype(self.dtype))
+        kernel, bias = DenseParams(self.network.hidden_size, self.initialization, name=f"{name}_dense")(size)
+        return self.activation(add_bias(embedded_product(ids, embedding, kernel, self.dtype), bias))
 
 
 def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:

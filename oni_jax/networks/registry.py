@@ -50,6 +50,11 @@ ENCODERS = {
         _made_by("glyphs", "make_glyph_encoder"),
         about="Motif's reward model's: message, and with --use_glyphs, --use_crop, --use_blstats the map",
     ),
+    "nle_embedded_encoder": EncoderType(
+        lambda network: ("chars", "colors", "vector_obs", "message"),
+        _made_by("embedded", "make_embedded_encoder"),
+        about="for cores alone: the same as nle_rgbcrop_encoder, characters and colours embedded",
+    ),
     "generic_encoder": EncoderType(
         lambda network: (EVERYTHING,),
         _made_by("generic", "make_generic_encoder"),

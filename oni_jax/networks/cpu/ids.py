@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.networks import cpu
 from oni_jax.types import Array
 
 MIN_ROWS = 4  # per id; of fewer, the tables cost more than they save
@@ -13,6 +14,13 @@ MIN_ROWS = 4  # per id; of fewer, the tables cost more than they save
 def is_faster(num_rows: int, num_ids: int, dtype: np.dtype) -> bool:
     """Returns whether a look-up takes less time than embedding and product, with the same values within rounding."""
     return num_rows >= MIN_ROWS * num_ids and dtype == np.float32
+
+
+def embedded_product(ids: Array, embedding: Array, kernel: Array, dtype: np.dtype) -> Array:
+    """Computes embedding[ids].reshape(N, -1) @ kernel in a type; ids [N, K] int32 -> [N, F]. See `dense_of_ids`."""
+    if cpu.is_used() and is_faster(len(ids), len(embedding), dtype):
+        return dense_of_ids(ids, embedding, kernel)
+    return embedding[ids].reshape(len(ids), -1).astype(dtype) @ kernel.astype(dtype)
 
 
 def dense_of_ids(ids: Array, embedding: Array, kernel: Array) -> Array:

@@ -1,0 +1,26 @@
+"""Study of settings for NetHack on two cores: what network, learning rate and batch learn most in a few minutes."""
+
+from benchmarks.studies.base import Study
+
+_EMBEDDED = "--encoder_custom nle_embedded_encoder"
+
+STUDY = Study(
+    name="small_search",
+    question="What learns NetHack best on two cores: which size of network, learning rate and batch?",
+    cases=(
+        f"h128: {_EMBEDDED} --hidden_size 128",
+        f"h128_lr_3e-4: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4",
+        f"h128_lr_1e-3: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3",
+        f"h256_lr_3e-4: {_EMBEDDED} --hidden_size 256 --learning_rate 3e-4",
+        f"h128_lr_3e-4_no_rnn: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --use_rnn False",
+        f"h128_lr_3e-4_two_epochs: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --ppo_epochs 2 "
+        "--num_minibatches 2",
+        f"h128_lr_3e-4_batch_4096: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --num_envs_per_worker 64 "
+        "--batch_size 4096",
+        f"h128_lr_1e-3_batch_4096: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3 --num_envs_per_worker 64 "
+        "--batch_size 4096",
+    ),
+    axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
+    flags="--llm_reward_type none --num_workers 2 --train_for_env_steps 1000000 --log_every_sec 2",
+    note="",
+)

@@ -1,0 +1,56 @@
+"""Encoder of NetHack for machines without an accelerator: embedded characters in place of an image of them."""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from oni_jax.config import NetworkConfig
+from oni_jax.networks.cpu.ids import embedded_product
+from oni_jax.networks.encoder import Encoder
+from oni_jax.networks.precision import DenseParams
+from oni_jax.types import Array, ArraySpec, EnvSpec
+
+EMBEDDING_SIZE = 16  # of a cell
+NUM_CHARS, NUM_COLORS = 128, 16  # ASCII, a terminal's colours
+HEAD_SIZE = 64  # of the layers over the statistics and the message
+
+
+class EmbeddedCropEncoder(Encoder):
+    """Encoder of the characters and colours around the hero, each embedded, and of statistics and a message.
+
+    Some 70 times fewer operations than the published encoder's convolutions.
+    """
+
+    def is_numeric(self, array: ArraySpec) -> bool:
+        return array.dtype == "float32"
+
+    @nn.compact
+    def __call__(self, observations: Mapping[str, Array]) -> Array:
+        """`chars`, `colors` [N, 12, 12], `vector_obs` [N, D], `message` [N, M] uint8 -> [N, hidden_size + 128 + D]."""
+        statistics = observations["vector_obs"].astype(self.dtype)
+        message = (observations["message"].astype(jnp.float32) / 255).astype(self.dtype)
+        parts = [
+            self._window(observations["chars"], observations["colors"]),
+            self.dense(statistics, HEAD_SIZE, "vector"),
+            statistics,
+            self.dense(message, HEAD_SIZE, "message"),
+        ]
+        return jnp.concatenate(parts, axis=-1)
+
+    def _window(self, chars: Array, colors: Array) -> Array:
+        """-> [N, hidden_size]."""
+        params = DenseParams(self.network.hidden_size, self.initialization, name="window_0")
+        kernel, bias = params(chars.shape[1] * chars.shape[2] * EMBEDDING_SIZE)
+        total = bias
+        for name, ids, num_ids in (("char", chars, NUM_CHARS), ("color", colors, NUM_COLORS)):
+            embedding = self.param(f"{name}_embedding", nn.initializers.normal(0.5**0.5), (num_ids, EMBEDDING_SIZE))
+            ids = jnp.minimum(ids.reshape(len(ids), -1).astype(jnp.int32), num_ids - 1)
+            total = total + embedded_product(ids, embedding, kernel, self.dtype).astype(jnp.float32)
+        x = self.activation(total.astype(self.dtype))
+        return self.dense(x, self.network.hidden_size, "window_1")
+
+
+def make_embedded_encoder(network: NetworkConfig, spec: EnvSpec) -> EmbeddedCropEncoder:
+    """Makes the encoder of the settings."""
+    return EmbeddedCropEncoder(network)
