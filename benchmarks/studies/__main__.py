@@ -28,13 +28,28 @@ from benchmarks.studies import (
     page,
     readme,
     results,
+    small_score,
     small_search,
+    small_staircase,
 )
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
 
-ALL = (catch_judge, babyai_rnd, bk, crafter, ellm, ellm_task, few_goals, few_labels, few_labels_models, small_search)
+ALL = (
+    catch_judge,
+    babyai_rnd,
+    bk,
+    crafter,
+    ellm,
+    ellm_task,
+    few_goals,
+    few_labels,
+    few_labels_models,
+    small_search,
+    small_score,
+    small_staircase,
+)
 STUDIES = {module.STUDY.name: module.STUDY for module in ALL}
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)

@@ -23,6 +23,7 @@ class Study:
         0  # environment steps left out of the pages: of first episodes only those that end early are known
     )
     levels: tuple[float, ...] = (0.5, 0.8)  # of success, whose steps are in the table
+    also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table
     note: str = ""  # on how to read the results
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to

@@ -70,18 +70,18 @@ def _section(study: Study) -> Iterator[str]:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
-    name, has_coverage = metric_name(study), any(COVERAGE in run for run in runs)
+    name, others = metric_name(study), [other for other in (COVERAGE, *study.also) if any(other in run for run in runs)]
     rows, levels = [], study.levels if study.metric == SUCCESS else ()
     for label, own in by_cell(runs).items():
         curves = curves_of(study, own)
         about = [at_the_end(curves), estimate([float(np.nanmean(x)) for x in curves])]
         reached = [steps_to(level, curves, steps) for level in levels]
-        ends = [float(curve[-1]) for run in own if (curve := run.get(COVERAGE))]
-        covered = [shown(estimate(ends)) if ends else ""] if has_coverage else []
-        rows.append([label, str(len(own)), *map(shown, about), *reached, *covered, minutes(own)])
+        ends = [[float(curve[-1]) for run in own if (curve := run.get(other))] for other in others]
+        also = [shown(estimate(values)) if values else "" for values in ends]
+        rows.append([label, str(len(own)), *map(shown, about), *reached, *also, minutes(own)])
     reached = [f"million steps to {level:.0%}" for level in levels]
-    covered = [f"{shown_name(COVERAGE)} at the end"] * has_coverage
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *reached, *covered, "minutes a run"], rows)
+    also = [f"{shown_name(other)} at the end" for other in others]
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *reached, *also, "minutes a run"], rows)
 
 
 def metric_name(study: Study) -> str:

@@ -52,7 +52,7 @@ def counted(study: Study) -> dict[str, Any]:
     num_left_out = sum(steps <= study.first_steps for steps in found["steps"])
 
     def cut(name: str, entry: Any) -> Any:
-        return [None] * num_left_out + entry[num_left_out:] if name in METRICS else entry
+        return [None] * num_left_out + entry[num_left_out:] if name in (*METRICS, *study.also) else entry
 
     return {**found, "runs": [{name: cut(name, x) for name, x in run.items()} for run in found["runs"]]}
 
@@ -78,7 +78,8 @@ def collect(study: Study, train_dir: str) -> int:
         found["machines"].append(machine)
     limit = new[0].config.run.train_for_env_steps
     found["steps"] = found["steps"] or [round(limit * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)]
-    found["runs"] += [_entry(run, found["steps"], found["machines"].index(machine)) for run in new]
+    metrics = (*METRICS, *study.also)
+    found["runs"] += [_entry(run, metrics, found["steps"], found["machines"].index(machine)) for run in new]
     order = [run.name for run in study.runs(train_dir)]
     found["runs"].sort(key=lambda run: order.index(run["name"]) if run["name"] in order else len(order))
     write_atomically(study.path, _text(found).encode())
@@ -90,8 +91,8 @@ def _case(text: str) -> tuple[str, str]:
     return label, words.strip()
 
 
-def _entry(run: GridRun, steps: Sequence[int], machine: int) -> dict[str, Any]:
-    read = read_run(run.folder, run.name, METRICS)
+def _entry(run: GridRun, metrics: Sequence[str], steps: Sequence[int], machine: int) -> dict[str, Any]:
+    read = read_run(run.folder, run.name, metrics)
     ended = pathlib.Path(run.folder, SUMMARY)
     entry = {
         "name": run.name,
@@ -103,7 +104,7 @@ def _entry(run: GridRun, steps: Sequence[int], machine: int) -> dict[str, Any]:
         "machine": machine,
     }
     curves = {
-        metric: _curve(read.env_steps, read.metrics[metric], steps) for metric in METRICS if metric in read.metrics
+        metric: _curve(read.env_steps, read.metrics[metric], steps) for metric in metrics if metric in read.metrics
     }
     return {**entry, **curves}
 

@@ -26,6 +26,7 @@ GRID = [(task, method) for task in TASKS for method in METHODS if (task, method)
 
 
 GPU = ("extrinsic", "retrieval", "classification", "ranking")
+SMALL = {"encoder_custom": "nle_embedded_encoder", "hidden_size": 128, "learning_rate": 3e-4}
 ELLM = {  # who suggests goals, and what reaches them
     "ellm_llm": ("llm", "strict"),
     "ellm_oracle": ("oracle", "strict"),
@@ -37,7 +38,7 @@ ELLM = {  # who suggests goals, and what reaches them
 def test_the_grid_is_whole():
     assert named_configs.names() == sorted(
         ["bk_code", "bk_goal", "bk_pref", "ellm_task", *ELLM]
-        + [f"gpu_{method}" for method in GPU]
+        + [f"{size}_{method}" for size in ("gpu", "small") for method in GPU]
         + [f"{task}_{method}" for task, method in GRID]
     )
 
@@ -86,6 +87,15 @@ def test_an_accelerator_s_settings_leave_sizes_to_the_machine(method):
     flags.check(config)
     sizes = {"num_envs_per_worker": 0, "batch_size": 0, "precision": "auto"}
     assert config == with_values(plain, {**sizes, "experiment": f"gpu_{method}"})
+
+
+@pytest.mark.parametrize("method", GPU)
+def test_a_small_machine_s_settings_change_the_network_and_how_models_learn(method):
+    config, plain = (flags.parse(["--config", f"{task}_{method}"]) for task in ("small", "score"))
+    flags.check(config)
+    learns_a_model = method in ("classification", "ranking")
+    models = {"reward_model_lr": 1e-3, "reward_model_batch_size": 64} if learns_a_model else {}
+    assert config == with_values(plain, {**SMALL, **models, "experiment": f"small_{method}"})
 
 
 @pytest.mark.parametrize("name", ELLM)

@@ -1,0 +1,17 @@
+"""Study of the named settings for machines without an accelerator on NetHack's score."""
+
+from benchmarks.studies.base import Study
+
+CASES = ("none: --config small_extrinsic", "retrieval: --config small_retrieval", "ranking: --config small_ranking")
+SEEDS = "seed=1-3"
+FLAGS = "--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5"
+BEHAVIOUR = ("episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl")
+
+STUDY = Study(
+    name="small_score",
+    question="What do the rule-based judge's labels and preferences change on NetHack's score, on two cores?",
+    cases=CASES,
+    axes=("root_env=NetHackScoreExtendedActions-v1", SEEDS),
+    flags=FLAGS,
+    also=BEHAVIOUR,
+)
