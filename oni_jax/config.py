@@ -280,7 +280,7 @@ class NetworkConfig:
     rnn_type: str = setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
     rnn_num_layers: int = setting(1, "Recurrent layers.", within=_COUNT, fixed=True)
     nonlinearity: str = setting(
-        "elu", "Activation of nle_rgbcrop_encoder.", choices=("elu", "relu", "tanh"), fixed=True
+        "elu", "Activation of the policy's encoder.", choices=("elu", "relu", "tanh"), fixed=True
     )
     policy_heads: str = setting(
         "linear",

@@ -2,7 +2,7 @@
 
 from benchmarks.studies.base import Study
 
-FIRST_STEPS = 256 * 400  # environments, and the limit of an episode
+FIRST_STEPS = 256 * 400  # environments, and the limit of an episode; all that end earlier succeed
 
 STUDY = Study(
     name="babyai_rnd",

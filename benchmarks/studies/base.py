@@ -19,11 +19,10 @@ class Study:
     axes: tuple[str, ...]  # of launch.sweep: `name=values`
     flags: str  # of launch.train, for all runs
     metric: str = "mean_return"  # drawn, and in the table: mean_return or success
-    first_steps: int = (
-        0  # environment steps left out of the pages: of first episodes only those that end early are known
-    )
+    first_steps: int = 0  # environment steps that pages leave out: of episodes only short ones have ended
     levels: tuple[float, ...] = (0.5, 0.8)  # of success, whose steps are in the table
     also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table
+    duration: str = "minutes"  # that the command needs, roughly
     note: str = ""  # on how to read the results
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to

@@ -27,9 +27,9 @@ STUDY = Study(
         "world pays nothing, so success comes of going to things. A judge on the same cores answers 100 prompts a "
         "second at most: `all` is some 3,500 labels, and ten seconds are a quarter of a run. Which answers are wrong "
         "differs from seed to seed. By success over the run, 1,000 labels do as well as all, 300 give over half of "
-        "the gain, 100 a third, 30 nothing; with 5 to 20 % wrong two thirds to three quarters are left, with 30 % "
-        "over half, and with 20 and 30 % it fades towards the end. Answers ten seconds late delay learning by some "
-        "three million steps, which is more than those seconds, since they are also fewer: requests at once are "
-        "bounded. The end is much the same. Other programs ran beside some of the runs."
+        "the gain, 100 a third, 30 nothing; with 5 to 20 % wrong two thirds to four fifths are left, with 30 % over "
+        "half, and with 20 and 30 % it fades towards the end. Answers one second late delay learning by some two "
+        "million steps, ten seconds late by three; that is more than those seconds, since they are also fewer: "
+        "requests at once are bounded. The end is much the same. Other programs ran beside some of the runs."
     ),
 )

@@ -32,9 +32,6 @@ An estimate is a mean over seeds with the bootstrap's 95 % interval, which is to
 figures' lines are interquartile means over seeds, their bands the bootstrap's intervals of these. "At the end" is the
 mean of the last episodes of training (`--stats_avg`); "over the run" is the mean of that over the steps, higher for
 what learns sooner. "Steps to 80 %" are those to the first two of a curve's fifty points in a row that are above.
-
-Curves of BabyAI-Text begin after 102,400 steps, when the first episode of each of the 256 environments has ended, by
-success or at its limit: earlier, all that have ended are successes.
 """
 PANELS = {
     "mean_return": Panel("mean_return", "Return, mean of the last {episodes}", "env_steps"),
@@ -57,12 +54,15 @@ def figures(study: Study) -> dict[str, bytes]:
 def _section(study: Study) -> Iterator[str]:
     found = counted(study)
     yield from (f"## {study.name}", "", study.question, *([study.note] if study.note else []), "")
-    yield from ("```sh", f"{study.command()}  # needs minutes", "```", "")
+    yield from ("```sh", f"{study.command()}  # needs {study.duration}", "```", "")
     if not found["runs"]:
         yield from ("No results yet.", "")
     for task, runs in by_task(found).items():
         yield from (f"`{task}`, {found['steps'][-1]:,} steps:", "", *_table(study, runs, found["steps"]), "")
         yield from (image_link(study, task), "")
+    if study.first_steps:
+        yield f"The first {study.first_steps:,} steps are left out: until then only short episodes have ended."
+        yield ""
     for index, machine in enumerate(found["machines"]):
         dates = sorted({run["date"] for run in found["runs"] if run["machine"] == index})
         yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."

@@ -8,6 +8,7 @@ STUDY = Study(
     name="small_search",
     question="What learns NetHack best on two cores: which size of network, learning rate and batch?",
     cases=(
+        "published: --encoder_custom nle_rgbcrop_encoder",
         f"h128: {_EMBEDDED} --hidden_size 128",
         f"h128_lr_3e-4: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4",
         f"h128_lr_1e-3: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3",
@@ -21,6 +22,7 @@ STUDY = Study(
         "--batch_size 4096",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
+    first_steps=2 * 20 * 5000,
+    duration="an hour",
     flags="--llm_reward_type none --num_workers 2 --train_for_env_steps 1000000 --log_every_sec 2",
-    note="",
 )

@@ -10,5 +10,7 @@ STUDY = Study(
     axes=("root_env=NetHackStaircaseExtendedActions-v1", small_score.SEEDS),
     flags=f"{small_score.FLAGS} --extrinsic_reward_coeff 10",
     metric="success",
+    first_steps=small_score.FIRST_STEPS,
+    duration="hours",
     also=small_score.BEHAVIOUR,
 )

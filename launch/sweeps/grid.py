@@ -47,7 +47,8 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
     """Makes the runs of a sweep: cases first, then the axes in order, the last one fastest.
 
     Args:
-        axes: `name=value,value`; `a-b` is the integers from a to b. `name+other=...` gives both flags the same value.
+        axes: `name=value,value`; `a-b` is the integers from a to b. `name+other=...` gives both flags the same
+            value; one with the seed in it is that of the seeds.
         cases: `LABEL: FLAGS`, values of one more axis, which may override `training`.
         training: flags of launch.train for all runs.
         folder: of the sweep, in which each run has its own.
@@ -83,9 +84,8 @@ def _axis_values(text: str) -> tuple[str, list[Value]]:
     labels = [label for part in values.split(",") for label in _expanded(part)]
     if "" in names or not equals or "" in labels:
         raise UserError(f"--grid {text!r}: write name=value,value with no value empty, such as seed=1-5")
-    return SEED if SEED in names else names[0], [
-        Value(label, tuple(f"--{own}={label}" for own in names)) for label in labels
-    ]
+    axis = SEED if SEED in names else names[0]
+    return axis, [Value(label, tuple(f"--{own}={label}" for own in names)) for label in labels]
 
 
 def _expanded(part: str) -> Sequence[str]:

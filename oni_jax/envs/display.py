@@ -58,7 +58,7 @@ def drawn(draw: Callable[[], Terminal | None]) -> Terminal | None:
 
 
 def _checked(terminal: Terminal) -> Terminal:
-    """Returns the terminal as arrays of numbers. Raises ValueError, TypeError: it is none."""
+    """Returns the terminal as arrays of numbers. Raises errors of any kind: it is none."""
     shapes = {"chars": (ROWS, COLUMNS), "colors": (ROWS, COLUMNS), "cursor": (2,)}
     parts = {name: np.asarray(part) for name, part in terminal._asdict().items() if part is not None}
     for name, part in parts.items():

@@ -140,9 +140,8 @@ class LiveView(PlainView):
             keyboard.close()
 
     def _wait(self, keyboard: Keyboard) -> None:
-        for ready in select.select([self._wakes, *keyboard.files], [], [], PRINT_SECS if self._printed else TICK_SECS)[
-            0
-        ]:
+        secs = PRINT_SECS if self._printed else TICK_SECS
+        for ready in select.select([self._wakes, *keyboard.files], [], [], secs)[0]:
             if ready == self._wakes:
                 os.read(self._wakes, 1024)
             else:

@@ -8,22 +8,19 @@ from flax import linen as nn
 from oni_jax.config import NetworkConfig
 from oni_jax.networks.cpu.ids import embedded_product
 from oni_jax.networks.encoder import Encoder
-from oni_jax.networks.precision import DenseParams
-from oni_jax.types import Array, ArraySpec, EnvSpec
+from oni_jax.networks.precision import DenseParams, add_bias
+from oni_jax.types import Array, EnvSpec
 
 EMBEDDING_SIZE = 16  # of a cell
-NUM_CHARS, NUM_COLORS = 128, 16  # ASCII, a terminal's colours
+NUM_CHARS, NUM_COLORS = 128, 32  # ASCII; a terminal's colours, and the same inverse
 HEAD_SIZE = 64  # of the layers over the statistics and the message
 
 
 class EmbeddedCropEncoder(Encoder):
     """Encoder of the characters and colours around the hero, each embedded, and of statistics and a message.
 
-    Some 70 times fewer operations than the published encoder's convolutions.
+    At `--hidden_size 128` a sixth of the operations of nle_rgbcrop_encoder; of 1,024 rows, by look-up, a fortieth.
     """
-
-    def is_numeric(self, array: ArraySpec) -> bool:
-        return array.dtype == "float32"
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
@@ -40,14 +37,13 @@ class EmbeddedCropEncoder(Encoder):
 
     def _window(self, chars: Array, colors: Array) -> Array:
         """-> [N, hidden_size]."""
-        params = DenseParams(self.network.hidden_size, self.initialization, name="window_0")
-        kernel, bias = params(chars.shape[1] * chars.shape[2] * EMBEDDING_SIZE)
-        total = bias
+        parts = []
         for name, ids, num_ids in (("char", chars, NUM_CHARS), ("color", colors, NUM_COLORS)):
             embedding = self.param(f"{name}_embedding", nn.initializers.normal(0.5**0.5), (num_ids, EMBEDDING_SIZE))
-            ids = jnp.minimum(ids.reshape(len(ids), -1).astype(jnp.int32), num_ids - 1)
-            total = total + embedded_product(ids, embedding, kernel, self.dtype).astype(jnp.float32)
-        x = self.activation(total.astype(self.dtype))
+            parts.append((jnp.minimum(ids.reshape(len(ids), -1).astype(jnp.int32), num_ids - 1), embedding))
+        params = DenseParams(self.network.hidden_size, self.initialization, name="window_0")
+        kernel, bias = params(chars.shape[1] * chars.shape[2] * EMBEDDING_SIZE)
+        x = self.activation(add_bias(embedded_product(parts, kernel, self.dtype), bias))
         return self.dense(x, self.network.hidden_size, "window_1")
 
 

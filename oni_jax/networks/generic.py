@@ -111,7 +111,7 @@ class GenericEncoder(Encoder):
         if size > MAX_EMBEDDED:
             return self._part(name, embedding[ids].astype(self.dtype).mean(axis=1))
         kernel, bias = DenseParams(self.network.hidden_size, self.initialization, name=f"{name}_dense")(size)
-        return self.activation(add_bias(embedded_product(ids, embedding, kernel, self.dtype), bias))
+        return self.activation(add_bias(embedded_product([(ids, embedding)], kernel, self.dtype), bias))
 
 
 def make_generic_encoder(network: NetworkConfig, spec: EnvSpec) -> GenericEncoder:

@@ -53,7 +53,7 @@ ENCODERS = {
     "nle_embedded_encoder": EncoderType(
         lambda network: ("chars", "colors", "vector_obs", "message"),
         _made_by("embedded", "make_embedded_encoder"),
-        about="for cores alone: the same as nle_rgbcrop_encoder, characters and colours embedded",
+        about="for CPUs: what nle_rgbcrop_encoder reads, characters and colours as embeddings",
     ),
     "generic_encoder": EncoderType(
         lambda network: (EVERYTHING,),

@@ -96,13 +96,20 @@ def test_the_first_steps_may_be_left_out(tiny, tmp_path):
 
 def test_more_metrics_are_in_the_table(tiny, tmp_path):
     study = dataclasses.replace(
-        tiny, metric="success", also=("mean_return",), axes=("root_env=BabyAI-Text-GoToLocal-RedBall-S20", "seed=1-2")
+        tiny,
+        metric="success",
+        also=("episode/kills",),
+        first_steps=20,
+        axes=("root_env=BabyAI-Text-GoToLocal-RedBall-S20", "seed=1-2"),
     )
     assert run(study, tmp_path) == 0
     lines = page.page([study]).splitlines()
     header = next(line for line in lines if line.startswith("|  "))
     low = next(line for line in lines if line.startswith("| low "))
-    assert header.split("|")[-3].strip() == "mean return at the end" and low.split("|")[-3].strip() == "2 [1.5, 2.5]"
+    assert header.split("|")[-3].strip() == "kills at the end" and low.split("|")[-3].strip() == "1.5 [1, 2]"
+    assert results.load(study)["runs"][1]["episode/kills"][3:6] == [None, 2.0, 2.0]
+    later = results.counted(dataclasses.replace(study, first_steps=100))
+    assert later["runs"][1]["episode/kills"][3:6] == [None, None, 2.0]
 
 
 def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):

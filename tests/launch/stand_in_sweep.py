@@ -37,6 +37,7 @@ def train(words: list[str]) -> int:
         steps += STEPS_OF_ROW
         secs = time.monotonic() - start
         row = {"env_steps": steps, "secs": secs, "mean_return": config.run.seed + config.learner.gamma}
+        row["episode/kills"] = config.run.seed
         row |= {"episode/success": 0.5} if config.env.root_env.startswith("BabyAI") else {}
         with open(folder / "metrics.jsonl", "a") as file:
             file.write(json.dumps(row) + "\n")

@@ -1,5 +1,7 @@
 """NetHack's embedding encoder against NumPy, with and without the look-up of a CPU."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,7 @@ def reference(params, inputs) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize(("num_rows", "num_looked_up"), [(5, 0), (100, 1), (600, 2)])
+@pytest.mark.parametrize(("num_rows", "num_looked_up"), [(5, 0), (600, 2)])
 def test_it_is_the_reference_and_a_look_up_changes_no_gradient(num_rows, num_looked_up, monkeypatch):
     encoder, inputs, found = make_embedded_encoder(NETWORK, SPEC), inputs_of(num_rows), []
     for used in (False, True):
@@ -55,7 +57,7 @@ def test_it_is_the_reference_and_a_look_up_changes_no_gradient(num_rows, num_loo
         found.append((outputs, pullback(jnp.sin(outputs))[0]))
         expected = reference(jax.device_get(params)["params"], inputs)
         np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3), *found)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), *found)
 
 
 def test_each_observation_matters():
@@ -64,3 +66,11 @@ def test_each_observation_matters():
     before = apply(params, inputs)
     for name, x in inputs.items():
         assert not np.array_equal(before, apply(params, {**inputs, name: np.zeros_like(x)}))
+
+
+def test_in_bfloat16_it_is_nearly_the_same():
+    inputs = inputs_of(600)
+    params = make_embedded_encoder(NETWORK, SPEC).init(jax.random.key(0), inputs)
+    coarse = make_embedded_encoder(dataclasses.replace(NETWORK, precision="bfloat16"), SPEC).apply(params, inputs)
+    assert isinstance(coarse, jax.Array) and coarse.dtype == jnp.bfloat16
+    np.testing.assert_allclose(coarse.astype(np.float32), apply(params, inputs), rtol=0.05, atol=0.05)

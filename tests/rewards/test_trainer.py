@@ -29,6 +29,9 @@ def test_labels_bring_a_burst_while_few_are_held_and_then_one_step_an_update():
     for _ in range(3):
         schedule.on_update(100)
         assert schedule.num_due == 1
+    schedule.num_due = 5  # of earlier labels
+    schedule.on_update(100)
+    assert schedule.num_due == 5
 
 
 def trainer_of(**settings) -> RewardTrainer:
