@@ -26,8 +26,9 @@ STUDY = Study(
         "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays nothing. "
         "`all` is 4,000 to 12,000 answers. Of its gain 30 answers give half, 1,000 four fifths: the first achievements "
         "need few, those that come late in a run need more. Wrong answers, 30 % of them too, cost nothing that can be "
-        "seen here: a wrong one names what was right in another state, and a goal pays only when it is reached. Answers "
-        "ten seconds late delay the beginning alone. A minute is half of a run: two to 514 answers come in time. Other "
-        "programs ran beside most of the runs, which are up to twice as long for it; not beside the late ones."
+        "seen here: a wrong one names what was right in another state, and a goal pays only when it is reached. Those "
+        "that come ten seconds late delay the beginning alone. A minute is half of a run: two to 514 answers come in "
+        "time. Other programs ran beside most of the runs, which are up to twice as long for it; not beside the late "
+        "ones."
     ),
 )

@@ -19,6 +19,7 @@ from oni_jax.reporting.panels import FIGURES, Panel, Scale
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MAX_WITH_RUNS = len(COLOURS)  # settings; of more, their means alone are drawn, with intervals
 DASHES = ("-", "--", ":", "-.")
 STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a name may hold a $
@@ -32,6 +33,7 @@ STYLE: dict[Any, Any] = {
 }
 Styles = Mapping[Setting, Mapping[str, Any]]
 PANEL_INCHES = (5.0, 3.4)
+LEGEND_INCHES = (0.7, 0.2)  # its title and the figure's, and a line
 DOTS_PER_INCH = 120
 TIME_UNITS = (("hours", 1.0, 2.0), ("minutes", 60.0, 2 / 60), ("seconds", 3600.0, 0.0))  # number per hour; first hour
 
@@ -81,13 +83,16 @@ def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure 
     num_rows = -(-len(panels) // num_columns)
     with matplotlib.rc_context(STYLE):
         width, height = PANEL_INCHES
-        size = (num_columns * width, num_rows * height + 0.9)
+        entries, legend_columns = _legend(list(styles), num_columns * width)
+        title, line = LEGEND_INCHES
+        legend_height = title + line * -(-len(entries) // legend_columns)
+        size = (num_columns * width, num_rows * height + legend_height)
         figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
         figure.suptitle(", ".join(dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)), fontsize=9)
         axes = figure.subplots(num_rows, num_columns, squeeze=False)
         for axis, panel in zip(axes.flat, panels):
             _draw_panel(axis, panel, styles)
-        _draw_legend(figure, styles)
+        _draw_legend(figure, styles, entries, legend_columns)
     return figure
 
 
@@ -119,7 +124,7 @@ def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
     unit, factor = next((unit, factor) for unit, factor, start in TIME_UNITS if end >= start)
     factor = factor if panel.x == "hours" else 1.0
     for setting, style in styles.items():
-        if len(setting.runs) > 1:
+        if len(setting.runs) > 1 and len(styles) <= MAX_WITH_RUNS:
             for run in setting.runs:
                 xs, values = lines[run]
                 axis.plot(factor * xs, values, linewidth=0.7, alpha=0.45, **style)
@@ -166,14 +171,18 @@ def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
         axis.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _draw_legend(figure: Figure, styles: Styles) -> None:
-    entries = [_entry(setting) for setting in styles]
+def _legend(settings: Sequence[Setting], width: float) -> tuple[list[str], int]:
+    """Returns the legend's entries, and the number of its columns in a figure of `width` inches."""
+    entries = [_entry(setting) for setting in settings]
+    num_chars = min(120, 11 * width)  # of a line
+    return entries, max(1, min(len(entries), int(num_chars // (max(map(len, entries)) + 6))))
+
+
+def _draw_legend(figure: Figure, styles: Styles, entries: Sequence[str], num_columns: int) -> None:
     handles = [Line2D([], [], linewidth=1.8, **style) for style in styles.values()]
-    num_chars = min(120, 11 * figure.get_figwidth())  # of a line
-    num_columns = max(1, min(len(entries), int(num_chars // (max(map(len, entries)) + 6))))
     legend = figure.legend(handles, entries, loc="outside lower center", ncols=num_columns, frameon=False)
     if any(len(setting.runs) > 1 for setting in styles):
-        text = "thick: interquartile mean over seeds; thin: each"
+        text = "thick: interquartile mean over seeds" + "; thin: each" * (len(styles) <= MAX_WITH_RUNS)
         if any(len(setting.runs) >= MIN_SEEDS for setting in styles):
             text += "; band: 95 % interval (bootstrap)"
         legend.set_title(text, prop=FontProperties(size=8))
