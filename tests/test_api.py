@@ -147,6 +147,7 @@ def test_bad_settings(values, told, tmp_path):
     assert told in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path):
     """Its cells, one after the other, in a process without a script, as a notebook's is."""
     cells = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text())["cells"]

@@ -95,7 +95,7 @@ def test_a_resumed_run_goes_on_and_asks_nothing_twice(tmp_path, judge):
     assert stats["repeated"] == 0 and stats["prompts"] >= after["labels_held"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGUSR1, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
     run = train(tmp_path, *RETRIEVAL)
     folder = tmp_path / "run"

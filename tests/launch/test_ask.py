@@ -146,17 +146,21 @@ def write_run(folder: pathlib.Path, *asked: tuple[int, int]) -> None:
     counts.save(str(folder))
 
 
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_captions_of_a_run_and_an_estimate_of_its_tokens(said, tmp_path):
     """A second start of the run, at 200,000 steps, counts its queries from 0."""
     write_run(tmp_path / "run", (100_000, 30), (200_000, 40), (300_000, 15), (500_000, 60))
     store = tmp_path / "run" / "labels.sqlite"
     label_store.LabelStore(str(store)).close()
-    before = {path: path.stat() for path in (tmp_path / "run").iterdir()}
+    before = contents(tmp_path / "run")
     out = said(*CLASSIFY, "--messages_of", str(tmp_path / "run"), "--llm_answer", "label")
     assert re.findall(r"^\d\. (.*)", out, re.MULTILINE) == [KILL, DARK]  # the most frequent first
     assert "1 written (the server's count)" in out
     assert "200 written, if 200 queries are asked; that run asked 100 in its first 500,000 steps; new" in out
-    assert {path: path.stat() for path in (tmp_path / "run").iterdir()} == before
+    assert contents(tmp_path / "run") == before
 
 
 def test_the_estimate_of_a_long_run_is_of_its_first_million_steps(said, tmp_path):

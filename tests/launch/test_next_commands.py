@@ -123,6 +123,7 @@ register_reward("failing", RewardType(lambda context: Failing()))
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_a_plugin_ended_says_where_it_was_saved(tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text(FAILING)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")

@@ -75,6 +75,7 @@ def test_training(labelled, capsys):
     assert "holds a trained network already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_training_learns(tmp_path, segments, capsys):
     """What it learns agrees with the rule on pairs that it was not trained on."""
     assert annotate(tmp_path, segments, "--num_pairs 1500") == 0

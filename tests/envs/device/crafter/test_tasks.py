@@ -97,6 +97,7 @@ def test_settings_of_other_worlds():
         with_chosen_env(Config(EnvConfig(root_env="Catch-v0", crafter=CrafterConfig(crafter_task="sleep"))))
 
 
+@pytest.mark.slow
 def test_a_task_can_be_watched():
     config = config_of(crafter_task="move left")
     display = find_environment(config).display
