@@ -8,7 +8,6 @@ STUDY = Study(
     name="small_search",
     question="What learns NetHack best on two cores: which size of network, learning rate and batch?",
     cases=(
-        "published: --encoder_custom nle_rgbcrop_encoder",
         f"h128: {_EMBEDDED} --hidden_size 128",
         f"h128_lr_3e-4: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4",
         f"h128_lr_1e-3: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3",
@@ -20,6 +19,7 @@ STUDY = Study(
         "--batch_size 4096",
         f"h128_lr_1e-3_batch_4096: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3 --num_envs_per_worker 64 "
         "--batch_size 4096",
+        "published: --encoder_custom nle_rgbcrop_encoder",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
     first_steps=2 * 20 * 5000,
