@@ -34,12 +34,12 @@ STUDY = Study(
     levels=(),  # environments' episodes still end together, and the curves go up and down with them
     first_steps=few_labels.STUDY.first_steps,
     note=(
-        "The labels and preferences are those of fixed rules, not of an LLM. Ranking does as well with 100 preferences, "
-        "and with a fifth of them wrong, as with all. So does classification with 100 labels, if its model makes enough "
-        "gradient steps: by the default it makes 32 each time that labels come, and 100 or 1,000 come in one or two "
-        "times, so 32 to 64 in all, against 122 with labels that keep coming (`..._120_steps`: 120 each time). A fifth "
-        "wrong leaves two thirds of the gain at the end, and labels ten seconds late, which are a quarter of a run, "
-        "leave seven tenths; those of ranking differ between seeds by more. One gradient step is made beside each of "
-        "the policy's 122 updates. Other programs ran beside some of the runs."
+        "The labels and preferences are those of fixed rules, not of an LLM. Ranking does as well with 100 of them, "
+        "and with a fifth of them wrong, as with all. So does classification with 100 labels if its model makes enough "
+        "gradient steps: by default it makes 32 each time that labels come, and 100 or 1,000 come in one or two times, "
+        "mostly, so 32 to 64 in all, against 122 with labels that keep coming (`..._120_steps`: 120 each time). A "
+        "fifth wrong leaves two thirds of the gain at the end, and labels ten seconds late, a sixth of a run, leave "
+        "seven tenths; those of ranking differ between seeds by more. One gradient step is made beside each of the "
+        "policy's 122 updates. Other programs ran beside some of the runs."
     ),
 )
