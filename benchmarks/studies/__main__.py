@@ -5,6 +5,7 @@ python -m benchmarks.studies list
 python -m benchmarks.studies run NAME --jobs 2
 """
 
+import importlib
 import pathlib
 import shlex
 import shutil
@@ -14,43 +15,26 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import (
-    babyai_rnd,
-    bk,
-    catch_judge,
-    crafter,
-    ellm,
-    ellm_task,
-    few_goals,
-    few_labels,
-    few_labels_models,
-    overview,
-    page,
-    readme,
-    results,
-    small_score,
-    small_search,
-    small_staircase,
-)
+from benchmarks.studies import overview, page, readme, results
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
 
-ALL = (
-    catch_judge,
-    babyai_rnd,
-    bk,
-    crafter,
-    ellm,
-    ellm_task,
-    few_goals,
-    few_labels,
-    few_labels_models,
-    small_search,
-    small_score,
-    small_staircase,
+NAMES = (  # of the studies and of their modules, as the pages have them
+    "catch_judge",
+    "babyai_rnd",
+    "bk",
+    "crafter",
+    "ellm",
+    "ellm_task",
+    "few_goals",
+    "few_labels",
+    "few_labels_models",
+    "small_search",
+    "small_score",
+    "small_staircase",
 )
-STUDIES = {module.STUDY.name: module.STUDY for module in ALL}
+STUDIES: dict[str, Study] = {name: importlib.import_module(f"benchmarks.studies.{name}").STUDY for name in NAMES}
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)
 _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")

@@ -70,8 +70,8 @@ def _section(study: Study) -> Iterator[str]:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
-    name, others = metric_name(study), [other for other in (COVERAGE, *study.also) if any(other in run for run in runs)]
-    rows, levels = [], study.levels if study.metric == SUCCESS else ()
+    name, rows, levels = metric_name(study), [], study.levels if study.metric == SUCCESS else ()
+    others = [other for other in (COVERAGE, *study.also) if any(other in run for run in runs)]
     for label, own in by_cell(runs).items():
         curves = curves_of(study, own)
         about = [at_the_end(curves), estimate([float(np.nanmean(x)) for x in curves])]
@@ -79,9 +79,10 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]
         ends = [[float(curve[-1]) for run in own if (curve := run.get(other))] for other in others]
         also = [shown(estimate(values)) if values else "" for values in ends]
         rows.append([label, str(len(own)), *map(shown, about), *reached, *also, minutes(own)])
-    reached = [f"million steps to {level:.0%}" for level in levels]
-    also = [f"{shown_name(other)} at the end" for other in others]
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *reached, *also, "minutes a run"], rows)
+    more = [f"million steps to {level:.0%}" for level in levels] + [
+        f"{shown_name(other)} at the end" for other in others
+    ]
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *more, "minutes a run"], rows)
 
 
 def metric_name(study: Study) -> str:

@@ -52,7 +52,7 @@ def counted(study: Study) -> dict[str, Any]:
     num_left_out = sum(steps <= study.first_steps for steps in found["steps"])
 
     def cut(name: str, entry: Any) -> Any:
-        return [None] * num_left_out + entry[num_left_out:] if name in (*METRICS, *study.also) else entry
+        return [None] * num_left_out + entry[num_left_out:] if name in _metrics(study) else entry
 
     return {**found, "runs": [{name: cut(name, x) for name, x in run.items()} for run in found["runs"]]}
 
@@ -78,12 +78,16 @@ def collect(study: Study, train_dir: str) -> int:
         found["machines"].append(machine)
     limit = new[0].config.run.train_for_env_steps
     found["steps"] = found["steps"] or [round(limit * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)]
-    metrics = (*METRICS, *study.also)
-    found["runs"] += [_entry(run, metrics, found["steps"], found["machines"].index(machine)) for run in new]
+    found["runs"] += [_entry(run, _metrics(study), found["steps"], found["machines"].index(machine)) for run in new]
     order = [run.name for run in study.runs(train_dir)]
     found["runs"].sort(key=lambda run: order.index(run["name"]) if run["name"] in order else len(order))
     write_atomically(study.path, _text(found).encode())
     return len(new)
+
+
+def _metrics(study: Study) -> tuple[str, ...]:
+    """Returns the metrics of which curves are kept."""
+    return (*METRICS, *study.also)
 
 
 def _case(text: str) -> tuple[str, str]:

@@ -2,19 +2,13 @@
 
 from benchmarks.studies.base import Study
 
-CASES = ("none: --config small_extrinsic", "retrieval: --config small_retrieval", "ranking: --config small_ranking")
-SEEDS = "seed=1-3"
-FLAGS = "--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5"
-FIRST_STEPS = 2 * 20 * 5000  # environments, and the limit of an episode
-BEHAVIOUR = ("episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl")
-
 STUDY = Study(
     name="small_score",
     question="What do the rule-based judge's labels and preferences change on NetHack's score, on two cores?",
-    cases=CASES,
-    axes=("root_env=NetHackScoreExtendedActions-v1", SEEDS),
-    flags=FLAGS,
-    first_steps=FIRST_STEPS,
+    cases=("none: --config small_extrinsic", "retrieval: --config small_retrieval", "ranking: --config small_ranking"),
+    axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-3"),
+    flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5",
+    first_steps=2 * 20 * 5000,  # environments, and the limit of an episode
     duration="hours",
-    also=BEHAVIOUR,
+    also=("episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
 )

@@ -1,5 +1,6 @@
 """Study of settings for NetHack on two cores: what network, learning rate and batch learn most in a few minutes."""
 
+from benchmarks.studies import small_score
 from benchmarks.studies.base import Study
 
 _EMBEDDED = "--encoder_custom nle_embedded_encoder"
@@ -22,7 +23,7 @@ STUDY = Study(
         "published: --encoder_custom nle_rgbcrop_encoder",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
-    first_steps=2 * 20 * 5000,
+    first_steps=small_score.STUDY.first_steps,
     duration="an hour",
     note=(
         "One seed of each so far, which says little of what is best among the small ones. The published network learns "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -35,6 +36,10 @@ class Encoder(nn.Module):
     def dtype(self) -> np.dtype:
         """Type of the activations."""
         return PRECISIONS[self.network.precision].dtype
+
+    def scaled(self, text: Array) -> Array:
+        """Scales a text's bytes to [0, 1]."""
+        return (text.astype(jnp.float32) / 255).astype(self.dtype)
 
     def dense(self, x: Array, size: int, name: str) -> Array:
         """Applies a dense layer of this name, and the activation."""

@@ -49,7 +49,7 @@ class RgbCropEncoder(Encoder):
         image = self.activation(Dense(self.network.hidden_size, self.image_stack.initialization, name="image")(image))
         statistics = observations["vector_obs"].astype(self.dtype)
         vector = self.dense(self.dense(statistics, HEAD_SIZE, "vector_0"), HEAD_SIZE, "vector_1")
-        message = (observations["message"].astype(jnp.float32) / 255).astype(self.dtype)
+        message = self.scaled(observations["message"])
         message = self.dense(self.dense(message, HEAD_SIZE, "message_0"), HEAD_SIZE, "message_1")
         return jnp.concatenate([image, vector, statistics, message], axis=-1)
 

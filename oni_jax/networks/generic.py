@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from oni_jax.config import NetworkConfig
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
-from oni_jax.networks.cpu.ids import embedded_product
+from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import DenseParams, add_bias

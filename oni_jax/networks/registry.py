@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from flax import linen as nn
 
 
+AROUND_HERO = ("chars", "colors", "vector_obs", "message")  # NetHack's
+
+
 class EncoderType(NamedTuple):
     """Properties of an encoder that are known before it is built."""
 
@@ -41,7 +44,7 @@ def _made_by(module: str, name: str) -> "Callable[[NetworkConfig, EnvSpec], nn.M
 
 ENCODERS = {
     "nle_rgbcrop_encoder": EncoderType(
-        lambda network: ("chars", "colors", "vector_obs", "message"),
+        lambda network: AROUND_HERO,
         _made_by("encoders", "make_rgbcrop_encoder"),
         about="ONI's: NetHack's characters around the hero as an image, statistics, message",
     ),
@@ -51,8 +54,8 @@ ENCODERS = {
         about="Motif's reward model's: message, and with --use_glyphs, --use_crop, --use_blstats the map",
     ),
     "nle_embedded_encoder": EncoderType(
-        lambda network: ("chars", "colors", "vector_obs", "message"),
-        _made_by("embedded", "make_embedded_encoder"),
+        lambda network: AROUND_HERO,
+        _made_by("embedded_crop", "make_embedded_encoder"),
         about="for CPUs: what nle_rgbcrop_encoder reads, characters and colours as embeddings",
     ),
     "generic_encoder": EncoderType(

@@ -45,7 +45,10 @@ def test_training_accepts_the_runs(study, tmp_path):
         write_library(str(tmp_path / "goals"), GoalLibrary(["go"], ["there"], [[0]]))
         cases = tuple(case.replace(study.prepared, str(tmp_path)) for case in study.cases)
         study = dataclasses.replace(study, cases=cases)
-    assert len(study.runs(str(tmp_path))) >= 9
+    runs = study.runs(str(tmp_path))
+    assert len(runs) >= 9 and [*dict.fromkeys(run.cell["case"] for run in runs)] == [
+        case.partition(":")[0] for case in study.cases
+    ]
 
 
 def test_the_pages_are_those_of_the_results():

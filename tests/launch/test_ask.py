@@ -146,8 +146,11 @@ def write_run(folder: pathlib.Path, *asked: tuple[int, int]) -> None:
     counts.save(str(folder))
 
 
-def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def contents(folder: pathlib.Path) -> dict[str, tuple]:
+    """What the files hold, and all of their status but the time of the last access."""
+    stats = {path: path.stat() for path in folder.iterdir()}
+    untouched = {path: (*stat[:7], stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items()}
+    return {path.name: (path.read_bytes(), *stat) for path, stat in untouched.items()}
 
 
 def test_captions_of_a_run_and_an_estimate_of_its_tokens(said, tmp_path):

@@ -1,13 +1,10 @@
 """Dense layer over embedded ids by look-up."""
 
-from collections.abc import Sequence
-
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.networks import cpu
 from oni_jax.types import Array
 
 MIN_ROWS = 4  # per id; of fewer, the tables cost more than they save
@@ -16,19 +13,6 @@ MIN_ROWS = 4  # per id; of fewer, the tables cost more than they save
 def is_faster(num_rows: int, num_ids: int, dtype: np.dtype) -> bool:
     """Returns whether a look-up takes less time than embedding and product, with the same values within rounding."""
     return num_rows >= MIN_ROWS * num_ids and dtype == np.float32
-
-
-def embedded_product(parts: Sequence[tuple[Array, Array]], kernel: Array, dtype: np.dtype) -> Array:
-    """Computes sum(embedding[ids]).reshape(N, -1) @ kernel in a type, by look-up where that is faster.
-
-    Args:
-        parts: ids [N, K] int32 and their embedding [G, D], which are added.
-        kernel: [K * D, F].
-    """
-    if cpu.is_used() and all(is_faster(len(ids), len(embedding), dtype) for ids, embedding in parts):
-        return sum((dense_of_ids(ids, embedding, kernel) for ids, embedding in parts), jnp.zeros((), dtype))
-    features = sum((embedding[ids] for ids, embedding in parts), jnp.zeros(()))
-    return features.reshape(len(features), -1).astype(dtype) @ kernel.astype(dtype)
 
 
 def dense_of_ids(ids: Array, embedding: Array, kernel: Array) -> Array:

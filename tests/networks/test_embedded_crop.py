@@ -10,7 +10,7 @@ import pytest
 from oni_jax.config import EnvConfig, NetworkConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks import cpu
-from oni_jax.networks.embedded import NUM_CHARS, NUM_COLORS, make_embedded_encoder
+from oni_jax.networks.embedded_crop import NUM_CHARS, NUM_COLORS, make_embedded_encoder
 from oni_jax.networks.registry import find_encoder
 
 NETWORK = NetworkConfig(encoder_custom="nle_embedded_encoder", hidden_size=8, nonlinearity="relu")

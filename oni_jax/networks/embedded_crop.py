@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from oni_jax.config import NetworkConfig
-from oni_jax.networks.cpu.ids import embedded_product
+from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.precision import DenseParams, add_bias
 from oni_jax.types import Array, EnvSpec
@@ -26,12 +26,11 @@ class EmbeddedCropEncoder(Encoder):
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """`chars`, `colors` [N, 12, 12], `vector_obs` [N, D], `message` [N, M] uint8 -> [N, hidden_size + 128 + D]."""
         statistics = observations["vector_obs"].astype(self.dtype)
-        message = (observations["message"].astype(jnp.float32) / 255).astype(self.dtype)
         parts = [
             self._window(observations["chars"], observations["colors"]),
             self.dense(statistics, HEAD_SIZE, "vector"),
             statistics,
-            self.dense(message, HEAD_SIZE, "message"),
+            self.dense(self.scaled(observations["message"]), HEAD_SIZE, "message"),
         ]
         return jnp.concatenate(parts, axis=-1)
 
