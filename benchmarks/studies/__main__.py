@@ -31,6 +31,7 @@ NAMES = (  # of the studies and of their modules, as the pages have them
     "few_labels",
     "few_labels_models",
     "small_search",
+    "small_minutes",
     "small_score",
     "small_staircase",
 )

@@ -16,7 +16,7 @@ STUDY = Study(
         "--use_rnn False --learning_rate 1e-3 --log_every_sec 0.25"
     ),
     metric="success",
-    first_steps=256 * 400,  # environments, and the limit of an episode; all that end earlier succeed
+    left_out=256 * 400,  # environments, and the limit of an episode; all that end earlier succeed
     note=(
         "The labels of `judge` are those of fixed rules, which read no colour and no kind, not of an LLM. The "
         "coefficient and the learning rate were chosen by one run each: with 0.1 in place of 0.01, RND learnt far less."

@@ -18,8 +18,9 @@ class Study:
     cases: tuple[str, ...]  # of launch.sweep: `LABEL: FLAGS`
     axes: tuple[str, ...]  # of launch.sweep: `name=values`
     flags: str  # of launch.train, for all runs
+    over: str = "steps"  # what a run's limit, and its curves' points, are in: steps of the environment, or seconds
     metric: str = "mean_return"  # drawn, and in the table: mean_return or success
-    first_steps: int = 0  # environment steps that pages leave out: of episodes only short ones have ended
+    left_out: int = 0  # steps or seconds, which pages leave out: until then only short episodes have ended
     levels: tuple[float, ...] = (0.5, 0.8)  # of success, whose steps are in the table
     also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table
     duration: str = "minutes"  # that the command needs, roughly

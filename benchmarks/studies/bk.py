@@ -29,7 +29,7 @@ STUDY = Study(
     axes=babyai_rnd.STUDY.axes,
     flags=babyai_rnd.STUDY.flags,
     metric="success",
-    first_steps=babyai_rnd.STUDY.first_steps,
+    left_out=babyai_rnd.STUDY.left_out,
     note=(
         "The code in `benchmarks/studies/judge_potential`, the preferences and the goals are the rule-based judge's, "
         "not an LLM's: new things near are good, whatever they are. The runs of `none` and `rnd` are those of "

@@ -21,7 +21,7 @@ STUDY = Study(
         "--use_rnn False --learning_rate 1e-3 --extrinsic_reward_coeff 0 --log_every_sec 0.25"
     ),
     metric="success",
-    first_steps=babyai_rnd.STUDY.first_steps,
+    left_out=babyai_rnd.STUDY.left_out,
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "
         "world pays nothing, so success comes of going to things. A judge on the same cores answers 100 prompts a "

@@ -32,7 +32,7 @@ STUDY = Study(
     flags=few_labels.STUDY.flags.replace("--train_for_env_steps 5000000", "--train_for_env_steps 1000000"),
     metric="success",
     levels=(),  # environments' episodes still end together, and the curves go up and down with them
-    first_steps=few_labels.STUDY.first_steps,
+    left_out=few_labels.STUDY.left_out,
     note=(
         "The labels and preferences are those of fixed rules, not of an LLM. Ranking does as well with 100 of them, "
         "and with a fifth of them wrong, as with all. So does classification with 100 labels if its model makes enough "

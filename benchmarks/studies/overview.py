@@ -55,7 +55,7 @@ def _compared(studies: Sequence[Study]) -> Iterator[str]:
             continue
         yield from (f"### {study.name}", "", study.question, *([study.note] if study.note else []), "")
         for task, own in page.by_task(found).items():
-            yield from (f"`{task}`, {found['steps'][-1]:,} steps, {_machines(found, own)}:", "")
+            yield from (f"`{task}`, {page.limit(study, found)}, {_machines(found, own)}:", "")
             yield from (*_table(study, own), "", page.image_link(study, task), "")
 
 

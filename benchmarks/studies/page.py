@@ -58,10 +58,10 @@ def _section(study: Study) -> Iterator[str]:
     if not found["runs"]:
         yield from ("No results yet.", "")
     for task, runs in by_task(found).items():
-        yield from (f"`{task}`, {found['steps'][-1]:,} steps:", "", *_table(study, runs, found["steps"]), "")
+        yield from (f"`{task}`, {limit(study, found)}:", "", *_table(study, runs, found[study.over]), "")
         yield from (image_link(study, task), "")
-    if study.first_steps:
-        yield f"The first {study.first_steps:,} steps are left out: until then only short episodes have ended."
+    if study.left_out:
+        yield f"The first {study.left_out:,} {study.over} are left out: until then only short episodes have ended."
         yield ""
     for index, machine in enumerate(found["machines"]):
         dates = sorted({run["date"] for run in found["runs"] if run["machine"] == index})
@@ -69,20 +69,31 @@ def _section(study: Study) -> Iterator[str]:
         yield ""
 
 
-def _table(study: Study, runs: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[str]:
-    name, rows, levels = metric_name(study), [], study.levels if study.metric == SUCCESS else ()
+def limit(study: Study, found: Mapping[str, Any]) -> str:
+    """Returns where the runs end, in words."""
+    return f"{found[study.over][-1]:,} {study.over}"
+
+
+def _table(study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> list[str]:
+    name, rows, levels = (
+        metric_name(study),
+        [],
+        study.levels if (study.metric, study.over) == (SUCCESS, "steps") else (),
+    )
     others = [other for other in (COVERAGE, *study.also) if any(other in run for run in runs)]
     for label, own in by_cell(runs).items():
         curves = curves_of(study, own)
         about = [at_the_end(curves), estimate([float(np.nanmean(x)) for x in curves])]
-        reached = [steps_to(level, curves, steps) for level in levels]
+        reached = [steps_to(level, curves, points) for level in levels]
         ends = [[float(curve[-1]) for run in own if (curve := run.get(other))] for other in others]
         also = [shown(estimate(values)) if values else "" for values in ends]
-        rows.append([label, str(len(own)), *map(shown, about), *reached, *also, minutes(own)])
+        cost = minutes(own) if study.over == "steps" else shown(estimate([run["env_steps"] / 1e6 for run in own]))
+        rows.append([label, str(len(own)), *map(shown, about), *reached, *also, cost])
     more = [f"million steps to {level:.0%}" for level in levels] + [
         f"{shown_name(other)} at the end" for other in others
     ]
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *more, "minutes a run"], rows)
+    cost = "minutes a run" if study.over == "steps" else "million steps a run"
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *more, cost], rows)
 
 
 def metric_name(study: Study) -> str:
@@ -101,18 +112,19 @@ def steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -
 def _figure(study: Study, found: Mapping[str, Any], task: str, runs: Sequence[Mapping[str, Any]]) -> bytes:
     config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
     settings = [
-        Setting(label, tuple(_run(run, found["steps"], config, study.metric) for run in own))
+        Setting(label, tuple(_run(run, study, found[study.over], config) for run in own))
         for label, own in by_cell(runs).items()
     ]
-    drawn = draw_panels([PANELS[study.metric]], settings)
+    x = "env_steps" if study.over == "steps" else "hours"
+    drawn = draw_panels([PANELS[study.metric]._replace(x=x)], settings)
     assert drawn is not None, f"{study.path}: no run has {study.metric}"
     return image(drawn, "png")
 
 
-def _run(run: Mapping[str, Any], steps: Sequence[int], config: Config, metric: str) -> Run:
+def _run(run: Mapping[str, Any], study: Study, points: Sequence[int], config: Config) -> Run:
     own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
-    secs = np.linspace(0, run["train_secs"], len(steps))  # not drawn
-    return Run(run["name"], own, np.asarray(steps, float), secs / 3600, {metric: _curve(run, metric)})
+    x = np.asarray(points, float)  # of both, only one of which is drawn
+    return Run(run["name"], own, x, x / 3600, {study.metric: _curve(run, study.metric)})
 
 
 def curves_of(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
@@ -144,7 +156,7 @@ def by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, An
 
 def image_link(study: Study, task: str) -> str:
     """Returns the Markdown that shows a figure."""
-    return f"![{metric_name(study)} against steps](images/studies/{_image_name(study, task)})"
+    return f"![{metric_name(study)} against {study.over}](images/studies/{_image_name(study, task)})"
 
 
 def by_task(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:

@@ -29,16 +29,17 @@ def load(study: Study) -> dict[str, Any]:
     """Reads a study's results.
 
     Returns:
-        `flags` and `cases` of the study; `steps` [NUM_POINTS], environment steps of the curves' points; `machines`; and
-        `runs`: name, `cell`, `seed`, `task`, `train_secs`, `date`, index of the machine, and a curve [NUM_POINTS] for
-        each metric, null before the first episode has ended. No runs when there is no file yet.
+        `flags` and `cases` of the study; `steps` or `seconds` [NUM_POINTS] of the curves' points; `machines`; and
+        `runs`: name, `cell`, `seed`, `task`, `train_secs`, `env_steps` of runs over seconds, `date`, index of the
+        machine, and a curve [NUM_POINTS] for each metric, null before the first episode has ended. No runs when there
+        is no file yet.
 
     Raises:
         UserError: the results are of other settings.
     """
     new = {"flags": study.flags, "cases": dict(_case(case) for case in study.cases)}
     if not study.path.exists():
-        return {**new, "steps": [], "machines": [], "runs": []}
+        return {**new, study.over: [], "machines": [], "runs": []}
     found = json.loads(study.path.read_text())
     other_case = any(found["cases"].get(label, text) != text for label, text in new["cases"].items())
     if found["flags"] != new["flags"] or other_case:
@@ -47,9 +48,9 @@ def load(study: Study) -> dict[str, Any]:
 
 
 def counted(study: Study) -> dict[str, Any]:
-    """Reads a study's results as the pages show them, without the points of the first steps. Raises UserError."""
+    """Reads a study's results as the pages show them, without the points left out. Raises UserError."""
     found = load(study)
-    num_left_out = sum(steps <= study.first_steps for steps in found["steps"])
+    num_left_out = sum(point <= study.left_out for point in found[study.over])
 
     def cut(name: str, entry: Any) -> Any:
         return [None] * num_left_out + entry[num_left_out:] if name in _metrics(study) else entry
@@ -76,9 +77,10 @@ def collect(study: Study, train_dir: str) -> int:
     machine = {name: value for name, value in environment().items() if name in MACHINE}
     if machine not in found["machines"]:
         found["machines"].append(machine)
-    limit = new[0].config.run.train_for_env_steps
-    found["steps"] = found["steps"] or [round(limit * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)]
-    found["runs"] += [_entry(run, _metrics(study), found["steps"], found["machines"].index(machine)) for run in new]
+    limits = new[0].config.run
+    limit = limits.train_for_env_steps if study.over == "steps" else limits.train_for_seconds
+    found[study.over] = found[study.over] or [round(limit * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)]
+    found["runs"] += [_entry(run, study, found[study.over], found["machines"].index(machine)) for run in new]
     order = [run.name for run in study.runs(train_dir)]
     found["runs"].sort(key=lambda run: order.index(run["name"]) if run["name"] in order else len(order))
     write_atomically(study.path, _text(found).encode())
@@ -95,28 +97,30 @@ def _case(text: str) -> tuple[str, str]:
     return label, words.strip()
 
 
-def _entry(run: GridRun, metrics: Sequence[str], steps: Sequence[int], machine: int) -> dict[str, Any]:
+def _entry(run: GridRun, study: Study, points: Sequence[int], machine: int) -> dict[str, Any]:
+    metrics = _metrics(study)
     read = read_run(run.folder, run.name, metrics)
-    ended = pathlib.Path(run.folder, SUMMARY)
+    ended, end = pathlib.Path(run.folder, SUMMARY), summary(run.folder)
+    is_over_steps = study.over == "steps"
     entry = {
         "name": run.name,
         "cell": {axis: label for axis, label in run.cell.items() if axis != "root_env"},
         "seed": run.config.run.seed,
         "task": run.config.env.root_env,
-        "train_secs": round(summary(run.folder)["train_secs"], 1),
+        "train_secs": round(end["train_secs"], 1),
+        **({} if is_over_steps else {"env_steps": end["env_steps"]}),
         "date": datetime.date.fromtimestamp(os.path.getmtime(ended)).isoformat(),
         "machine": machine,
     }
-    curves = {
-        metric: _curve(read.env_steps, read.metrics[metric], steps) for metric in metrics if metric in read.metrics
-    }
+    x = read.env_steps if is_over_steps else read.hours * 3600
+    curves = {metric: _curve(x, read.metrics[metric], points) for metric in metrics if metric in read.metrics}
     return {**entry, **curves}
 
 
-def _curve(env_steps: np.ndarray, values: np.ndarray, steps: Sequence[int]) -> list[float | None]:
-    """Interpolates values [R] at env_steps [R] to `steps`; null before the first value."""
+def _curve(x: np.ndarray, values: np.ndarray, points: Sequence[int]) -> list[float | None]:
+    """Interpolates values [R] at x [R] to `points`; null before the first value."""
     there = np.isfinite(values)
-    at = np.interp(steps, env_steps[there], values[there], left=np.nan)
+    at = np.interp(points, x[there], values[there], left=np.nan)
     return [None if np.isnan(value) else float(f"{value:.{NUM_DIGITS}g}") for value in at]
 
 
@@ -126,5 +130,5 @@ def _text(found: Mapping[str, Any]) -> str:
         f'  "{name}": [\n' + ",\n".join(f"    {json.dumps(entry)}" for entry in found[name]) + "\n  ]"
         for name in ("machines", "runs")
     ]
-    others = [f'  "{name}": {json.dumps(found[name])}' for name in ("flags", "cases", "steps")]
+    others = [f'  "{name}": {json.dumps(found[name])}' for name in found if name not in ("machines", "runs")]
     return "{\n" + ",\n".join([*others, *lists]) + "\n}\n"

@@ -8,7 +8,7 @@ STUDY = Study(
     cases=("none: --config small_extrinsic", "retrieval: --config small_retrieval", "ranking: --config small_ranking"),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-3"),
     flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5",
-    first_steps=2 * 20 * 5000,  # environments, and the limit of an episode
+    left_out=2 * 20 * 5000,  # environments, and the limit of an episode
     duration="hours",
     also=("episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
 )

@@ -23,7 +23,7 @@ STUDY = Study(
         "published: --encoder_custom nle_rgbcrop_encoder",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
-    first_steps=small_score.STUDY.first_steps,
+    left_out=small_score.STUDY.left_out,
     duration="an hour",
     note=(
         "One seed of each so far, which says little of what is best among the small ones. The published network learns "

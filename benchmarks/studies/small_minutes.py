@@ -1,0 +1,21 @@
+"""Study of networks for NetHack on two cores by equal time."""
+
+import dataclasses
+
+from benchmarks.studies import small_search
+
+STUDY = dataclasses.replace(
+    small_search.STUDY,
+    name="small_minutes",
+    question="Which network learns NetHack best in twenty minutes on two cores, with nothing beside it (--jobs 1)?",
+    cases=(
+        "published: --encoder_custom nle_rgbcrop_encoder",
+        "impala_h128: --encoder_subtype convnet_impala --hidden_size 128",
+        "embedded_h128: --encoder_custom nle_embedded_encoder --hidden_size 128",
+    ),
+    over="seconds",
+    left_out=0,
+    duration="two hours",
+    note="",
+    flags="--llm_reward_type none --num_workers 2 --train_for_seconds 1200 --log_every_sec 2",
+)
