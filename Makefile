@@ -1,8 +1,8 @@
 # make train   sets up, then trains for five minutes on what this machine has; WORLD=babyai or crafter: there
 # make test    sets up, then runs the tests, compiled without LLVM's optimisations, which is sooner; make test-slow
 #              those that take minutes each, compiled as training is
-# make test-servers   builds llama.cpp's server and installs FastChat, once, into ~/.cache/oni_jax (18 minutes of one
-#              core and 1.2 GB; needs CMake and a C++ compiler), then tests against both for minutes
+# make test-servers   installs llama.cpp's server and FastChat, once, into ~/.cache/oni_jax (1.4 GB), then tests against
+#              both for minutes
 # make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
 # make docs    builds the site of docs/ into docs/_build, with packages of its own in .venv-docs; a broken link fails
 # Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12

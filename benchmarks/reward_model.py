@@ -19,14 +19,12 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
+from benchmarks.messages import collect
 from oni_jax.annotation.queries.choices import encode_label
-from oni_jax.config import Config, EnvConfig, with_values
-from oni_jax.envs.base import make_step_output
+from oni_jax.config import Config, with_values
 from oni_jax.envs.nethack.judge_rules import judge_caption, judge_pair, message_value
-from oni_jax.envs.nethack.vector_env import OBSERVATIONS
-from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.envs.registry import env_spec
 from oni_jax.inspection import score_captions
-from oni_jax.preferences.players import ScriptedPlayer, random_player
 from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.types import Annotation, CaptionBatch
@@ -47,7 +45,6 @@ _SEED = flags.DEFINE_integer("seed", 1, "Seed of games, split, pairs and models.
 
 GOAL = "defaultgoal"
 HELD_OUT_FRACTION = 0.2
-NUM_GAMES = 32  # of each player
 NUM_POINTS = 20  # of the curve
 NUM_HELD_OUT_PAIRS = 20_000
 BATCH_ROWS = 100  # messages of a batch that ranking draws pairs from
@@ -59,29 +56,6 @@ class Split(NamedTuple):
 
     train: list[bytes]
     held_out: list[bytes]
-
-
-def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[bytes]:
-    """Plays games. Returns their unique non-empty messages, in order of first appearance."""
-    config = EnvConfig(root_env=ROOT_ENV)
-    rng = np.random.default_rng(seed)
-    envs = [make_vector_env(config, num_games, seed, first, OBSERVATIONS) for first in (0, num_games)]
-    players = [ScriptedPlayer(cast(Any, envs[0]), rng), random_player(num_games, envs[1].spec.num_actions, rng)]
-    outs = [make_step_output(env.spec, env.num_envs) for env in envs]
-    messages: dict[bytes, None] = {}
-    try:
-        for env, out in zip(envs, outs):
-            env.reset(out)
-        while len(messages) < num_messages:
-            for env, player, out in zip(envs, players, outs):
-                env.step(player(out), out)
-                texts = np.ascontiguousarray(out.records["message"])
-                messages.update(dict.fromkeys(texts.view(f"S{texts.shape[1]}").ravel().tolist()))
-            messages.pop(b"", None)
-    finally:
-        for env in envs:
-            env.close()
-    return list(messages)[:num_messages]
 
 
 def load_or_collect(path: str, num_messages: int, seed: int) -> list[bytes]:

