@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.actors.pool import num_workers
-from oni_jax.config import Config, NetworkConfig
+from oni_jax.config import Config
 from oni_jax.envs.event_captions import EVENT
 from oni_jax.envs.registry import find_environment
 from oni_jax.sizes import Machine
@@ -40,9 +40,7 @@ def find_limit(waits: Mapping[str, float], config: Config, machine: Machine) -> 
         cores = machine.num_cores
         if not plays and config.devices.cpu_devices < cores:
             return Limit("one core", f"--cpu_devices {cores}")
-        is_large = config.network.encoder_custom == NetworkConfig.encoder_custom
-        smaller = "--encoder_custom nle_embedded_encoder" if is_large else "a smaller --hidden_size"
-        return Limit("the cores, which all parts share", f"{smaller}, or an accelerator")
+        return Limit("the cores, which all parts share", "a smaller --hidden_size, or an accelerator")
     if not plays or waits["learner_waits_fraction"] < BUSY:
         return Limit("learning", _more_learning(config, machine))
     if waits["actors_wait_fraction"] < BUSY:

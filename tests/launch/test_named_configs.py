@@ -26,7 +26,7 @@ GRID = [(task, method) for task in TASKS for method in METHODS if (task, method)
 
 
 GPU = ("extrinsic", "retrieval", "classification", "ranking")
-SMALL = {"encoder_custom": "nle_embedded_encoder", "hidden_size": 128, "learning_rate": 3e-4}
+SMALL = {"encoder_custom": "nle_embedded_encoder", "hidden_size": 128}
 ELLM = {  # who suggests goals, and what reaches them
     "ellm_llm": ("llm", "strict"),
     "ellm_oracle": ("oracle", "strict"),
