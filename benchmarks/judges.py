@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import app
 
 from benchmarks.faults import free_port
 from benchmarks.harness import JSON, sized, write_report
@@ -34,7 +34,6 @@ from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.runtime import StopRequest
 from oni_jax.types import Item
 
-_SEED = flags.DEFINE_integer("seed", 1, "Seed of the games.")
 KINDS = ("classification", "ranking")
 
 
@@ -51,6 +50,7 @@ FORMS = {
     "constrained label": Form(AnnotationConfig(llm_answer="label", llm_constraint="llamacpp")),
 }
 SLOTS = 4
+SEED = 1  # of the games
 START_SECS = 120.0
 
 
@@ -126,7 +126,7 @@ def _figures(asked: Sequence[Asked], prompt: Prompt, secs: float) -> dict[str, A
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    messages = collect(sized(max(form.num_messages for form in FORMS.values()), 4), _SEED.value)
+    messages = collect(sized(max(form.num_messages for form in FORMS.values()), 4), SEED)
     with small_model() as address, closing(EmbeddedJudge(ENVIRONMENT.language)) as judge:
         addresses = {MODEL_NAME: address, JUDGE_MODEL: judge.address}
         found = [measure(kind, form, addresses, messages) for kind in KINDS for form in FORMS]

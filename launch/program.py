@@ -1,7 +1,6 @@
 """Common part of all programs: command line, help, stop requests, exit codes."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -39,7 +38,7 @@ def run_program(
         if help.wants_help(words):
             print(help.help_text(name, defaults, help.asked_topic(words)))
             return 0
-        with stop.installed():
+        with stop.installed(until_exit=argv is None):
             config = flags.parse(words, defaults)
             check(config)
             return run(config, stop)
@@ -50,10 +49,6 @@ def run_program(
             sys.stdout.flush()
             os._exit(code)  # a thread that compiles would crash while Python ends
         return code
-    finally:
-        if argv is None:  # nothing is left to stop while the interpreter shuts down
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def split_words(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:

@@ -174,7 +174,8 @@ class StopRequest:
         return bool(self.reason)
 
     @contextmanager
-    def installed(self) -> Iterator["StopRequest"]:
+    def installed(self, until_exit: bool = False) -> Iterator["StopRequest"]:
+        """Handles the signals. With `until_exit` all but SIGINT are ignored afterwards: nothing is left to stop."""
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         with suppress(termios.error):
@@ -189,7 +190,7 @@ class StopRequest:
                 raise KeyboardInterrupt
         finally:
             for number, handler in previous.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if until_exit and number != signal.SIGINT else handler)
             signal.set_wakeup_fd(wakeup_before)
             ended.set()
             os.close(write_end)

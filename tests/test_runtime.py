@@ -99,6 +99,26 @@ def test_each_stop_signal_sets_the_request_and_only_sigusr1_can_ask_for_a_save_i
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
+ENDING = """
+import threading, time
+from oni_jax.runtime import StopRequest
+with StopRequest().installed(until_exit=True):
+    print("ready")
+    time.sleep(0.2)
+threading.Thread(target=time.sleep, args=(0.2,)).start()  # Python waits for it
+"""
+
+
+def test_stop_signals_that_never_cease_do_not_kill_a_program_that_ends(start):
+    process = start(ENDING)
+    send(process)
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.001)
+    assert process.returncode == 0  # Python may say of one that it was "ignored due to race condition"
+
+
 TIDYING = """
 import time
 from oni_jax.runtime import StopRequest
