@@ -10,5 +10,10 @@ STUDY = Study(
     flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5",
     left_out=2 * 20 * 5000,  # environments, and the limit of an episode
     duration="hours",
+    note=(
+        "One seed of two cases so far, which says nothing of what the labels do: returns swing by twenty from one "
+        "million steps to the next. Tests ran beside these, so the minutes are too many: alone, two runs at a time "
+        "take some 4,500 steps a second each."
+    ),
     also=("episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
 )

@@ -11,4 +11,5 @@ STUDY = dataclasses.replace(
     axes=("root_env=NetHackStaircaseExtendedActions-v1", *small_score.STUDY.axes[1:]),
     flags=f"{small_score.STUDY.flags} --extrinsic_reward_coeff 10",
     metric="success",
+    note="",
 )
