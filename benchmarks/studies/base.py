@@ -18,7 +18,6 @@ class Study:
     cases: tuple[str, ...]  # of launch.sweep: `LABEL: FLAGS`
     axes: tuple[str, ...]  # of launch.sweep: `name=values`
     flags: str  # of launch.train, for all runs
-    over: str = "steps"  # what a run's limit, and its curves' points, are in: steps of the environment, or seconds
     metric: str = "mean_return"  # drawn, and in the table: mean_return or success
     left_out: int = 0  # steps or seconds, which pages leave out: until then only short episodes have ended
     levels: tuple[float, ...] = (0.5, 0.8)  # of success, whose steps are in the table
@@ -27,6 +26,11 @@ class Study:
     note: str = ""  # on how to read the results
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to
+
+    @property
+    def over(self) -> str:
+        """Unit of a run's limit, and of its curves' points: steps of the environment, or seconds."""
+        return "seconds" if "--train_for_seconds" in self.flags else "steps"
 
     @property
     def path(self) -> pathlib.Path:

@@ -75,11 +75,8 @@ def limit(study: Study, found: Mapping[str, Any]) -> str:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> list[str]:
-    name, rows, levels = (
-        metric_name(study),
-        [],
-        study.levels if (study.metric, study.over) == (SUCCESS, "steps") else (),
-    )
+    name, rows, is_over_steps = metric_name(study), [], study.over == "steps"
+    levels = study.levels if study.metric == SUCCESS and is_over_steps else ()
     others = [other for other in (COVERAGE, *study.also) if any(other in run for run in runs)]
     for label, own in by_cell(runs).items():
         curves = curves_of(study, own)
@@ -87,13 +84,12 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int
         reached = [steps_to(level, curves, points) for level in levels]
         ends = [[float(curve[-1]) for run in own if (curve := run.get(other))] for other in others]
         also = [shown(estimate(values)) if values else "" for values in ends]
-        cost = minutes(own) if study.over == "steps" else shown(estimate([run["env_steps"] / 1e6 for run in own]))
+        cost = minutes(own) if is_over_steps else shown(estimate([run["env_steps"] / 1e6 for run in own]))
         rows.append([label, str(len(own)), *map(shown, about), *reached, *also, cost])
-    more = [f"million steps to {level:.0%}" for level in levels] + [
-        f"{shown_name(other)} at the end" for other in others
-    ]
-    cost = "minutes a run" if study.over == "steps" else "million steps a run"
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *more, cost], rows)
+    more = [f"million steps to {level:.0%}" for level in levels]
+    more += [f"{shown_name(other)} at the end" for other in others]
+    more.append("minutes a run" if is_over_steps else "million steps a run")
+    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *more], rows)
 
 
 def metric_name(study: Study) -> str:

@@ -30,7 +30,7 @@ def load(study: Study) -> dict[str, Any]:
 
     Returns:
         `flags` and `cases` of the study; `steps` or `seconds` [NUM_POINTS] of the curves' points; `machines`; and
-        `runs`: name, `cell`, `seed`, `task`, `train_secs`, `env_steps` of runs over seconds, `date`, index of the
+        `runs`: name, `cell`, `seed`, `task`, `train_secs`, `env_steps` (not of the oldest), `date`, index of the
         machine, and a curve [NUM_POINTS] for each metric, null before the first episode has ended. No runs when there
         is no file yet.
 
@@ -101,18 +101,17 @@ def _entry(run: GridRun, study: Study, points: Sequence[int], machine: int) -> d
     metrics = _metrics(study)
     read = read_run(run.folder, run.name, metrics)
     ended, end = pathlib.Path(run.folder, SUMMARY), summary(run.folder)
-    is_over_steps = study.over == "steps"
     entry = {
         "name": run.name,
         "cell": {axis: label for axis, label in run.cell.items() if axis != "root_env"},
         "seed": run.config.run.seed,
         "task": run.config.env.root_env,
         "train_secs": round(end["train_secs"], 1),
-        **({} if is_over_steps else {"env_steps": end["env_steps"]}),
+        "env_steps": end["env_steps"],
         "date": datetime.date.fromtimestamp(os.path.getmtime(ended)).isoformat(),
         "machine": machine,
     }
-    x = read.env_steps if is_over_steps else read.hours * 3600
+    x = read.env_steps if study.over == "steps" else read.hours * 3600
     curves = {metric: _curve(x, read.metrics[metric], points) for metric in metrics if metric in read.metrics}
     return {**entry, **curves}
 

@@ -13,9 +13,9 @@ STUDY = dataclasses.replace(
         "impala_h128: --encoder_subtype convnet_impala --hidden_size 128",
         "embedded_h128: --encoder_custom nle_embedded_encoder --hidden_size 128",
     ),
-    over="seconds",
     left_out=0,
-    duration="two hours",
+    axes=(*small_search.STUDY.axes[:-1], "seed=1-3"),
+    duration="three hours",
     note="",
     flags="--llm_reward_type none --num_workers 2 --train_for_seconds 1200 --log_every_sec 2",
 )

@@ -46,7 +46,7 @@ def test_training_accepts_the_runs(study, tmp_path):
         cases = tuple(case.replace(study.prepared, str(tmp_path)) for case in study.cases)
         study = dataclasses.replace(study, cases=cases)
     runs = study.runs(str(tmp_path))
-    assert len(runs) >= 6 and [*dict.fromkeys(run.cell["case"] for run in runs)] == [
+    assert len(runs) >= 9 and [*dict.fromkeys(run.cell["case"] for run in runs)] == [
         case.partition(":")[0] for case in study.cases
     ]
 
@@ -99,7 +99,7 @@ def test_the_first_steps_may_be_left_out(tiny, tmp_path):
 
 def test_runs_are_compared_by_equal_time(tiny, tmp_path):
     flags = tiny.flags.replace("train_for_env_steps 1000", "train_for_seconds 100")
-    study = dataclasses.replace(tiny, over="seconds", flags=flags, left_out=20)
+    study = dataclasses.replace(tiny, flags=flags, left_out=20)
     assert run(study, tmp_path) == 0
     first = json.loads((tmp_path / "tiny.json").read_text())
     assert first["seconds"] == list(range(2, 101, 2)) and "steps" not in first
