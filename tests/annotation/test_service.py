@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from benchmarks.faults import free_port
 from benchmarks.judge_faults import Faults
 from oni_jax.annotation.judge import MAX_SHARED_PER_SEC, JudgeOptions, server_or_judge
 from oni_jax.annotation.label_store import LabelStore
@@ -18,7 +19,6 @@ from oni_jax.annotation.service import NEWEST_OF_FULL, AnnotationService, merge_
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.runtime import ChildError
 from oni_jax.types import TIE, Annotation, Query
-from tests.annotation.test_client import free_port
 from tests.annotation.test_judge import call
 from tests.asking import LANGUAGE, label_of, load_prompt, probability_of, queries, question, start_judge, start_service
 

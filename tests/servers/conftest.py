@@ -4,14 +4,8 @@ import subprocess
 
 import pytest
 
-from benchmarks.llama_cpp import install
 from oni_jax.annotation.label_store import LabelStore
 from tests.servers import fastchat, llama_cpp
-
-
-@pytest.fixture(scope="session")
-def llama_cpp_installed():
-    install()
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +20,6 @@ def fastchat_installed():
 def server_class(request):
     """The class of one server, and of the other."""
     if request.param == "llama_cpp":
-        request.getfixturevalue("llama_cpp_installed")
         return llama_cpp.LlamaServer
     request.getfixturevalue("fastchat_installed")
     return fastchat.FastChat
@@ -39,7 +32,7 @@ def server(server_class, tmp_path):
 
 
 @pytest.fixture
-def llama_server(llama_cpp_installed, tmp_path):
+def llama_server(tmp_path):
     with llama_cpp.LlamaServer(tmp_path) as server:
         yield server
 

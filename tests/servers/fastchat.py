@@ -8,9 +8,8 @@ import shutil
 import sys
 from typing import Any
 
-from benchmarks.llama_cpp import CACHE
-from tests.annotation.test_client import free_port
-from tests.servers.process import ServerProcess, run
+from benchmarks.faults import free_port
+from benchmarks.server_process import CACHE, ServerProcess, run
 from tests.servers.tiny_model import write_transformers
 
 VERSION = "0.2.36"
