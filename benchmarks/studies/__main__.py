@@ -27,6 +27,7 @@ NAMES = (  # of the studies and of their modules, as the pages have them
     "crafter",
     "ellm",
     "ellm_task",
+    "few_events",
     "few_goals",
     "few_labels",
     "few_labels_models",

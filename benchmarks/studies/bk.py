@@ -20,6 +20,7 @@ STUDY = Study(
     prepared=MADE,
     cases=(
         "none: --llm_reward_type none",
+        "none_10: --llm_reward_type none --extrinsic_reward_coeff 10",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.01",
         f"code: --llm_reward_type bk-code --reward_dir benchmarks/studies/judge_potential {SHAPED}",
         f"pref: --llm_reward_type bk-pref --reward_dir {MADE}/pref {SHAPED}",

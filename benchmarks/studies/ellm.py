@@ -9,10 +9,10 @@ STUDY = Study(
     name="ellm",
     question="Without any reward of the world's, which goals or which curiosity unlock Crafter's achievements?",
     cases=(
-        "none: --llm_reward_type none",
+        "no_reward: --llm_reward_type none",
         f"oracle: {_GOALS} oracle",
         f"judge: {_GOALS} llm",
-        f"all: {_GOALS} all",
+        f"all_actions: {_GOALS} all",
         f"novelty: {_GOALS} all --goal_success tried",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.1",
         "noveld: --llm_reward_type noveld --llm_reward_coeff 0.1",

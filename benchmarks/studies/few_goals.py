@@ -1,19 +1,17 @@
 """Study of how many of a judge's goals it takes, how right and how soon, on Crafter without a reward of the world's."""
 
+from benchmarks.studies import judged
 from benchmarks.studies.base import Study
 from oni_jax.reporting.curves import UNLOCKED
-
-_JUDGE = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester llm"
 
 STUDY = Study(
     name="few_goals",
     question="From how few answers, how wrong and how late, are suggested goals of use?",
-    cases=(
-        "none: --llm_reward_type none",
-        f"all: {_JUDGE}",
-        *(f"at_most_{cap}: {_JUDGE} --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)),
-        *(f"wrong_{percent}_percent: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
-        *(f"late_{secs}_s: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10, 60)),
+    cases=judged.cases(
+        "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester llm",
+        caps=(30, 100, 300, 1000),
+        wrong=(5, 10, 20, 30),
+        late=(1, 10, 60),
     ),
     axes=("root_env=CrafterTextEnv-v1", "seed+judge_wrong_seed=1-5"),
     flags=(
@@ -22,6 +20,7 @@ STUDY = Study(
         "--extrinsic_reward_coeff 0 --log_every_sec 1"
     ),
     metric=UNLOCKED,
+    also=("labels_held",),
     note=(
         "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays nothing. "
         "`all` is 4,000 to 12,000 answers. Of its gain 30 answers give half, 1,000 four fifths: the first achievements "

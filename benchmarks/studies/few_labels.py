@@ -1,19 +1,16 @@
 """Study of how many of a judge's labels it takes, how right and how soon, on BabyAI-Text without the world's reward."""
 
-from benchmarks.studies import babyai_rnd
+from benchmarks.studies import babyai_rnd, judged
 from benchmarks.studies.base import Study
-
-_JUDGE = "--llm_reward_type online_cls --llm_reward_coeff 0.1"
 
 STUDY = Study(
     name="few_labels",
     question="From how few labels, how wrong and how late, does a task of BabyAI-Text get learnt in part?",
-    cases=(
-        "none: --llm_reward_type none",
-        f"all: {_JUDGE}",
-        *(f"at_most_{cap}: {_JUDGE} --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)),
-        *(f"wrong_{percent}_percent: {_JUDGE} --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)),
-        *(f"late_{secs}_s: {_JUDGE} --judge_latency_secs {secs}" for secs in (1, 10)),
+    cases=judged.cases(
+        "--llm_reward_type online_cls --llm_reward_coeff 0.1",
+        caps=(30, 100, 300, 1000),
+        wrong=(5, 10, 20, 30),
+        late=(1, 10),
     ),
     axes=("root_env=BabyAI-Text-GoToLocal-RedBall-S20", "seed+judge_wrong_seed=1-5"),
     flags=(
@@ -22,6 +19,7 @@ STUDY = Study(
     ),
     metric="success",
     left_out=babyai_rnd.STUDY.left_out,
+    also=("labels_held",),
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "
         "world pays nothing, so success comes of going to things. A judge on the same cores answers 100 prompts a "

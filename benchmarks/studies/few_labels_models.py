@@ -20,8 +20,9 @@ STUDY = Study(
     name="few_labels_models",
     question="The same where a reward model learns from labels (classification) or from preferences (ranking).",
     cases=(
-        "none: --llm_reward_type none",
+        "no_reward: --llm_reward_type none",
         *(f"{kind}_{name}: {flags}{more}" for kind, flags in _TYPES.items() for name, more in _CHANGES.items()),
+        f"classification_all_120_steps: {_TYPES['classification']} --reward_model_gradient_steps_per_update 120",
         *(
             f"classification_at_most_{cap}_120_steps: {_TYPES['classification']} --llm_max_labels {cap} "
             "--reward_model_gradient_steps_per_update 120"
@@ -33,6 +34,7 @@ STUDY = Study(
     metric="success",
     levels=(),  # environments' episodes still end together, and the curves go up and down with them
     left_out=few_labels.STUDY.left_out,
+    also=("labels_held", "reward/gradient_steps"),
     note=(
         "The labels and preferences are those of fixed rules, not of an LLM. Ranking does as well with 100 of them, "
         "and with a fifth of them wrong, as with all. So does classification with 100 labels if its model makes enough "

@@ -33,7 +33,7 @@ LINES = (
         "achievements in an episode of Crafter, without its rewards, 5 M steps",
         "ellm",
         "CrafterTextEnv-v1",
-        "none",
+        "no_reward",
         {"oracle": "goals by the world's rules", "judge": "goals by the judge"},
     ),
     Line(

@@ -9,7 +9,7 @@ STUDY = dataclasses.replace(
     name="small_minutes",
     question="Which network learns NetHack best in twenty minutes on two cores, with nothing beside it (--jobs 1)?",
     cases=(
-        "published: --encoder_custom nle_rgbcrop_encoder",
+        "published_network: --encoder_custom nle_rgbcrop_encoder",
         "impala_h128: --encoder_subtype convnet_impala --hidden_size 128",
         "embedded_h128: --encoder_custom nle_embedded_encoder --hidden_size 128",
     ),

@@ -20,7 +20,7 @@ STUDY = Study(
         "--batch_size 4096",
         f"h128_lr_1e-3_batch_4096: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3 --num_envs_per_worker 64 "
         "--batch_size 4096",
-        "published: --encoder_custom nle_rgbcrop_encoder",
+        "published_network: --encoder_custom nle_rgbcrop_encoder",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
     left_out=small_score.STUDY.left_out,

@@ -1,0 +1,22 @@
+"""Study of how many of a judge's labels of events it takes, how right and how soon, on Crafter without its reward."""
+
+import dataclasses
+
+from benchmarks.studies import crafter, judged
+
+STUDY = dataclasses.replace(
+    crafter.STUDY,
+    name="few_events",
+    question="From how few labels of events, how wrong and how late, are Crafter's achievements unlocked?",
+    cases=judged.cases(
+        "--llm_reward_type online_cls --llm_reward_coeff 0.1",
+        caps=(3, 10),
+        wrong=(10, 30),
+        late=(10, 60),
+    ),
+    axes=("root_env=Crafter-v1", "seed+judge_wrong_seed=1-5"),
+    flags=f"{crafter.STUDY.flags} --extrinsic_reward_coeff 0".replace("5000000", "2000000"),
+    duration="an hour",
+    also=("labels_held",),
+    note="",
+)
