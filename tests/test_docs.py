@@ -155,7 +155,7 @@ def test_commands_are_understood(page):
             if "--resume" in own:  # a run that is not here
                 del own[own.index("--resume") : own.index("--resume") + 2]
             program = flags.parse(own, PROGRAMS[name])
-            if isinstance(program, SweepConfig) and page.name != "studies.md":  # see tests/benchmarks/test_studies.py
+            if isinstance(program, SweepConfig) and page.name != "results.md":  # see tests/benchmarks/test_studies.py
                 assert planned(training, program)
         elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
             end = words.index("--")

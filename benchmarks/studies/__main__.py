@@ -1,4 +1,4 @@
-"""Makes docs/studies.md, its figures, docs/results.md and the README's table from the results; runs a study.
+"""Makes docs/results.md, its figures and the README's table from the results; runs a study.
 
 python -m benchmarks.studies
 python -m benchmarks.studies list
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import overview, page, readme, results
+from benchmarks.studies import figures, page, readme, results
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError
@@ -66,14 +66,13 @@ def prepare(study: Study) -> None:
 
 
 def write_pages() -> None:
-    """Writes the pages, the README's table and the figures."""
+    """Writes the page, the README's table and the figures."""
     page.PAGE.write_text(page.page(list(STUDIES.values())))
-    overview.PAGE.write_text(overview.text(list(STUDIES.values())))
     readme.PATH.write_text(readme.with_table(readme.PATH.read_text(), STUDIES))
-    page.IMAGES.mkdir(parents=True, exist_ok=True)
+    figures.IMAGES.mkdir(parents=True, exist_ok=True)
     for study in STUDIES.values():
-        for name, data in page.figures(study).items():
-            (page.IMAGES / name).write_bytes(data)
+        for name, data in figures.figures(study).items():
+            (figures.IMAGES / name).write_bytes(data)
 
 
 def main(argv: Sequence[str]) -> int:

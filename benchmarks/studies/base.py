@@ -21,6 +21,7 @@ class Study:
     metric: str = "mean_return"  # drawn, and in the table: mean_return or success
     left_out: int = 0  # steps or seconds, which pages leave out: until then only short episodes have ended
     levels: tuple[float, ...] = (0.5, 0.8)  # of success, whose steps are in the table
+    compared: tuple[str, ...] = ()  # cases, beside the first, to which the others are compared
     also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table
     duration: str = "minutes"  # that the command needs, roughly
     note: str = ""  # on how to read the results

@@ -29,6 +29,7 @@ STUDY = Study(
     ),
     axes=babyai_rnd.STUDY.axes,
     flags=babyai_rnd.STUDY.flags,
+    compared=("none_10",),
     metric="success",
     left_out=babyai_rnd.STUDY.left_out,
     note=(

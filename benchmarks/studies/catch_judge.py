@@ -12,6 +12,6 @@ STUDY = Study(
         "--worker_num_splits 1 --batch_size 512 --rollout 16 --recurrence 16 --encoder_custom mlp_encoder "
         "--hidden_size 64 --learning_rate 2e-3 --gamma 0.95 --log_every_sec 0.05 --save_every_sec 0"
     ),
-    note="The labels of `judge` are those of fixed rules, not of an LLM. A ball is caught by chance in a fifth to a "
-    "third of the episodes; the best return is 1.",
+    note="The labels of `judge` are those of fixed rules, not of an LLM. No difference is seen: Catch is learnt "
+    "within seconds without them. The best return is 1.",
 )

@@ -17,6 +17,7 @@ STUDY = dataclasses.replace(
     axes=("root_env=Crafter-v1", "seed+judge_wrong_seed=1-5"),
     flags=f"{crafter.STUDY.flags} --extrinsic_reward_coeff 0".replace("5000000", "2000000"),
     duration="an hour",
+    compared=("all_answers",),
     also=("labels_held",),
     note="",
 )

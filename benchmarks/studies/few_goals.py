@@ -20,14 +20,15 @@ STUDY = Study(
         "--extrinsic_reward_coeff 0 --log_every_sec 1"
     ),
     metric=UNLOCKED,
+    compared=("all_answers",),
     also=("labels_held",),
     note=(
         "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays nothing. "
-        "`all` is 4,000 to 12,000 answers. Of its gain 30 answers give half, 1,000 four fifths: the first achievements "
-        "need few, those that come late in a run need more. Wrong answers, 30 % of them too, cost nothing that can be "
-        "seen here: a wrong one names what was right in another state, and a goal pays only when it is reached. Those "
-        "that come ten seconds late delay the beginning alone. A minute is half of a run: two to 514 answers come in "
-        "time. Other programs ran beside most of the runs, which are up to twice as long for it; not beside the late "
-        "ones."
+        "30 answers give half of the gain of all, and so do 100; 1,000 give four fifths: the first achievements need "
+        "few, those that come late in a run need more. No loss is seen of wrong answers, 30 % of them too, though one "
+        "of a quarter of the gain is not excluded: a wrong one names what was right in another state, and a goal pays "
+        "only when it is reached. Answers ten seconds late delay learning; so does a minute, which is half of a run, "
+        "and costs two thirds of the gain. Other programs ran beside most of the runs, which took up to three times as "
+        "long for it, so that seconds are fewer steps."
     ),
 )

@@ -19,6 +19,7 @@ STUDY = Study(
     ),
     metric="success",
     left_out=babyai_rnd.STUDY.left_out,
+    compared=("all_answers",),
     also=("labels_held",),
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "

@@ -1,71 +1,104 @@
-"""The page of all studies, docs/studies.md, and its figures, from the results in the repository."""
+"""The page of all results, docs/results.md, from the files in the repository."""
 
-import dataclasses
-import shlex
+import itertools
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from benchmarks.studies import other_results
 from benchmarks.studies.base import FOLDER, Study
-from benchmarks.studies.results import counted
-from launch import flags
-from launch.sweeps.results import cell_label, estimate, shown, shown_name, table
-from oni_jax.config import Config
-from oni_jax.reporting.curves import COVERAGE, SUCCESS, UNLOCKED, Run, Setting
-from oni_jax.reporting.panels import Panel, Scale
-from oni_jax.reporting.plots import draw_panels, image
+from benchmarks.studies.figures import image_name
+from benchmarks.studies.results import by_cell, by_task, counted, curve
+from benchmarks.studies.statistics import difference, distinct, end, mean, over_the_run, reached
+from launch.sweeps.results import shown_name, table
+from oni_jax.reporting.curves import COVERAGE, SUCCESS
 
-DOCS = FOLDER.parents[1] / "docs"
-PAGE, IMAGES = DOCS / "studies.md", DOCS / "images" / "studies"
-INTRODUCTION = """# Studies
+PAGE = FOLDER.parents[1] / "docs" / "results.md"
+INTRODUCTION = """# Results
 
-Questions, each answered by a [sweep](sweeps.md) of runs that differ in one thing and in their seeds. The results are in
-`benchmarks/studies/`, a JSON file each; `python -m benchmarks.studies` makes this page and its figures from them.
+What is learnt here, in which time, on which machine. Each section has the command whose results, in a file of
+`benchmarks/`, it shows. `python -m benchmarks.studies` makes the page and its figures from these files. All runs that
+ended are in it, whatever came out; single runs by which settings were chosen beforehand were not kept.
+
+**Nothing was learnt from an LLM's answers, or on a GPU, yet.** Where a *judge* is named, fixed rules answered in an
+LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
+
+## How to read them
+
+A study is a [sweep](sweeps.md) of cases and seeds. A curve has fifty points: each is the mean of the last 100 episodes
+(`--stats_avg`) of training, by the policy that explores; there are no episodes apart for evaluation.
+
+- **At the end**: the mean of a curve's last tenth. **Over the run**: of all its points, so more for what learns sooner.
+- **Million steps to 50 %**: to the first five points in a row that are not below it, no finer than a fiftieth of a run;
+  or how many runs get there, where not all do.
+- **[low, high]**: 95 % intervals over seeds: Student's of a mean, cut at what is possible; Welch's of a **difference**.
+  Where one contains 0, no difference has been found, which does not say that there is none.
+- **\\***: of a table's differences those that remain by Holm's correction: were there none at all, 5 % of such tables
+  would have a mark. The others may have been found by looking at many.
+- **Time of a run**: the median, of training alone. Two runs shared two cores, and other programs ran beside some.
+- **Figures**: lines are interquartile means over seeds, bands the bootstrap's 95 % intervals of these, which five seeds
+  make too narrow.
+- All environments of a run begin at once. Where episodes are long, as the 400 steps of 256 environments in
+  BabyAI-Text, they end together for a while, and curves go up and down with that period (102,400 steps).
+
+`success`: episodes that reach the task's goal. `unlocked`: Crafter's achievements in an episode, of 22.
 
 ```sh
 python -m benchmarks.studies list
-python -m benchmarks.studies run catch_judge --jobs 2   # resumes, and adds to the results
+python -m benchmarks.studies run catch_judge --jobs 2  # trains what is missing in its file; resumes
 ```
-
-An estimate is a mean over seeds with the bootstrap's 95 % interval, which is too narrow with five seeds or fewer. The
-figures' lines are interquartile means over seeds, their bands the bootstrap's intervals of these. "At the end" is the
-mean of the last episodes of training (`--stats_avg`); "over the run" is the mean of that over the steps, higher for
-what learns sooner. "Steps to 80 %" are those to the first two of a curve's fifty points in a row that are above.
 """
-PANELS = {
-    "mean_return": Panel("mean_return", "Return, mean of the last {episodes}", "env_steps"),
-    SUCCESS: Panel(SUCCESS, "Success rate of the last {episodes}", "env_steps", Scale.FRACTION),
-    UNLOCKED: Panel(UNLOCKED, "Achievements in an episode, mean of the last {episodes}", "env_steps"),
-}
+
+SUMMARIES = {"at the end": end, "over the run": over_the_run}  # of a curve
+BOUNDS = {"mean_return": (-math.inf, math.inf), SUCCESS: (0.0, 1.0), COVERAGE: (0.0, 1.0)}  # of metrics; others: counts
+Differences = Mapping[tuple[str, str, str], str]  # case, the case beside it, summary -> in words
 
 
 def page(studies: Sequence[Study]) -> str:
-    """Returns the Markdown of docs/studies.md."""
-    return "\n".join([INTRODUCTION, *("\n".join(_section(study)) for study in studies)])
+    """Returns the Markdown of docs/results.md."""
+    sections = ("\n".join(_section(study)) for study in studies)
+    return "\n".join([INTRODUCTION, *sections, *other_results.sections(), ""])
 
 
-def figures(study: Study) -> dict[str, bytes]:
-    """Draws a study's figures, one a task: name of the file -> PNG."""
-    found = counted(study)
-    return {_image_name(study, task): _figure(study, found, task, own) for task, own in by_task(found).items()}
+def differences(study: Study, runs: Sequence[Mapping[str, Any]]) -> Differences:
+    """Returns the differences between the cases of a task, those marked that remain by Holm's correction."""
+    cells, found = by_cell(runs), {}
+    for other, (summary, of) in itertools.product(references(study, runs), SUMMARIES.items()):
+        values = {label: [of(curve(run, study.metric)) for run in own] for label, own in cells.items()}
+        for label in cells:
+            about = difference(values[label], values.get(other, []))
+            if about and label != other and (other, label, summary) not in found:
+                found[label, other, summary] = about
+    marked = distinct([about.p_value for about in found.values()])
+    return {key: about.shown("+") + r" \*" * is_marked for (key, about), is_marked in zip(found.items(), marked)}
+
+
+def references(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the cases to which a study's others are compared: its first, and those that it names."""
+    return [next(iter(by_cell(runs))), *study.compared]
 
 
 def _section(study: Study) -> Iterator[str]:
     found = counted(study)
     yield from (f"## {study.name}", "", study.question, *([study.note] if study.note else []), "")
-    yield from ("```sh", f"{study.command()}  # needs {study.duration}", "```", "")
-    if not found["runs"]:
-        yield from ("No results yet.", "")
+    run = f"python -m benchmarks.studies run {study.name} --jobs 2  # needs {study.duration}; these runs:"
+    yield from ("```sh", run, study.command(), "```", "")
+    measured = by_cell(found["runs"])
+    missing = [label for label in found["cases"] if label not in measured]
+    if missing:
+        yield from (f"Not measured yet: {', '.join(f'`{label}`' for label in missing)}.", "")
     for task, runs in by_task(found).items():
         yield from (f"`{task}`, {limit(study, found)}:", "", *_table(study, runs, found[study.over]), "")
         yield from (image_link(study, task), "")
-    if study.left_out:
+    if study.left_out and found["runs"]:
         yield f"The first {study.left_out:,} {study.over} are left out: until then only short episodes have ended."
         yield ""
     for index, machine in enumerate(found["machines"]):
-        dates = sorted({run["date"] for run in found["runs"] if run["machine"] == index})
-        yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+        own = [run for run in found["runs"] if run["machine"] == index]
+        dates = sorted({run["date"] for run in own})
+        cases = f": {', '.join(by_cell(own))}" * (len(found["machines"]) > 1)
+        yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}{cases}."
         yield ""
 
 
@@ -75,21 +108,33 @@ def limit(study: Study, found: Mapping[str, Any]) -> str:
 
 
 def _table(study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> list[str]:
-    name, rows, is_over_steps = metric_name(study), [], study.over == "steps"
+    compared, is_over_steps = differences(study, runs), study.over == "steps"
+    name, others = metric_name(study), references(study, runs)
     levels = study.levels if study.metric == SUCCESS and is_over_steps else ()
-    others = [other for other in (COVERAGE, *study.also) if any(other in run for run in runs)]
+    more = [metric for metric in (COVERAGE, *study.also) if any(metric in run for run in runs)]
+
+    def summarised(summary: str, label: str, own: Sequence[Mapping[str, Any]]) -> list[str]:
+        differences = (compared.get((label, other, summary), "") for other in others)
+        return [_shown(own, study.metric, summary), *differences]
+
+    rows = []
     for label, own in by_cell(runs).items():
-        curves = curves_of(study, own)
-        about = [at_the_end(curves), estimate([float(np.nanmean(x)) for x in curves])]
-        reached = [steps_to(level, curves, points) for level in levels]
-        ends = [[float(curve[-1]) for run in own if (curve := run.get(other))] for other in others]
-        also = [shown(estimate(values)) if values else "" for values in ends]
-        cost = minutes(own) if is_over_steps else shown(estimate([run["env_steps"] / 1e6 for run in own]))
-        rows.append([label, str(len(own)), *map(shown, about), *reached, *also, cost])
-    more = [f"million steps to {level:.0%}" for level in levels]
-    more += [f"{shown_name(other)} at the end" for other in others]
-    more.append("minutes a run" if is_over_steps else "million steps a run")
-    return table(["", "seeds", f"{name} at the end", f"{name} over the run", *more], rows)
+        rows.append(
+            [
+                label,
+                str(len(own)),
+                *(words for summary in SUMMARIES for words in summarised(summary, label, own)),
+                *(steps_to(level, study, own, points) for level in levels),
+                *(at_the_end([run for run in own if metric in run], metric) for metric in more),
+                time(own) if is_over_steps else mean([run["env_steps"] / 1e6 for run in own]).shown(),
+            ]
+        )
+    header = ["", "seeds"]
+    for summary in SUMMARIES:
+        header += [f"{name} {summary}", *(f"difference to {other}" for other in others)]
+    header += [f"million steps to {level:.0%}" for level in levels]
+    header += [f"{shown_name(metric)} at the end" for metric in more]
+    return table([*header, "time of a run" if is_over_steps else "million steps a run"], rows)
 
 
 def metric_name(study: Study) -> str:
@@ -97,83 +142,37 @@ def metric_name(study: Study) -> str:
     return shown_name(study.metric).removeprefix("mean ")
 
 
-def steps_to(level: float, curves: Sequence[np.ndarray], steps: Sequence[int]) -> str:
-    """Returns the steps to two points in a row above a level, of the runs that have them, and how many have."""
-    above = [(curve[:-1] >= level) & (curve[1:] >= level) for curve in curves]
-    found = [steps[int(np.argmax(own))] / 1e6 for own in above if own.any()]
-    how_many = f" ({len(found)} of {len(curves)})" * (len(found) < len(curves))
-    return shown(estimate(found)) + how_many if found else "never"
+def at_the_end(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """Returns the estimate of a metric at the end of runs; empty: there are none."""
+    return _shown(runs, metric, "at the end") if runs else ""
 
 
-def _figure(study: Study, found: Mapping[str, Any], task: str, runs: Sequence[Mapping[str, Any]]) -> bytes:
-    config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
-    settings = [
-        Setting(label, tuple(_run(run, study, found[study.over], config) for run in own))
-        for label, own in by_cell(runs).items()
-    ]
-    x = "env_steps" if study.over == "steps" else "hours"
-    drawn = draw_panels([PANELS[study.metric]._replace(x=x)], settings)
-    assert drawn is not None, f"{study.path}: no run has {study.metric}"
-    return image(drawn, "png")
+def _shown(runs: Sequence[Mapping[str, Any]], metric: str, summary: str) -> str:
+    bounds = BOUNDS.get(metric, (0.0, math.inf))
+    return mean([SUMMARIES[summary](curve(run, metric)) for run in runs], bounds).shown()
 
 
-def _run(run: Mapping[str, Any], study: Study, points: Sequence[int], config: Config) -> Run:
-    own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
-    x = np.asarray(points, float)  # of both, only one of which is drawn
-    return Run(run["name"], own, x, x / 3600, {study.metric: _curve(run, study.metric)})
+def steps_to(level: float, study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> str:
+    """Returns the million steps to a level, or how many of the runs reach it."""
+    found = [reached(level, curve(run, study.metric), points) for run in runs]
+    steps = [own / 1e6 for own in found if own is not None]
+    return mean(steps, (0.0, math.inf)).shown() if len(steps) == len(runs) else f"{len(steps)} of {len(runs)} runs"
 
 
-def curves_of(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
-    """Returns the runs' curves; NaN before their first values."""
-    return [_curve(run, study.metric) for run in runs]
-
-
-def _curve(run: Mapping[str, Any], metric: str) -> np.ndarray:
-    return np.array(run[metric], float)  # null -> NaN
-
-
-def at_the_end(curves: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Returns the estimate of the curves' last values."""
-    return estimate([float(curve[-1]) for curve in curves])
-
-
-def minutes(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns how many minutes a run took, on average."""
-    return f"{sum(run['train_secs'] for run in runs) / len(runs) / 60:.2g}"
-
-
-def by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Returns the runs of each cell, by its label."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for run in runs:
-        found.setdefault(cell_label(run["cell"]), []).append(run)
-    return found
+def time(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how long a run took, at the median."""
+    secs = statistics.median(run["train_secs"] for run in runs)
+    value, name = (secs, "s") if secs < 60 else (secs / 60, "min")
+    return f"{value:.{0 if value >= 10 else 1}f} {name}"
 
 
 def image_link(study: Study, task: str) -> str:
     """Returns the Markdown that shows a figure."""
-    return f"![{metric_name(study)} against {study.over}](images/studies/{_image_name(study, task)})"
-
-
-def by_task(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """Returns the runs of each task of a study's results."""
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    for run in found["runs"]:
-        runs.setdefault(run["task"], []).append(run)
-    return runs
-
-
-def _image_name(study: Study, task: str) -> str:
-    return f"{study.name}_{task}.png"
+    return f"![{metric_name(study)} against {study.over}](images/studies/{image_name(study, task)})"
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(
         f"{name} {machine['versions'][name]}" for name in ("jax", "flax") if name in machine["versions"]
     )
-    return f"{processor(machine)}, Python {machine['python']}, {versions}, commit {machine['commit']}"
-
-
-def processor(machine: Mapping[str, Any]) -> str:
-    """Returns what a machine computes with."""
-    return f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
+    return f"{other_results.processor(machine)}, Python {machine['python']}, {versions}, commit {machine['commit']}"

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from benchmarks import learning_parity
 from benchmarks.studies import page
 from benchmarks.studies.base import FOLDER, Study
-from benchmarks.studies.overview import parity_runs
-from benchmarks.studies.results import counted
-from launch.sweeps.results import shown, table
+from benchmarks.studies.other_results import parity_runs
+from benchmarks.studies.results import by_cell, by_task, counted
+from launch.sweeps.results import table
 
 PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"
-HEADER = ["on two CPU cores, no GPU", "without", "with", "minutes"]
+HEADER = ["on two CPU cores, no GPU; time of a run", "without", "with"]
 PARITY_STEPS = 300_000
 
 
@@ -34,14 +34,18 @@ LINES = (
         "ellm",
         "CrafterTextEnv-v1",
         "no_reward",
-        {"oracle": "goals by the world's rules", "judge": "goals by the judge"},
+        {
+            "oracle": "goals by the world's rules",
+            "all_actions": "all actions for goals",
+            "judge": "goals by the judge",
+        },
     ),
     Line(
-        "success at a wooden pickaxe there, 1 M steps",
+        "fraction of episodes with a wooden pickaxe, same world, 1 M steps",
         "ellm_task",
         "CrafterTextEnv-v1",
         "scratch",
-        {"tuned": "pretrained on goals"},
+        {"tuned": "pretrained for 5 M steps on goals, with this one"},
     ),
     Line(
         "million steps to 50 % success, BabyAI-Text PickUp",
@@ -55,37 +59,38 @@ LINES = (
 
 
 def with_table(text: str, studies: Mapping[str, Study]) -> str:
-    """Returns the README's text with its table made again."""
+    """Returns the README's text with its table, and the sentence after it, made again."""
     before, begins, rest = text.partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     assert begins and ends, f"{PATH} needs {BEGINS!r} and {ENDS!r}"
-    rows = [row for line in LINES for row in _rows(line, studies[line.study])]
-    lines = table(HEADER, [*rows, _parity_row()])
-    return before + begins + "\n".join(lines) + "\n" + ends + after
+    lines = table(HEADER, [row for line in LINES for row in _rows(line, studies[line.study])])
+    return before + begins + "\n".join([*lines, "", _parity(), ""]) + ends + after
 
 
 def _rows(line: Line, study: Study) -> Iterator[list[str]]:
     found = counted(study)
-    cells = page.by_cell(page.by_task(found)[line.task])
+    cells = by_cell(by_task(found)[line.task])
 
     def value(label: str) -> str:
-        curves = page.curves_of(study, cells[label])
-        if line.level is not None:
-            return page.steps_to(line.level, curves, found["steps"])
-        return shown(page.at_the_end(curves))
+        own = cells[label]
+        if line.level is None:
+            return f"{page.at_the_end(own, study.metric)}; {page.time(own)}"
+        return f"{page.steps_to(line.level, study, own, found['steps'])}; {page.time(own)}"
 
     before = [line.what, value(line.without)]
     for label, text in line.cases.items():
-        yield [*before, f"{text} {value(label)}", page.minutes(cells[label])]
+        yield [*before, f"{text} {value(label)}"]
         before = ["", ""]
 
 
-def _parity_row() -> list[str]:
+def _parity() -> str:
     runs, published = parity_runs()
     here = [run for run in runs if run["side"] == "defaults"]
-    estimates = [
-        learning_parity.estimate([run["curves"]["return"] for run in own], PARITY_STEPS) for own in (published, here)
-    ]
-    minutes = statistics.mean(PARITY_STEPS / run["env_steps_per_sec"] for run in here) / 60
-    what = f"return on NetHack's score without an LLM, {PARITY_STEPS / 1e6:g} M steps"
-    return [what, f"published system {estimates[0]}", f"here {estimates[1]}", f"{minutes:.2g}"]
+    known, own = (
+        learning_parity.estimate([run["curves"]["return"] for run in side], PARITY_STEPS) for side in (published, here)
+    )
+    speed = statistics.median(run["env_steps_per_sec"] for run in here)
+    return (
+        f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {own} here ({len(here)} seeds, "
+        f"{speed:,.0f} steps/s), {known} by the published system ({len(published)}); standard errors."
+    )

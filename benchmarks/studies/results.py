@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.harness import environment
 from benchmarks.studies.base import Study
 from launch.sweeps.grid import CASE, GridRun
-from launch.sweeps.results import METRICS
+from launch.sweeps.results import METRICS, cell_label
 from launch.sweeps.state import is_finished
 from oni_jax.config import UserError
 from oni_jax.files import write_atomically
@@ -85,6 +85,27 @@ def collect(study: Study, train_dir: str) -> int:
     found["runs"].sort(key=lambda run: order.index(run["name"]) if run["name"] in order else len(order))
     write_atomically(study.path, _text(found).encode())
     return len(new)
+
+
+def by_task(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Returns the runs of each task of a study's results."""
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for run in found["runs"]:
+        runs.setdefault(run["task"], []).append(run)
+    return runs
+
+
+def by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Returns the runs of each cell, by its label."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        found.setdefault(cell_label(run["cell"]), []).append(run)
+    return found
+
+
+def curve(run: Mapping[str, Any], metric: str) -> np.ndarray:
+    """Returns a run's curve [NUM_POINTS]; NaN before the first episode has ended."""
+    return np.array(run[metric], float)  # null -> NaN
 
 
 def _metrics(study: Study) -> tuple[str, ...]:

@@ -26,9 +26,8 @@ STUDY = Study(
     left_out=small_score.STUDY.left_out,
     duration="an hour",
     note=(
-        "One seed of each so far, which says little of what is best among the small ones. The published network learns "
-        "more in a million steps; a step of it takes some five times as long. Other programs ran beside the first six, "
-        "whose minutes are too many."
+        "One seed of each so far, which doesn't say which is best: a run's return goes up and down by more than most "
+        "of these differ. Other programs ran beside the first six, whose times are too long."
     ),
     flags="--llm_reward_type none --num_workers 2 --train_for_env_steps 1000000 --log_every_sec 2",
 )

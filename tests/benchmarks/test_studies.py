@@ -1,4 +1,4 @@
-"""Studies: the page and the figures are those of the results; results are collected, and added to."""
+"""Studies: the page and the figures are those of the results; results are collected, added to, and summarised."""
 
 import dataclasses
 import io
@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.studies import __main__ as program
-from benchmarks.studies import base, overview, page, readme, results
+from benchmarks.studies import base, figures, page, readme, results, statistics
 from benchmarks.studies.base import Study
 from launch.sweeps import children
 from oni_jax.config import UserError
@@ -34,6 +34,12 @@ def tiny(monkeypatch, tmp_path):
     return TINY
 
 
+def cells(text: str, label: str) -> list[str]:
+    """Returns the cells of the first row of a table that has the label."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {label} "))
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
 def run(study: Study, tmp_path) -> int:
     return program.run(study, str(tmp_path / "runs"), 4)
 
@@ -51,19 +57,17 @@ def test_training_accepts_the_runs(study, tmp_path):
     ]
 
 
-def test_the_pages_are_those_of_the_results():
-    studies = list(program.STUDIES.values())
-    assert page.PAGE.read_text() == page.page(studies), "run `python -m benchmarks.studies`"
-    assert overview.PAGE.read_text() == overview.text(studies), "run `python -m benchmarks.studies`"
+def test_the_page_is_that_of_the_results():
+    assert page.PAGE.read_text() == page.page(list(program.STUDIES.values())), "run `python -m benchmarks.studies`"
     text = readme.PATH.read_text()
     assert text == readme.with_table(text, program.STUDIES), "run `python -m benchmarks.studies`"
 
 
 def test_the_figures_are_those_of_the_results():
-    drawn = {name: data for study in program.STUDIES.values() for name, data in page.figures(study).items()}
-    assert drawn.keys() == {path.name for path in page.IMAGES.iterdir()} and drawn
+    drawn = {name: data for study in program.STUDIES.values() for name, data in figures.figures(study).items()}
+    assert drawn.keys() == {path.name for path in figures.IMAGES.iterdir()} and drawn
     for name, data in drawn.items():
-        pictures = [Image.open(file).convert("RGB") for file in (page.IMAGES / name, io.BytesIO(data))]
+        pictures = [Image.open(file).convert("RGB") for file in (figures.IMAGES / name, io.BytesIO(data))]
         kept, new = (np.asarray(picture, float) for picture in pictures)
         assert kept.shape == new.shape and np.abs(kept - new).mean() < 1, f"{name}: run `python -m benchmarks.studies`"
 
@@ -83,9 +87,10 @@ def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys)
     assert found["runs"][0] == low and len(found["machines"]) == 1
     assert "4 runs added to" in capsys.readouterr().out.splitlines()[-1]
     text = page.page([tiny])
-    assert "`Catch-v0`, 1,000 steps" in text and "| low  | 2     | 2 [1.5, 2.5]" in text
-    assert "| high | 2     | 2.4 [1.9, 2.9]    | +0.4 [-2.64, 3.44] |" in overview.text([tiny])
-    assert list(page.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
+    assert "`Catch-v0`, 1,000 steps" in text and "python -m benchmarks.studies run tiny" in text
+    assert cells(text, "low")[1:4] == ["2", "2 [-4, 8]", ""]
+    assert cells(text, "high")[1:4] == ["2", "2 [-4, 9]", "+0.4 [-2.6, 3.4]"]
+    assert list(figures.figures(tiny)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
 
 
 def test_the_first_steps_may_be_left_out(tiny, tmp_path):
@@ -112,8 +117,8 @@ def test_runs_are_compared_by_equal_time(tiny, tmp_path):
     assert "The first 20 seconds are left out" in text and "million steps to" not in text
     lines = text.splitlines()
     header, low = (next(line for line in lines if line.startswith(start)) for start in ("|  ", "| low "))
-    assert [line.split("|")[-2].strip() for line in (header, low)] == ["million steps a run", "0.001 [0.001, 0.001]"]
-    assert list(page.figures(study)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
+    assert [line.split("|")[-2].strip() for line in (header, low)] == ["million steps a run", "0.001"]
+    assert list(figures.figures(study)) == ["tiny_Catch-v0.png", "tiny_BabyAI-Text-GoToLocal-RedBall-S20.png"]
 
 
 def test_more_metrics_are_in_the_table(tiny, tmp_path):
@@ -128,7 +133,7 @@ def test_more_metrics_are_in_the_table(tiny, tmp_path):
     lines = page.page([study]).splitlines()
     header = next(line for line in lines if line.startswith("|  "))
     low = next(line for line in lines if line.startswith("| low "))
-    assert header.split("|")[-3].strip() == "kills at the end" and low.split("|")[-3].strip() == "1.5 [1, 2]"
+    assert header.split("|")[-3].strip() == "kills at the end" and low.split("|")[-3].strip() == "1.5 [0.0, 7.9]"
     assert results.load(study)["runs"][1]["episode/kills"][3:6] == [None, 2.0, 2.0]
     later = results.counted(dataclasses.replace(study, left_out=100))
     assert later["runs"][1]["episode/kills"][3:6] == [None, None, 2.0]
@@ -176,3 +181,63 @@ def test_runs_of_a_failing_sweep_are_added(tiny, tmp_path):
 def test_unknown_words_are_refused(words, capsys):
     assert program.main(["studies", *words]) == 2
     assert "the studies are catch_judge" in capsys.readouterr().err
+
+
+def test_a_curve_s_end_is_its_last_tenth_and_a_level_is_reached_when_it_is_kept():
+    points, curve = list(range(10, 510, 10)), np.r_[np.full(4, np.nan), np.full(6, 0.9), np.zeros(30), np.full(10, 1.0)]
+    assert statistics.end(np.r_[curve[:-5], [0, 0, 0, 0, 1]]) == pytest.approx(0.2)
+    assert statistics.over_the_run(curve) == pytest.approx((6 * 0.9 + 10) / 46)
+    assert statistics.reached(0.5, curve, points) == 50 and statistics.reached(0.95, curve, points) == 410
+    assert statistics.reached(0.5, np.r_[curve[:8], np.zeros(42)], points) is None  # four points in a row, not five
+
+
+def test_intervals_cover_what_they_say():
+    draws = np.random.default_rng(0).normal(3, 2, (4000, 2, 5))
+    means = [statistics.mean(own) for own in draws[:, 0]]
+    assert np.mean([own.low < 3 < own.high for own in means]) == pytest.approx(0.95, abs=0.01)
+    between = [statistics.difference(first, second + 1) for first, second in draws]
+    assert all(own.low < own.mean < own.high for own in between if own)
+    assert np.mean([own.low < -1 < own.high for own in between if own]) == pytest.approx(0.95, abs=0.015)
+    assert np.mean([own.p_value < 0.05 for own in between if own]) == np.mean(
+        [not own.low < 0 < own.high for own in between if own]
+    )
+    assert statistics.mean([0.9, 1.0], (0, 1)).high == 1
+    assert statistics.difference([1.0], [2.0, 3.0]) is None and statistics.difference([1.0] * 2, [2.0] * 2) is None
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ((0.9641, 0.953, 0.976), "0.964 [0.953, 0.976]"),
+        ((12, 11.2, 12.7), "12.0 [11.2, 12.7]"),
+        ((1234.5, 1000, 1500), "1234 [1000, 1500]"),
+        ((0.3, 0.3, 0.3), "0.3"),
+        ((2.5,), "2.5"),
+    ],
+)
+def test_estimates_have_the_digits_that_their_interval_bears(values, words):
+    assert statistics.Estimate(*values).shown() == words
+
+
+def test_differences_are_marked_by_holm_s_correction():
+    assert statistics.distinct([0.04, 0.001, 0.02, 0.03]) == [False, True, False, False]  # 0.05 / 4, then 0.05 / 3
+    assert statistics.distinct([0.01, 0.013, 0.9]) == [True, True, False]
+    assert statistics.distinct([]) == []
+    normal = np.random.default_rng(0).normal(size=(1000, 10, 2, 5))
+    tables = [[own.p_value for x, y in table if (own := statistics.difference(x, y))] for table in normal]
+    assert np.mean([any(statistics.distinct(table)) for table in tables]) == pytest.approx(0.04, abs=0.02)
+
+
+def test_differences_to_other_cases_are_shown_and_marked(tiny, tmp_path):
+    study = dataclasses.replace(tiny, axes=("root_env=Catch-v0", "seed=1-3"), compared=("high",))
+    assert run(study, tmp_path) == 0
+    found = json.loads((tmp_path / "tiny.json").read_text())
+    for index, own in enumerate(found["runs"]):
+        own["mean_return"] = [(index % 3) / 100 + (own["cell"]["case"] == "high")] * 50
+    (tmp_path / "tiny.json").write_text(json.dumps(found))
+    text = page.page([study])
+    assert cells(text, "low")[2:5] == ["0.010 [-0.015, 0.035]", "", ""]  # to `high` is in the other's row
+    assert cells(text, "high")[2:5] == ["1.010 [0.985, 1.035]", r"+1.000 [0.977, 1.023] \*", ""]
+    assert "Not measured yet: `higher`." in page.page(
+        [dataclasses.replace(study, cases=(*study.cases, "higher: --gamma 0.99"))]
+    )

@@ -1,0 +1,52 @@
+"""Figures of the studies, from their results in the repository."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies.base import FOLDER, Study
+from benchmarks.studies.results import by_cell, by_task, counted, curve
+from launch import flags
+from oni_jax.config import Config
+from oni_jax.reporting.curves import SUCCESS, UNLOCKED, Run, Setting
+from oni_jax.reporting.panels import Panel, Scale
+from oni_jax.reporting.plots import draw_panels, image
+
+IMAGES = FOLDER.parents[1] / "docs" / "images" / "studies"
+PANELS = {
+    "mean_return": Panel("mean_return", "Return, mean of the last {episodes}", "env_steps"),
+    SUCCESS: Panel(SUCCESS, "Success rate of the last {episodes}", "env_steps", Scale.FRACTION),
+    UNLOCKED: Panel(UNLOCKED, "Achievements in an episode, mean of the last {episodes}", "env_steps"),
+}
+
+
+def figures(study: Study) -> dict[str, bytes]:
+    """Draws a study's figures, one a task: name of the file -> PNG."""
+    found = counted(study)
+    return {image_name(study, task): _figure(study, found, task, own) for task, own in by_task(found).items()}
+
+
+def image_name(study: Study, task: str) -> str:
+    """Returns the name of the file of a task's figure."""
+    return f"{study.name}_{task}.png"
+
+
+def _figure(study: Study, found: Mapping[str, Any], task: str, runs: Sequence[Mapping[str, Any]]) -> bytes:
+    config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
+    settings = [
+        Setting(label, tuple(_run(run, study, found[study.over], config) for run in own))
+        for label, own in by_cell(runs).items()
+    ]
+    x = "env_steps" if study.over == "steps" else "hours"
+    drawn = draw_panels([PANELS[study.metric]._replace(x=x)], settings)
+    assert drawn is not None, f"{study.path}: no run has {study.metric}"
+    return image(drawn, "png")
+
+
+def _run(run: Mapping[str, Any], study: Study, points: Sequence[int], config: Config) -> Run:
+    own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
+    x = np.asarray(points, float)  # of both, only one of which is drawn
+    return Run(run["name"], own, x, x / 3600, {study.metric: curve(run, study.metric)})

