@@ -23,12 +23,12 @@ STUDY = Study(
     also=("labels_held",),
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "
-        "world pays nothing, so success comes of going to things. A judge on the same cores answers 100 prompts a "
-        "second at most: `all` is some 3,500 labels, and ten seconds are a quarter of a run. Which answers are wrong "
-        "differs from seed to seed. By success over the run, 1,000 labels do as well as all, 300 give over half of "
-        "the gain, 100 a third, 30 nothing; with 5 to 20 % wrong two thirds to four fifths are left, with 30 % over "
-        "half, and with 20 and 30 % it fades towards the end. Answers one second late delay learning by some two "
-        "million steps, ten seconds late by three; that is more than those seconds, since they are also fewer: "
-        "requests at once are bounded. The end is much the same. Other programs ran beside some of the runs."
+        "world pays nothing, so success comes of going to things; with the world's reward the same network reaches "
+        "0.96 (babyai_rnd). A judge on the same cores answers some 100 prompts a second: `all_answers` is 4,500 "
+        "labels. 1,000 do as well as those, 300 too in the end, but later; 100 give a quarter of the gain over the "
+        "run, where no difference is shown, and 30 nothing. No loss is seen of 5 and 10 % wrong answers; with 20 and "
+        "30 % some two thirds of the gain are left, though no loss is shown either. Which are wrong differs from seed "
+        "to seed. Nor is one seen of a second's delay. Ten seconds, a quarter of a run, cost half of the gain over "
+        "the run and nothing in the end."
     ),
 )

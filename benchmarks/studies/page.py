@@ -41,6 +41,7 @@ A study is a [sweep](sweeps.md) of cases and seeds. A curve has fifty points: ea
   make too narrow.
 - All environments of a run begin at once. Where episodes are long, as the 400 steps of 256 environments in
   BabyAI-Text, they end together for a while, and curves go up and down with that period (102,400 steps).
+- **A commit with `-dirty`** had changed files beside it, which may be other studies' results alone.
 
 `success`: episodes that reach the task's goal. `unlocked`: Crafter's achievements in an episode, of 22.
 
@@ -133,13 +134,17 @@ def _table(study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int
     for summary in SUMMARIES:
         header += [f"{name} {summary}", *(f"difference to {other}" for other in others)]
     header += [f"million steps to {level:.0%}" for level in levels]
-    header += [f"{shown_name(metric)} at the end" for metric in more]
+    header += [f"{_words(metric)} at the end" for metric in more]
     return table([*header, "time of a run" if is_over_steps else "million steps a run"], rows)
 
 
 def metric_name(study: Study) -> str:
     """Returns the name of the study's metric in words."""
     return shown_name(study.metric).removeprefix("mean ")
+
+
+def _words(metric: str) -> str:
+    return " of ".join(shown_name(part) for part in metric.split("/")[-2:] if part not in ("episode", "reward"))
 
 
 def at_the_end(runs: Sequence[Mapping[str, Any]], metric: str) -> str:

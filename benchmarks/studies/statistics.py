@@ -23,7 +23,7 @@ class Estimate(NamedTuple):
         """Formats the estimate to two digits of the interval's width; `sign` is "+" for differences."""
         width = self.high - self.low
         if math.isnan(width) or not width:
-            return f"{self.mean:{sign}.3g}"
+            return f"{self.mean:{sign}.4g}"
         digits = max(0, 1 - math.floor(math.log10(width)))
         return f"{self.mean:{sign}.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
