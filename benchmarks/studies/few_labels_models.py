@@ -18,7 +18,7 @@ _CHANGES = {
 
 STUDY = Study(
     name="few_labels_models",
-    question="The same where a reward model learns from labels (classification) or from preferences (ranking).",
+    question="From how few answers, how wrong and how late, where a model learns the reward from them?",
     cases=(
         "no_reward: --llm_reward_type none",
         *(f"{kind}_{name}: {flags}{more}" for kind, flags in _TYPES.items() for name, more in _CHANGES.items()),
@@ -36,12 +36,12 @@ STUDY = Study(
     left_out=few_labels.STUDY.left_out,
     also=("labels_held", "reward/gradient_steps"),
     note=(
-        "The labels and preferences are those of fixed rules, not of an LLM. Ranking does as well with 100 of them, "
-        "and with a fifth of them wrong, as with all. So does classification with 100 labels if its model makes enough "
-        "gradient steps: by default it makes 32 each time that labels come, and 100 or 1,000 come in one or two times, "
-        "mostly, so 32 to 64 in all, against 122 with labels that keep coming (`..._120_steps`: 120 each time). A "
-        "fifth wrong leaves two thirds of the gain at the end, and labels ten seconds late, a sixth of a run, leave "
-        "seven tenths; those of ranking differ between seeds by more. One gradient step is made beside each of the "
-        "policy's 122 updates. Other programs ran beside some of the runs."
+        "The study few_labels, where a reward model learns from the labels or preferences of fixed rules, not of an "
+        "LLM. Ranking with 100 preferences, or with a fifth of them wrong, is within a tenth of all of them. "
+        "Classification with 100 labels needs more gradient steps than by default, which are 32 each time that labels "
+        "come, and 100 come at once (`..._120_steps`: 120 each time). A fifth wrong, or labels ten seconds late, a "
+        "sixth of a run, leave nine tenths of its gain at the end; ranking's late ones differ much between seeds. One "
+        "gradient step is made beside each of the policy's 122 updates. Other programs ran beside some of the runs, "
+        "and what was measured is older than few_labels."
     ),
 )
