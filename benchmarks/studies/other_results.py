@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks import learning_parity
 from benchmarks.studies.base import FOLDER
+from benchmarks.studies.results import processor
 from launch.sweeps.results import table
 
 PARITY = FOLDER.parent / "learning_parity.json"
@@ -41,11 +42,6 @@ python -m benchmarks.judges --json benchmarks/judges.json  # needs ten minutes, 
 def sections() -> Iterator[str]:
     """Returns the Markdown of what is compared without a study."""
     yield from (*_parity(), *_judges())
-
-
-def processor(machine: Mapping[str, Any]) -> str:
-    """Returns what a machine computes with."""
-    return f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
 
 
 def _parity() -> Iterator[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from benchmarks.studies import other_results
 from benchmarks.studies.base import FOLDER, Study
+from benchmarks.studies.estimates import difference, distinct, end, mean, over_the_run, reached
 from benchmarks.studies.figures import image_name
-from benchmarks.studies.results import by_cell, by_task, counted, curve
-from benchmarks.studies.statistics import difference, distinct, end, mean, over_the_run, reached
+from benchmarks.studies.results import by_cell, by_task, counted, curve, processor
 from launch.sweeps.results import shown_name, table
 from oni_jax.reporting.curves import COVERAGE, SUCCESS
 
@@ -53,6 +53,7 @@ python -m benchmarks.studies run catch_judge --jobs 2  # trains what is missing 
 
 SUMMARIES = {"at the end": end, "over the run": over_the_run}  # of a curve
 BOUNDS = {"mean_return": (-math.inf, math.inf), SUCCESS: (0.0, 1.0), COVERAGE: (0.0, 1.0)}  # of metrics; others: counts
+Cells = Mapping[str, Sequence[Mapping[str, Any]]]  # case -> its runs of a task
 Differences = Mapping[tuple[str, str, str], str]  # case, the case beside it, summary -> in words
 
 
@@ -62,10 +63,10 @@ def page(studies: Sequence[Study]) -> str:
     return "\n".join([INTRODUCTION, *sections, *other_results.sections(), ""])
 
 
-def differences(study: Study, runs: Sequence[Mapping[str, Any]]) -> Differences:
+def differences(study: Study, cells: Cells) -> Differences:
     """Returns the differences between the cases of a task, those marked that remain by Holm's correction."""
-    cells, found = by_cell(runs), {}
-    for other, (summary, of) in itertools.product(references(study, runs), SUMMARIES.items()):
+    found = {}
+    for other, (summary, of) in itertools.product(references(study, cells), SUMMARIES.items()):
         values = {label: [of(curve(run, study.metric)) for run in own] for label, own in cells.items()}
         for label in cells:
             about = difference(values[label], values.get(other, []))
@@ -75,9 +76,9 @@ def differences(study: Study, runs: Sequence[Mapping[str, Any]]) -> Differences:
     return {key: about.shown("+") + r" \*" * is_marked for (key, about), is_marked in zip(found.items(), marked)}
 
 
-def references(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def references(study: Study, cells: Cells) -> list[str]:
     """Returns the cases to which a study's others are compared: its first, and those that it names."""
-    return [next(iter(by_cell(runs))), *study.compared]
+    return [next(iter(cells)), *study.compared]
 
 
 def _section(study: Study) -> Iterator[str]:
@@ -90,7 +91,8 @@ def _section(study: Study) -> Iterator[str]:
     if missing:
         yield from (f"Not measured yet: {', '.join(f'`{label}`' for label in missing)}.", "")
     for task, runs in by_task(found).items():
-        yield from (f"`{task}`, {limit(study, found)}:", "", *_table(study, runs, found[study.over]), "")
+        points = found[study.over]
+        yield from (f"`{task}`, {points[-1]:,} {study.over}:", "", *_table(study, by_cell(runs), points), "")
         yield from (image_link(study, task), "")
     if study.left_out and found["runs"]:
         yield f"The first {study.left_out:,} {study.over} are left out: until then only short episodes have ended."
@@ -103,23 +105,17 @@ def _section(study: Study) -> Iterator[str]:
         yield ""
 
 
-def limit(study: Study, found: Mapping[str, Any]) -> str:
-    """Returns where the runs end, in words."""
-    return f"{found[study.over][-1]:,} {study.over}"
-
-
-def _table(study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> list[str]:
-    compared, is_over_steps = differences(study, runs), study.over == "steps"
-    name, others = metric_name(study), references(study, runs)
+def _table(study: Study, cells: Cells, points: Sequence[int]) -> list[str]:
+    compared, is_over_steps = differences(study, cells), study.over == "steps"
+    name, others = metric_name(study), references(study, cells)
     levels = study.levels if study.metric == SUCCESS and is_over_steps else ()
-    more = [metric for metric in (COVERAGE, *study.also) if any(metric in run for run in runs)]
+    more = [metric for metric in (COVERAGE, *study.also) if any(metric in run for own in cells.values() for run in own)]
 
     def summarised(summary: str, label: str, own: Sequence[Mapping[str, Any]]) -> list[str]:
-        differences = (compared.get((label, other, summary), "") for other in others)
-        return [_shown(own, study.metric, summary), *differences]
+        return [_shown(own, study.metric, summary), *(compared.get((label, other, summary), "") for other in others)]
 
     rows = []
-    for label, own in by_cell(runs).items():
+    for label, own in cells.items():
         rows.append(
             [
                 label,
@@ -180,4 +176,4 @@ def _machine(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(
         f"{name} {machine['versions'][name]}" for name in ("jax", "flax") if name in machine["versions"]
     )
-    return f"{other_results.processor(machine)}, Python {machine['python']}, {versions}, commit {machine['commit']}"
+    return f"{processor(machine)}, Python {machine['python']}, {versions}, commit {machine['commit']}"

@@ -108,6 +108,11 @@ def curve(run: Mapping[str, Any], metric: str) -> np.ndarray:
     return np.array(run[metric], float)  # null -> NaN
 
 
+def processor(machine: Mapping[str, Any]) -> str:
+    """Returns what a machine computes with."""
+    return f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
+
+
 def _metrics(study: Study) -> tuple[str, ...]:
     """Returns the metrics of which curves are kept."""
     return (*METRICS, *study.also)

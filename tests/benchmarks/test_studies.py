@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.studies import __main__ as program
-from benchmarks.studies import base, figures, page, readme, results, statistics
+from benchmarks.studies import base, estimates, figures, page, readme, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
 from oni_jax.config import UserError
@@ -185,27 +185,27 @@ def test_unknown_words_are_refused(words, capsys):
 
 def test_a_curve_s_end_is_its_last_tenth_and_a_level_is_reached_when_it_is_kept():
     points, curve = list(range(10, 510, 10)), np.r_[np.full(4, np.nan), np.full(6, 0.9), np.zeros(30), np.full(10, 1.0)]
-    assert statistics.end(np.r_[curve[:-5], [0, 0, 0, 0, 1]]) == pytest.approx(0.2)
-    assert statistics.over_the_run(curve) == pytest.approx((6 * 0.9 + 10) / 46)
-    assert statistics.reached(0.5, curve, points) == 50 and statistics.reached(0.95, curve, points) == 410
-    assert statistics.reached(0.5, np.r_[curve[:8], np.zeros(42)], points) is None  # four points in a row, not five
+    assert estimates.end(np.r_[curve[:-5], [0, 0, 0, 0, 1]]) == pytest.approx(0.2)
+    assert estimates.over_the_run(curve) == pytest.approx((6 * 0.9 + 10) / 46)
+    assert estimates.reached(0.5, curve, points) == 50 and estimates.reached(0.95, curve, points) == 410
+    assert estimates.reached(0.5, np.r_[curve[:8], np.zeros(42)], points) is None  # four points in a row, not five
 
 
 def test_intervals_cover_what_they_say():
     draws = np.random.default_rng(0).normal(3, 2, (1000, 2, 5))
-    means = [statistics.mean(own) for own in draws[:, 0]]
+    means = [estimates.mean(own) for own in draws[:, 0]]
     assert np.mean([own.low < 3 < own.high for own in means]) == pytest.approx(0.95, abs=0.02)
-    between = [statistics.difference(first, second + 1) for first, second in draws]
+    between = [estimates.difference(first, second + 1) for first, second in draws]
     assert all(own.low < own.mean < own.high for own in between if own)
     assert np.mean([own.low < -1 < own.high for own in between if own]) == pytest.approx(0.95, abs=0.02)
     assert np.mean([own.p_value < 0.05 for own in between if own]) == np.mean(
         [not own.low < 0 < own.high for own in between if own]
     )
-    assert statistics.mean([1, 2, 3, 4, 5])[:3] == pytest.approx(
+    assert estimates.mean([1, 2, 3, 4, 5])[:3] == pytest.approx(
         (3, 3 - 2.776 * 0.5**0.5, 3 + 2.776 * 0.5**0.5), abs=1e-3
     )
-    assert statistics.mean([0.9, 1.0], (0, 1)).high == 1
-    assert statistics.difference([1.0], [2.0, 3.0]) is None and statistics.difference([1.0] * 2, [2.0] * 2) is None
+    assert estimates.mean([0.9, 1.0], (0, 1)).high == 1
+    assert estimates.difference([1.0], [2.0, 3.0]) is None and estimates.difference([1.0] * 2, [2.0] * 2) is None
 
 
 @pytest.mark.parametrize(
@@ -219,16 +219,16 @@ def test_intervals_cover_what_they_say():
     ],
 )
 def test_estimates_have_the_digits_that_their_interval_bears(values, words):
-    assert statistics.Estimate(*values).shown() == words
+    assert estimates.Estimate(*values).shown() == words
 
 
 def test_differences_are_marked_by_holm_s_correction():
-    assert statistics.distinct([0.04, 0.001, 0.02, 0.03]) == [False, True, False, False]  # 0.05 / 4, then 0.05 / 3
-    assert statistics.distinct([0.01, 0.013, 0.9]) == [True, True, False]
-    assert statistics.distinct([]) == []
+    assert estimates.distinct([0.04, 0.001, 0.02, 0.03]) == [False, True, False, False]  # 0.05 / 4, then 0.05 / 3
+    assert estimates.distinct([0.01, 0.013, 0.9]) == [True, True, False]
+    assert estimates.distinct([]) == []
     normal = np.random.default_rng(0).normal(size=(400, 4, 2, 5))
-    tables = [[own.p_value for x, y in table if (own := statistics.difference(x, y))] for table in normal]
-    assert np.mean([any(statistics.distinct(table)) for table in tables]) == pytest.approx(0.045, abs=0.02)
+    tables = [[own.p_value for x, y in table if (own := estimates.difference(x, y))] for table in normal]
+    assert np.mean([any(estimates.distinct(table)) for table in tables]) == pytest.approx(0.045, abs=0.02)
 
 
 def test_differences_to_other_cases_are_shown_and_marked(tiny, tmp_path):
