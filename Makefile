@@ -28,7 +28,7 @@ train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
 
 test: $(INSTALLED)
-	XLA_FLAGS="--xla_backend_optimization_level=0 $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slow $(ARGS)

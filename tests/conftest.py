@@ -25,6 +25,8 @@ settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_runs_on():
+def _nothing_is_left():
+    flags = os.environ.get("XLA_FLAGS", "")
     yield
     kill_the_rest()
+    os.environ["XLA_FLAGS"] = flags  # programs set it for their process

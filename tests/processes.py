@@ -1,11 +1,20 @@
-"""Runs of the programs, as tests start them, and what they write."""
+"""Runs of the programs, as tests start them, and what they write; and of Python on several devices."""
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 from benchmarks.launched import Launched, rows
 
-__all__ = ["RETRIEVAL", "SMALL", "Launched", "rows", "summary"]
+__all__ = ["COMPILES_SOON", "RETRIEVAL", "ROOT", "SMALL", "Launched", "equal_on_devices", "rows", "summary"]
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMPILES_SOON = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",  # as Makefile has them
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
 
 SMALL = (  # a run of NetHack that two cores finish in seconds, thanks to a network that computes little
     "--root_env=NetHackScoreExtendedActions-v1 --num_workers=2 --num_envs_per_worker=4 --batch_size=256 "
@@ -16,3 +25,13 @@ RETRIEVAL = "--llm_reward_type=online_cls --llm_reward_coeff=0.4 --extrinsic_rew
 
 def summary(folder: pathlib.Path) -> dict:
     return json.loads((folder / "summary.json").read_text())
+
+
+def equal_on_devices(number: int, *words: str, timeout_secs: float = 300.0) -> None:
+    """Runs Python with `words` on several devices of a CPU; its output ends with "equal" where all is as it must be."""
+    flags = f"{COMPILES_SOON['XLA_FLAGS']} --xla_force_host_platform_device_count={number}"
+    environment = {**os.environ, **COMPILES_SOON, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_secs
+    )
+    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]

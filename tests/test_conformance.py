@@ -3,10 +3,7 @@
 A new one is tested by being registered. `tests.corridor_plugin` stands for those from outside.
 """
 
-import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -28,6 +25,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.types import EVERYTHING, EnvSpec
 from tests import corridor_plugin, memory_env  # which register their own
 from tests.envs.outputs import are_equal
+from tests.processes import equal_on_devices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
@@ -252,8 +250,5 @@ def two_devices(pairs: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("pairs", ["covering(PAIRS)", pytest.param("PAIRS", marks=pytest.mark.slow)])
 def test_two_devices_compute_what_one_does(pairs):
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", f"from tests.test_conformance import *; two_devices({pairs})"]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    code = f"from tests.test_conformance import *; two_devices({pairs})"
+    equal_on_devices(2, "-c", code, timeout_secs=600)

@@ -1,9 +1,7 @@
 """A run on eight simulated devices learns what it learns on one; in a process of its own."""
 
 import dataclasses
-import os
 import pathlib
-import subprocess
 import sys
 import types
 from typing import Any
@@ -22,8 +20,8 @@ from oni_jax.rewards import trainer
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll
-from tests.processes import Launched
-from tests.test_resume import COMPILES_SOON, DEVICE, ROOT, Answers, train, write_files
+from tests.processes import Launched, equal_on_devices
+from tests.test_resume import DEVICE, Answers, train, write_files
 
 ROLLOUT, NUM_GAMES = 5, 16
 
@@ -92,11 +90,7 @@ QUICK, SLOW = (DEVICE,), ("none", "online_motif", "online_cls", "online_cls_rewa
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"])
 def test_the_number_of_devices_changes_nothing(names, tmp_path):
-    flags = f"{COMPILES_SOON['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
-    environment = {**os.environ, **COMPILES_SOON, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.test_devices", str(tmp_path), *names]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(8, "-m", "tests.test_devices", str(tmp_path), *names, timeout_secs=900)
 
 
 def captions_of(seed: int) -> CaptionBatch:

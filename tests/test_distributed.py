@@ -28,8 +28,7 @@ from oni_jax.parallel import local
 from oni_jax.runtime import StopRequest
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
-from tests.processes import Launched, rows, summary
-from tests.test_resume import COMPILES_SOON
+from tests.processes import COMPILES_SOON, Launched, rows, summary
 
 BATCH = 160
 WORDS = (

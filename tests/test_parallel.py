@@ -1,13 +1,10 @@
 """Eight devices, simulated in a process of their own, compute what one does."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from oni_jax.config import UserError
 from oni_jax.parallel import Replicas
+from tests.processes import equal_on_devices
 
 STEPS = """
 import jax, jax.numpy as jnp, numpy as np
@@ -134,12 +131,7 @@ print("equal")
     ],
 )
 def test_what_is_learnt_and_told_does_not_depend_on_the_number_of_devices(program):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert result.returncode == 0 and result.stdout == "equal\n", result.stderr[-3000:]
+    equal_on_devices(8, "-c", program)
 
 
 def test_a_batch_that_does_not_come_out_even_is_refused():

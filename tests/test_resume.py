@@ -37,11 +37,10 @@ from oni_jax.runtime import StopRequest
 from oni_jax.types import Annotation, Item, Query
 from tests import signals_plugin
 from tests.potentials.preference_models import HORIZON, write_untrained
+from tests.processes import COMPILES_SOON, ROOT
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 
-COMPILES_SOON = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 NUM_UPDATES = 5  # before the interruption, and after it
 ROLLOUT = 5
 BATCH_SIZE = 4 * ROLLOUT  # of 6 games, 3 a slot: when the run is interrupted a slot is half read, and another waits

@@ -150,11 +150,6 @@ def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[
     return capfd.readouterr().out, json.loads(tree), [*csv.DictReader(rows.splitlines())]
 
 
-@pytest.fixture(autouse=True)
-def flags(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")  # the program sets it
-
-
 def test_it_is_in_the_table_and_in_the_files(tmp_path, capfd):
     run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "online_cls,rnd"}, {b""})
     out, tree, rows = table(tmp_path, capfd, "run", "--compare", "random")

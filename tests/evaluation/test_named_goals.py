@@ -65,8 +65,7 @@ def test_an_llm_s_goals_are_refused_in_one_line(train_dir):
 
 
 @pytest.mark.slow
-def test_a_named_goal_is_evaluated_and_filmed(train_dir, tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("XLA_FLAGS", "")  # the program sets it
+def test_a_named_goal_is_evaluated_and_filmed(train_dir, tmp_path, capfd):
     films, results = tmp_path / "films", tmp_path / "results.json"
     words = ["--train_dir", train_dir, "--experiment", "seeing", "--episodes", "12", "--num_workers", "1"]
     words += ["--crafter_task", "move left", "--record", "1", "--recordings_dir", str(films), "--json", str(results)]

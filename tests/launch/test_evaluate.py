@@ -28,9 +28,7 @@ def train_dir(tmp_path_factory):
 
 
 @pytest.fixture
-def run(train_dir, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")  # the program sets it
-
+def run(train_dir):
     def run(*words):
         return evaluate.main(["--train_dir", str(train_dir), "--num_workers", "1", "--episodes", "40", *words])
 
@@ -90,7 +88,6 @@ def test_one_episode_is_compared(run, capfd):
 
 
 def test_checkpoints_may_go_while_their_policies_play(tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")
     write_run(tmp_path / "live", CATCH, (320, 640))
     play_episodes = program.play_episodes
 

@@ -1,9 +1,6 @@
 """Distances to neighbours as a reward: the formula in NumPy, what is learnt, devices, settings."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import chex
 import jax
@@ -16,6 +13,7 @@ from oni_jax.learner.shards import shard_score
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.types import Trajectory
+from tests.processes import equal_on_devices
 from tests.rewards import test_rnd
 from tests.rewards.test_rnd import B, T, before, flat, key_of
 
@@ -128,8 +126,4 @@ def two_devices() -> None:
 
 
 def test_two_devices_learn_as_one_does():
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", "from tests.rewards.test_apt import two_devices; two_devices()"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(2, "-c", "from tests.rewards.test_apt import two_devices; two_devices()")

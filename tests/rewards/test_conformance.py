@@ -4,9 +4,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
-import subprocess
-import sys
 import zlib
 
 import chex
@@ -31,6 +28,7 @@ from tests import potential_plugin, signals_plugin  # which register their own
 from tests.documented import undocumented
 from tests.labelled import labelled
 from tests.potentials.preference_models import HORIZON, write_untrained
+from tests.processes import equal_on_devices
 from tests.rewards.word_vector_files import write_text
 
 T, B = 4, 6
@@ -425,9 +423,5 @@ def two_devices(folder: str, *root_envs: str) -> None:
 
 @pytest.mark.parametrize("root_env", [pytest.param(NETHACK, marks=pytest.mark.slow), CATCH])
 def test_two_devices_score_as_one_does(files, root_env):
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     code = f"from tests.rewards.test_conformance import two_devices; two_devices({files['reward_dir']!r}, {root_env!r})"
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(2, "-c", code)

@@ -1,10 +1,7 @@
 """Potential shaping telescopes: over an episode only its beginning, and where it was cut off its end, are left."""
 
 import dataclasses
-import os
 import pathlib
-import subprocess
-import sys
 from contextlib import ExitStack
 
 import jax
@@ -32,7 +29,7 @@ from oni_jax.rewards.registry import RewardType, register_reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
-from tests.processes import Launched, summary
+from tests.processes import Launched, equal_on_devices, summary
 from tests.rewards.test_conformance import KEY, trajectory_of
 from tests.test_plugins import TRAIN, llm_server
 
@@ -146,11 +143,7 @@ def two_devices() -> None:
 
 
 def test_on_two_devices():
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", "from tests.rewards.test_potential import two_devices; two_devices()"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(2, "-c", "from tests.rewards.test_potential import two_devices; two_devices()")
 
 
 WEIGHTS = np.arange(50, dtype=np.float32) / 50

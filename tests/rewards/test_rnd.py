@@ -1,9 +1,6 @@
 """Random network distillation: the formula in NumPy, novelty pays, ends of episodes, devices, settings."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import chex
 import jax
@@ -19,6 +16,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.types import Trajectory
+from tests.processes import equal_on_devices
 from tests.rewards.test_conformance import KEY, captions_of, teach, trajectory_of
 
 T, B, GAMMA = 4, 6, 0.99
@@ -256,8 +254,4 @@ def two_devices() -> None:
 
 @pytest.mark.slow
 def test_two_devices_learn_as_one_does():
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", "from tests.rewards.test_rnd import two_devices; two_devices()"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(2, "-c", "from tests.rewards.test_rnd import two_devices; two_devices()")

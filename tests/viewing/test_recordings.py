@@ -70,7 +70,6 @@ def test_every_step_sees_its_own_observations(num_at_once):
 
 
 def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")
     play_episodes = program.play_episodes
 
     def play(*arguments):
@@ -112,7 +111,6 @@ def test_long_episodes_are_thinned_out():
     ],
 )
 def test_what_can_t_be_recorded_is_told_before_anyone_plays(train_dir, capfd, monkeypatch, words, message):
-    monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     base = ["--train_dir", str(train_dir), "--policy", "random", "--root_env", "NetHackScore-v1", "--record", "1"]
     assert evaluate.main([*base, *words]) == 2
@@ -129,7 +127,6 @@ def test_chance_is_recorded_where_it_is_told_to(tmp_path, monkeypatch, capfd):
         return panel.beside(screen, lines)
 
     monkeypatch.setattr(recordings, "beside", beside)
-    monkeypatch.setenv("XLA_FLAGS", "")
     folder = tmp_path / "films"
     words = ["--policy", "random", "--root_env", "NetHackScore-v1", "--episodes", "1", "--max_episode_steps", "20"]
     assert evaluate.main([*words, "--num_workers", "1", "--record", "2", "--recordings_dir", str(folder)]) == 0
@@ -150,7 +147,6 @@ def test_a_room_is_recorded(tmp_path, monkeypatch, capfd):
         return panel.beside(screen, lines)
 
     monkeypatch.setattr(recordings, "beside", beside)
-    monkeypatch.setenv("XLA_FLAGS", "")
     words = ["--policy", "random", "--root_env", "BabyAI-Text-PickUp-RedBall-S20", "--episodes", "1", "--record", "1"]
     words += ["--max_episode_steps", "20", "--num_workers", "1", "--recordings_dir", str(tmp_path)]
     assert evaluate.main(words) == 0

@@ -1,9 +1,6 @@
 """Trajectories that an accelerator collects are those of the environment and of the policy, step by step."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import jax
@@ -17,6 +14,7 @@ from oni_jax.envs.device.shown import first_scene
 from oni_jax.types import Trajectory
 from oni_jax.worlds.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv
+from tests.processes import equal_on_devices
 from tests.worlds.device_worlds import CONFIG, LIMIT, N, T, collect, make_world
 
 ENV = SignalsEnv()
@@ -241,10 +239,7 @@ def compare() -> None:
 
 
 def test_devices_share_the_environments():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.worlds.test_device_world"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(8, "-m", "tests.worlds.test_device_world")
 
 
 if __name__ == "__main__":

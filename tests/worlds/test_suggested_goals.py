@@ -1,9 +1,6 @@
 """Suggested goals on the device: found by the caption's code, shown and paid as a plain account says, and saved."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -14,6 +11,7 @@ from hypothesis import strategies as st
 from oni_jax.config import GoalConfig
 from oni_jax.envs.device.goals import GoalTable, look_up
 from oni_jax.worlds.goal_table import SuggestedGoals
+from tests.processes import equal_on_devices
 from tests.worlds.device_worlds import CONFIG, N, collect, make_world
 
 SAY_0, SAY_1, ANSWER_1 = range(3)
@@ -137,11 +135,7 @@ def on_two_devices() -> None:
 
 @pytest.mark.slow
 def test_two_devices_show_and_pay_what_one_does():
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", "from tests.worlds.test_suggested_goals import *; on_two_devices()"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(2, "-c", "from tests.worlds.test_suggested_goals import *; on_two_devices()")
 
 
 def test_open_goals_are_counted_by_kind():

@@ -1,15 +1,13 @@
 """Crafter in a device world: two devices collect what one does, and a restored world goes on bit for bit."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 
 from oni_jax.config import CrafterConfig, EnvConfig, LearnerConfig, NetworkConfig
+from tests.processes import equal_on_devices
 from tests.worlds.device_worlds import CONFIG, collect, make_world
 
 MINE = dataclasses.replace(
@@ -37,10 +35,7 @@ def compare() -> None:
 
 @pytest.mark.slow
 def test_devices_and_restored_worlds():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.envs.device.crafter.test_devices"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
-    assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    equal_on_devices(2, "-m", "tests.envs.device.crafter.test_devices", timeout_secs=500)
 
 
 if __name__ == "__main__":
