@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.studies import figures, page, readme, results
+from benchmarks.pages import figures, page, readme
+from benchmarks.studies import results
 from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.config import UserError

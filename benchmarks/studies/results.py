@@ -108,9 +108,12 @@ def curve(run: Mapping[str, Any], metric: str) -> np.ndarray:
     return np.array(run[metric], float)  # null -> NaN
 
 
-def processor(machine: Mapping[str, Any]) -> str:
-    """Returns what a machine computes with."""
-    return f"{machine['gpu']} and " * bool(machine["gpu"]) + f"{machine['num_cores']} cores of {machine['cpu']}"
+def machine_words(machine: Mapping[str, Any]) -> str:
+    """Returns what a machine computes with, its versions, and the commit."""
+    versions = (f"{name} {machine['versions'][name]}" for name in ("jax", "flax") if name in machine["versions"])
+    gpu = f"{machine['gpu']} and " * bool(machine["gpu"])
+    cores = f"{machine['num_cores']} cores of {machine['cpu']}"
+    return f"{gpu}{cores}, Python {machine['python']}, {', '.join(versions)}, commit {machine['commit']}"
 
 
 def _metrics(study: Study) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.pages import estimates, figures, page, readme
 from benchmarks.studies import __main__ as program
-from benchmarks.studies import base, estimates, figures, page, readme, results
+from benchmarks.studies import base, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
 from oni_jax.config import UserError

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.studies import other_results
+from benchmarks.pages import other_results
+from benchmarks.pages.estimates import difference, distinct, end, mean, over_the_run, reached
+from benchmarks.pages.figures import image_name
 from benchmarks.studies.base import FOLDER, Study
-from benchmarks.studies.estimates import difference, distinct, end, mean, over_the_run, reached
-from benchmarks.studies.figures import image_name
-from benchmarks.studies.results import by_cell, by_task, counted, curve, processor
+from benchmarks.studies.results import by_cell, by_task, counted, curve, machine_words
 from launch.sweeps.results import shown_name, table
 from oni_jax.reporting.curves import COVERAGE, SUCCESS
 
@@ -101,7 +101,7 @@ def _section(study: Study) -> Iterator[str]:
         own = [run for run in found["runs"] if run["machine"] == index]
         dates = sorted({run["date"] for run in own})
         cases = f": {', '.join(by_cell(own))}" * (len(found["machines"]) > 1)
-        yield f"Measured on {_machine(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}{cases}."
+        yield f"Measured on {machine_words(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}{cases}."
         yield ""
 
 
@@ -170,10 +170,3 @@ def time(runs: Sequence[Mapping[str, Any]]) -> str:
 def image_link(study: Study, task: str) -> str:
     """Returns the Markdown that shows a figure."""
     return f"![{metric_name(study)} against {study.over}](images/studies/{image_name(study, task)})"
-
-
-def _machine(machine: Mapping[str, Any]) -> str:
-    versions = ", ".join(
-        f"{name} {machine['versions'][name]}" for name in ("jax", "flax") if name in machine["versions"]
-    )
-    return f"{processor(machine)}, Python {machine['python']}, {versions}, commit {machine['commit']}"

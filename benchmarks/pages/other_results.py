@@ -1,27 +1,36 @@
 """Results that are no studies: beside the published system, and of a language model beside the rules."""
 
 import json
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks import learning_parity
 from benchmarks.studies.base import FOLDER
-from benchmarks.studies.results import processor
+from benchmarks.studies.results import machine_words
 from launch.sweeps.results import table
 
 PARITY = FOLDER.parent / "learning_parity.json"
+DIFFERENCES = FOLDER.parent / "learning_differences.json"
 JUDGES = FOLDER.parent / "judges.json"
 PARITY_TEXT = """
 ## NetHack, against the published system
 
 Type `none` on `NetHackScoreExtendedActions-v1`, 2 x 20 games, batches of 1,024: return, the policy's entropy, and the
 policy lag in versions, means over seeds with their standard errors. The published system was recorded on another
-machine and stops at 310 K steps. The rows below the defaults differ from them in one thing:
-[what they say](measurements.md#learning-parity).
+machine and stops at 310 K steps. [What they say](measurements.md#learning-parity).
 
 ```sh
-python -m benchmarks.learning_parity --json benchmarks/learning_parity.json  # needs hours; adds what is missing
-python -m benchmarks.learning_parity --json benchmarks/learning_parity.json --seeds_each 6 --side "truncation is an end"
+python -m benchmarks.learning_parity --side defaults --json benchmarks/learning_parity.json  # needs half an hour
+```
+"""
+DIFFERENCES_TEXT = """
+Each row below the defaults differs from them in one thing; of an earlier state of the code:
+
+```sh
+python -m benchmarks.learning_parity --json benchmarks/learning_differences.json  # needs hours; adds what is missing
+python -m benchmarks.learning_parity --json benchmarks/learning_differences.json --seeds_each 6 \\
+    --side "truncation is an end"
 ```
 """
 
@@ -45,13 +54,15 @@ def sections() -> Iterator[str]:
 
 
 def _parity() -> Iterator[str]:
-    yield PARITY_TEXT
-    yield learning_parity.table(*parity_runs())
+    for text, path in ((PARITY_TEXT, PARITY), (DIFFERENCES_TEXT, DIFFERENCES)):
+        found = json.loads(path.read_text())
+        yield from (text, learning_parity.table(found["runs"], runs_of(learning_parity.PUBLISHED_FILE)), "")
+        yield f"Measured on {machine_words(found['environment'])}."
 
 
-def parity_runs() -> list[list[dict[str, Any]]]:
-    """Returns the runs of learning_parity, and the published system's."""
-    return [json.loads(path.read_text())["runs"] for path in (PARITY, learning_parity.PUBLISHED_FILE)]
+def runs_of(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the runs in a file of learning_parity."""
+    return json.loads(path.read_text())["runs"]
 
 
 def _judges() -> Iterator[str]:
@@ -77,7 +88,7 @@ def _judges() -> Iterator[str]:
     names = ["", "queries", "readable", "its answers", "the rules'", "agreement", "Cohen's kappa"]
     yield from table([*names, "queries/s", "tokens of a query, prompt + answer"], rows)
     yield ""
-    yield f"Measured on {processor(found['environment'])}, four requests at a time."
+    yield f"Measured on {machine_words(found['environment'])}; four requests at a time."
 
 
 def _counts(labels: Mapping[str, int]) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from benchmarks import learning_parity
-from benchmarks.studies import page
+from benchmarks.pages import page
+from benchmarks.pages.other_results import PARITY, runs_of
 from benchmarks.studies.base import FOLDER, Study
-from benchmarks.studies.other_results import parity_runs
 from benchmarks.studies.results import by_cell, by_task, counted
 from launch.sweeps.results import table
 
@@ -83,11 +83,9 @@ def _rows(line: Line, study: Study) -> Iterator[list[str]]:
 
 
 def _parity() -> str:
-    runs, published = parity_runs()
-    here = [run for run in runs if run["side"] == "defaults"]
-    known, own = (
-        learning_parity.estimate([run["curves"]["return"] for run in side], PARITY_STEPS) for side in (published, here)
-    )
+    sides = [runs_of(path) for path in (PARITY, learning_parity.PUBLISHED_FILE)]
+    own, known = (learning_parity.estimate([run["curves"]["return"] for run in side], PARITY_STEPS) for side in sides)
+    here, published = sides
     speed = statistics.median(run["env_steps_per_sec"] for run in here)
     return (
         f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {own} here ({len(here)} seeds, "

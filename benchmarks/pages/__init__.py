@@ -1,0 +1,1 @@
+"""Pages: what docs/results.md and the README show of the results in the repository."""
