@@ -27,11 +27,21 @@ def summary(folder: pathlib.Path) -> dict:
     return json.loads((folder / "summary.json").read_text())
 
 
-def equal_on_devices(number: int, *words: str, timeout_secs: float = 300.0) -> None:
-    """Runs Python with `words` on several devices of a CPU; its output ends with "equal" where all is as it must be."""
-    flags = f"{COMPILES_SOON['XLA_FLAGS']} --xla_force_host_platform_device_count={number}"
+def equal_on_devices(
+    number: int, *words: str, flags: str = COMPILES_SOON["XLA_FLAGS"], timeout_secs: float = 300.0
+) -> str:
+    """Runs Python with `words` on several devices of a CPU. Returns its output, whose end is "equal".
+
+    Args:
+        number: of devices.
+        words: of Python's command line.
+        flags: of XLA; "" compiles as training does.
+        timeout_secs: until it is killed.
+    """
+    flags = f"{flags} --xla_force_host_platform_device_count={number}"
     environment = {**os.environ, **COMPILES_SOON, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     result = subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_secs
     )
     assert result.returncode == 0 and result.stdout.endswith("equal\n"), result.stderr[-4000:]
+    return result.stdout

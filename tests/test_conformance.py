@@ -3,7 +3,6 @@
 A new one is tested by being registered. `tests.corridor_plugin` stands for those from outside.
 """
 
-import pathlib
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -27,7 +26,6 @@ from tests import corridor_plugin, memory_env  # which register their own
 from tests.envs.outputs import are_equal
 from tests.processes import equal_on_devices
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
 assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS and memory_env.SPEC in [
     env_spec(EnvConfig(root_env=name)) for name in ENVS

@@ -1,5 +1,7 @@
 """Eight devices, simulated in a process of their own, compute what one does."""
 
+import os
+
 import pytest
 
 from oni_jax.config import UserError
@@ -131,7 +133,7 @@ print("equal")
     ],
 )
 def test_what_is_learnt_and_told_does_not_depend_on_the_number_of_devices(program):
-    equal_on_devices(8, "-c", program)
+    assert equal_on_devices(8, "-c", program, flags=os.environ.get("XLA_FLAGS", "")) == "equal\n"
 
 
 def test_a_batch_that_does_not_come_out_even_is_refused():

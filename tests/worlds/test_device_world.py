@@ -239,7 +239,7 @@ def compare() -> None:
 
 
 def test_devices_share_the_environments():
-    equal_on_devices(8, "-m", "tests.worlds.test_device_world")
+    equal_on_devices(8, "-m", "tests.worlds.test_device_world", flags="")
 
 
 if __name__ == "__main__":
