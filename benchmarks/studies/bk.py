@@ -6,6 +6,7 @@ from benchmarks.studies.base import Study
 MADE = "train_dir/bk_potentials"
 WORLD = "--root_env BabyAI-Text-GoToLocal-Pretraining-S20"
 SHAPED = "--llm_reward_coeff 0.3 --extrinsic_reward_coeff 10"
+CODE = "--llm_reward_type bk-code --reward_dir benchmarks/studies/judge_potential"
 
 STUDY = Study(
     name="bk",
@@ -22,7 +23,8 @@ STUDY = Study(
         "none: --llm_reward_type none",
         "none_10: --llm_reward_type none --extrinsic_reward_coeff 10",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.01",
-        f"code: --llm_reward_type bk-code --reward_dir benchmarks/studies/judge_potential {SHAPED}",
+        f"code: {CODE} {SHAPED}",
+        f"code_1: {CODE} --llm_reward_coeff 1 --extrinsic_reward_coeff 10",
         f"pref: --llm_reward_type bk-pref --reward_dir {MADE}/pref {SHAPED}",
         f"goal: --llm_reward_type bk-goal --reward_dir {MADE}/goals --potential_embeddings grams "
         f"--potential_goal_threshold 0.8 {SHAPED}",
