@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import pathlib
 import select
 import struct
 import subprocess
@@ -10,7 +9,8 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from tests.processes import ROOT
+
 DEADLINE_SECS = 120.0
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import threading
@@ -15,8 +14,8 @@ import oni_jax
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
 from tests.evaluation.runs import CATCH, write_run
+from tests.processes import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = {
     **CATCH,
     "llm_reward_type": "online_cls",

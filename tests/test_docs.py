@@ -28,8 +28,8 @@ from oni_jax.reporting.config import ReportConfig
 from oni_jax.segments.config import CollectSegments
 from oni_jax.viewing.config import PlayConfig
 from tests.documented import markdown_table
+from tests.processes import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
 PROGRAMS = {

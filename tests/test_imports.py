@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from tests.processes import ROOT
+
 PACKAGE = ROOT / "oni_jax"
 
 EVERYWHERE = {"config", "files", "npz", "ops", "run_files", "runtime", "types"}  # which import nothing but each other

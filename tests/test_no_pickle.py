@@ -15,8 +15,8 @@ from oni_jax.learner.message_counts import FILE_NAME, MessageCounts
 from oni_jax.networks.state_dict import read_checkpoint
 from oni_jax.preferences.dataset import open_array
 from oni_jax.preferences.preference_file import PreferenceFile
+from tests.processes import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 RUN_CODE = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pandas"}
 # What may be used of them: pipes between a program's own processes, an error's name, and an unpickler that makes
 # nothing but arrays and numbers (tests/segments/test_published.py).

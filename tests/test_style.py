@@ -1,12 +1,12 @@
 """ruff and pyright find nothing."""
 
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from tests.processes import ROOT
+
 COMMANDS = {
     "lint": ["ruff", "check", "."],
     "format": ["ruff", "format", "--check", "."],

@@ -6,7 +6,8 @@ import re
 import sys
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from tests.processes import ROOT
+
 FOLDERS = ("oni_jax", "launch", "benchmarks")
 # A word of ours, what is said instead, and where it stays: the field's or the language's own use of it.
 WORDS = (

@@ -2,11 +2,11 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+from tests.processes import ROOT
+
 FAKE = """#!/bin/bash
 case "$2" in
 benchmarks.inference) exit 3 ;;

@@ -19,10 +19,9 @@ from oni_jax.envs.registry import with_chosen_env
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.reporting.config import ReportConfig
 from tests.launch.stand_in_sweep import use_stand_in
-from tests.processes import Launched, rows
+from tests.processes import ROOT, Launched, rows
 from tests.test_docs import PROGRAMS
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 CATCH = (
     "--root_env=Catch-v0 --encoder_custom=mlp_encoder --hidden_size=16 --worker_num_splits=1 --num_envs_per_worker=4 "
     "--batch_size=128 --actor_pool=serial --llm_reward_type=none --log_every_sec=0.1"

@@ -13,12 +13,11 @@ import psutil
 import pytest
 
 from benchmarks.launched import rows
-from tests.processes import RETRIEVAL, SMALL, summary
+from tests.processes import RETRIEVAL, ROOT, SMALL, summary
 from tests.slurm.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NETHACK = [*SMALL, *RETRIEVAL, "--num_workers=1", "--device=cpu"]
 CATCH = (
     "--root_env=Catch-v0 --llm_reward_type=none --encoder_custom=mlp_encoder --num_workers=1 --num_envs_per_worker=4 "

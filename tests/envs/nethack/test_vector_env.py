@@ -1,7 +1,6 @@
 """Groups of NetHack games. What a step means is checked against recordings in tests/golden."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -23,9 +22,9 @@ from oni_jax.envs.nethack.vector_env import (
     episode_seeds,
 )
 from tests.envs.outputs import are_equal, step_output
+from tests.processes import ROOT
 
 TASK = TASKS["NetHackScoreExtendedActions-v1"]
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def play(env, actions):
