@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Self
@@ -84,7 +85,12 @@ class LlamaServer:
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    folder = install()
+    if _MODEL.value and not os.path.isfile(_MODEL.value):
+        sys.exit(f"error: --model {_MODEL.value}: there is no such file")
+    try:
+        folder = install()
+    except subprocess.CalledProcessError:
+        sys.exit(f"error: pip could not download {' and '.join(REQUIREMENTS)}; what it says is above")
     sys.path.append(str(folder))
     import xllamacpp  # pyright: ignore[reportMissingImports]
 
