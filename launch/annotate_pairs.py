@@ -1,6 +1,6 @@
 """Labels a data set's pairs by an LLM or a rule: which of two sub-episodes is better. Resumes where it stopped.
 
-python -m launch.annotate_pairs --directory pairs --goal_key defaultgoal --custom_annotator_string llm
+python -m launch.annotate_pairs --directory pairs --goal_key defaultgoal --custom_annotator_string judge
 """
 
 import dataclasses

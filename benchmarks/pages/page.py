@@ -18,8 +18,9 @@ PAGE = FOLDER.parents[1] / "docs" / "results.md"
 INTRODUCTION = """# Results
 
 What is learnt here, in which time, on which machine. Each section has the command whose results, in a file of
-`benchmarks/`, it shows. `python -m benchmarks.studies` makes the page and its figures from these files. All runs that
-ended are in it, whatever came out; single runs by which settings were chosen beforehand were not kept.
+`benchmarks/`, it shows. `python -m benchmarks.studies` makes the page and its figures from these files. They are
+there whatever came out. Some runs were replaced by new ones: of code that no commit held, or slowed by other programs.
+Single runs by which settings were chosen beforehand were not kept.
 
 **Nothing was learnt from an LLM's answers, or on a GPU, yet.** Where a *judge* is named, fixed rules answered in an
 LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
@@ -32,11 +33,12 @@ A study is a [sweep](sweeps.md) of cases and seeds. A curve has fifty points: ea
 - **At the end**: the mean of a curve's last tenth. **Over the run**: of all its points, so more for what learns sooner.
 - **Million steps to 50 %**: to the first five points in a row that are not below it, no finer than a fiftieth of a run;
   or how many runs get there, where not all do.
-- **[low, high]**: 95 % intervals over seeds: Student's of a mean, cut at what is possible; Welch's of a **difference**.
-  Where one contains 0, no difference has been found, which does not say that there is none.
+- **[low, high]**: 95 % intervals over seeds: Student's of a mean, counts' cut at 0, fractions' at 0 and 1; Welch's of a
+  **difference**. Where one contains 0, no difference has been found, which does not say that there is none.
 - **\\***: of a table's differences those that remain by Holm's correction: were there none at all, 5 % of such tables
   would have a mark. The others may have been found by looking at many.
-- **Time of a run**: the median, of training alone. Two runs shared two cores, and other programs ran beside some.
+- **Time of a run**: the median, of training alone. With `--jobs 2` two runs shared two cores; other programs
+  ran beside some.
 - **Figures**: lines are interquartile means over seeds, bands the bootstrap's 95 % intervals of these, which five seeds
   make too narrow.
 - All environments of a run begin at once. Where episodes are long, as the 400 steps of 256 environments in
@@ -47,7 +49,7 @@ A study is a [sweep](sweeps.md) of cases and seeds. A curve has fifty points: ea
 
 ```sh
 python -m benchmarks.studies list
-python -m benchmarks.studies run catch_judge --jobs 2  # trains what is missing in its file; resumes
+python -m benchmarks.studies run catch_judge --jobs 2  # trains the cases and seeds that its file lacks; resumes
 ```
 """
 
@@ -84,7 +86,7 @@ def references(study: Study, cells: Cells) -> list[str]:
 def _section(study: Study) -> Iterator[str]:
     found = counted(study)
     yield from (f"## {study.name}", "", study.question, *([study.note] if study.note else []), "")
-    run = f"python -m benchmarks.studies run {study.name} --jobs 2  # needs {study.duration}; these runs:"
+    run = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs}  # needs {study.duration}; these runs:"
     yield from ("```sh", run, study.command(), "```", "")
     measured = by_cell(found["runs"])
     missing = [label for label in found["cases"] if label not in measured]

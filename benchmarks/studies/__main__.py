@@ -39,7 +39,7 @@ NAMES = (  # of the studies and of their modules, as the pages have them
 )
 STUDIES: dict[str, Study] = {name: importlib.import_module(f"benchmarks.studies.{name}").STUDY for name in NAMES}
 
-_JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as launch.sweep decides.", 0)
+_JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as the page has it.", 0)
 _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
 
 
@@ -48,7 +48,8 @@ def run(study: Study, train_dir: str, num_jobs: int) -> int:
     results.load(study)  # fails now, rather than after hours
     prepare(study)
     missing = results.missing(study, train_dir)
-    code = sweep.main([f"--train_dir={train_dir}", f"--jobs={num_jobs}", *missing.sweep_words()]) if missing else 0
+    own = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
+    code = sweep.main([*own, *missing.sweep_words()]) if missing else 0
     print(f"{results.collect(study, train_dir) if code != 2 else 0} runs added to {study.path}", flush=True)
     return code
 

@@ -24,6 +24,7 @@ class Study:
     compared: tuple[str, ...] = ()  # cases, beside the first, to which the others are compared
     also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table
     duration: str = "minutes"  # that the command needs, roughly
+    jobs: int = 2  # runs at a time
     note: str = ""  # on how to read the results
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to

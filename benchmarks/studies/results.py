@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import environment
 from benchmarks.studies.base import Study
-from launch.sweeps.grid import CASE, GridRun
+from launch.sweeps.grid import CASE, SEED, GridRun
 from launch.sweeps.results import METRICS, cell_label
 from launch.sweeps.state import is_finished
 from oni_jax.config import UserError
@@ -59,12 +59,15 @@ def counted(study: Study) -> dict[str, Any]:
 
 
 def missing(study: Study, train_dir: str) -> Study | None:
-    """Returns the study with the cases alone of which a run is not in the results; None: there is none."""
+    """Returns the study with the cases and seeds alone of which a run is not in the results; None: there is none."""
     known = {run["name"] for run in load(study)["runs"]}
     runs = [run for run in study.runs(train_dir) if run.name not in known]
     labels = {run.cell.get(CASE, "") for run in runs}
     cases = tuple(case for case in study.cases if _case(case)[0] in labels)
-    return dataclasses.replace(study, cases=cases) if runs else None
+    seeds = ",".join(map(str, sorted({run.config.run.seed for run in runs})))
+    names = [axis.partition("=")[0] for axis in study.axes]
+    axes = tuple(f"{name}={seeds}" if SEED in name.split("+") else axis for name, axis in zip(names, study.axes))
+    return dataclasses.replace(study, cases=cases, axes=axes) if runs else None
 
 
 def collect(study: Study, train_dir: str) -> int:

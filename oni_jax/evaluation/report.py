@@ -33,9 +33,8 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
         bounds = ", ".join(f"{100 * bound:.1f}" for bound in success.interval)
         text.append(f"success: {100 * success.fraction:.1f} % [{bounds}], {success.count} of {len(of.episodes)}")
     if (score := of.score()) is not None:
-        text.append(
-            f"score: {number(score.value)} % {interval(score.interval)}, the geometric mean of the achievements' rates"
-        )
+        what = "the geometric mean of 1 + the achievements' rates, less 1"
+        text.append(f"score: {number(score.value)} % {interval(score.interval)}, {what}")
     rates = [
         [name, *(f"{100 * x:.1f} %" for x in (rate.fraction, *rate.interval))]
         for name, rate in of.achievement_rates().items()

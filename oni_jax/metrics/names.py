@@ -24,7 +24,7 @@ METRICS: Mapping[str, Metric] = {
         "", "sum of a type's rewards, without its coefficient, over the episodes last learnt from to their end"
     ),
     "episode/score": Metric(
-        "percent", "Crafter's, of the same episodes: the geometric mean of its achievements' rates"
+        "percent", "Crafter's, of the same episodes: the geometric mean of 1 + its achievements' rates, less 1"
     ),
     "episode/goals_timely_fraction": Metric("", "of the open goals at each step: their prerequisites hold"),
     "episode/goals_mistimed_fraction": Metric("", "the same: they hold in other states"),

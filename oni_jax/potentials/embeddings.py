@@ -93,9 +93,7 @@ def sentence_folder(model: str) -> str:
         UserError: it is not there, or the tokenizer's library is not installed.
     """
     if importlib.util.find_spec("tokenizers") is None:
-        raise UserError(
-            '--potential_embeddings sentences: needs tokenizers: pip install "oni-jax[sentences]", or choose others'
-        )
+        raise UserError("--potential_embeddings sentences: needs tokenizers: pip install tokenizers, or choose others")
     package = None if model else importlib.util.find_spec(PACKAGE)
     if not model and package is None:
         raise UserError(

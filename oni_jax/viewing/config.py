@@ -22,7 +22,9 @@ class PlayConfig:
         "", "Run whose policy plays, and whose labels and rewards are shown; human and random need none."
     )
     checkpoint: str = setting(LATEST, "Checkpoint of the run: latest, best, or its number of environment steps.")
-    root_env: str = setting("", "NetHack task; empty: the run's, or NetHackScore-v1 without one.")
+    root_env: str = setting(
+        "", "Task of NetHack, BabyAI-Text or Crafter; empty: the run's, or NetHackScore-v1 without one."
+    )
     max_episode_steps: int = setting(0, "Steps after which the episode is truncated; 0: as in the run.")
     seed: int = setting(1, "Seed of the game and of actions.", within="[0, 2147483648)")
     episode: int = setting(

@@ -124,7 +124,9 @@ def set_up(config: PlayConfig) -> Table:
     env = chosen_task((run or Config()).env, config.root_env, config.max_episode_steps)
     environment = find_environment(env)
     if environment.display is None:
-        raise UserError(f"--root_env {env.root_env}: can't be played; launch.play plays NetHack and BabyAI-Text")
+        raise UserError(
+            f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
+        )
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
     labels = run_labels(folder, run) if run else Labels(Config().annotation, environment.language, {})
     return Table(

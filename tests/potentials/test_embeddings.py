@@ -191,7 +191,7 @@ def test_bad_folders_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="holds no tokenizer.json"):
         sentence_folder(str(tmp_path))
     monkeypatch.setattr(embeddings.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r'needs tokenizers: pip install "oni-jax\[sentences\]"'):
+    with pytest.raises(UserError, match="needs tokenizers: pip install tokenizers"):
         sentence_folder("")
     config = {"model_type": "bert", "num_hidden_layers": 1, "num_attention_heads": 2, "layer_norm_eps": 1e-12}
     for content in ("[", "{}", json.dumps(config), json.dumps({**config, "max_position_embeddings": 16})):

@@ -61,8 +61,7 @@ def _published() -> Textures:
     found = importlib.util.find_spec("crafter")
     if found is None or found.origin is None:
         raise UserError(
-            f"--crafter_textures {PUBLISHED}: they come with crafter, which is not installed: "
-            "pip install 'oni-jax[crafter]'"
+            f"--crafter_textures {PUBLISHED}: they come with crafter, which is not installed: pip install 'crafter<2'"
         )
     assets = pathlib.Path(found.origin).parent / "assets"
 
