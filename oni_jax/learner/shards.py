@@ -70,6 +70,6 @@ def pack_shards(collected: Collected, payload_sharding: PyTree, rewards: RewardS
     """Looks up what the rewards need for this process's part of a batch, and puts both on the devices."""
     if len(replicas) == 1:
         return replicas.put(Batch(collected.payload, rewards.prepare(collected.captions)))
-    shards = split_captions(collected.captions, replicas.num_local)
+    shards = split_captions(rewards.read(collected.captions), replicas.num_local)
     features = jax.tree.map(lambda *x: np.stack(x), *map(rewards.prepare, shards))
     return replicas.put(Batch(collected.payload, features), Batch(payload_sharding, AXIS_0))  # type: ignore

@@ -112,10 +112,6 @@ class AptReward(Reward):
         params = optax.apply_updates(model.params, updates)
         return ModelState(params, opt_state), {"loss": loss, "accuracy": accuracy}
 
-    def merge(self, scored: AptState, trained: AptState) -> AptState:
-        del trained  # makes no gradient steps
-        return scored
-
     def state_metrics(self, state: AptState) -> Mapping[str, Array]:
         return {**state.metrics, "distance": state.distances.mean}
 

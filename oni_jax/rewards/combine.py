@@ -67,14 +67,16 @@ class Paid(_Scored):
     def __init__(self, scorer: Scorer, end: str, count_exponent: float = 0.0, frozen: bool = False):
         super().__init__(scorer, frozen)
         self._end, self._exponent, self.captions_read = end, count_exponent, (end,)
-        self._steps = slice(None, -1) if end == "own" else slice(1, None)
+        self.final_observations = scorer.other_observations if end == "caused" else ()
 
     def _read(self, captions: StepCaptions) -> CaptionBatch:
         return getattr(captions, self._end)
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
-        observations = {name: trajectory.observations[name][self._steps] for name in self.other_observations}
-        values, state = self._values(state, observations, features)
+        def at_end(name: str) -> Array:
+            return trajectory.observations[name][:-1] if self._end == "own" else observations_after(trajectory, name)
+
+        values, state = self._values(state, {name: at_end(name) for name in self.other_observations}, features)
         return RewardOutput(
             episodic_count_bonus(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state
         )

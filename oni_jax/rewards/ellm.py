@@ -27,7 +27,6 @@ from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
 
 MAX_ASKED = 512  # queries without an answer yet: those asked later are chosen by what has been seen until then
-MAX_TRIES = 2  # of a query that was put aside, or dropped since too many waited
 MATCHED_AT_ONCE, RETRY_SECS = 256, 30.0
 MAX_KNOWN = 200_000  # captions; beyond, they are forgotten, and known again when they are seen
 
@@ -131,20 +130,28 @@ class SuggestedGoalReward(GoalReward):
         matcher: of their answers with the environment's goals.
         is_slow: the matcher asks a server: it works in a thread of its own.
         memo: of the matcher's embeddings, to be written with each checkpoint; None: there is none.
+        max_asked: queries without an answer yet; no more than the backlog takes, which would drop them.
     """
 
     captions_read = ("own",)
     only_in_training = "an LLM's goals are suggested to environments while a run trains only"
 
-    def __init__(self, prompt: Prompt, matcher: Matcher, is_slow: bool = False, memo: Memo | None = None):
-        self._prompt, self._matcher, self._memo = prompt, matcher, memo
+    def __init__(
+        self,
+        prompt: Prompt,
+        matcher: Matcher,
+        is_slow: bool = False,
+        memo: Memo | None = None,
+        max_asked: int = MAX_ASKED,
+    ):
+        self._prompt, self._matcher, self._memo, self._max_asked = prompt, matcher, memo, max_asked
         self._match = InBackground(matcher.match) if is_slow else matcher.match
         self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
         self._worths: dict[bytes, np.ndarray] = {}  # of what was asked; the label store holds the same
         self._waiting: Counter[bytes] = Counter()  # steps seen of what is not asked yet
         self._asked: dict[bytes, None] = {}  # without an answer yet; the last is asked first
-        self._num_tries: Counter[bytes] = Counter()  # that gave no answer
+        self._put_aside: set[bytes] = set()  # asked, and got no answer that can be read
         self._new: dict[bytes, np.ndarray] = {}
         self._given: set[bytes] = set()  # captions whose goals the environments have
         self._coverage = 0.0
@@ -161,10 +168,10 @@ class SuggestedGoalReward(GoalReward):
             if (worths := self._worths.get(item)) is not None:
                 self._new[caption] = worths
                 num_covered += count * (caption in self._given)
-            elif item not in self._asked and self._num_tries[item] < MAX_TRIES:
+            elif item not in self._asked and item not in self._put_aside:
                 self._waiting[item] += count
         self._coverage = num_covered / max(1, own.index.size)
-        chosen = [item for item, _ in self._waiting.most_common(max(0, MAX_ASKED - len(self._asked)))]
+        chosen = [item for item, _ in self._waiting.most_common(max(0, self._max_asked - len(self._asked)))]
         for item in reversed(chosen):
             del self._waiting[item]
             self._asked[item] = None
@@ -183,12 +190,10 @@ class SuggestedGoalReward(GoalReward):
         answered = []
         for (item,), answer, _ in annotations:
             self._asked.pop(item, None)
-            if answer is None:
-                self._num_tries[item] += 1
-            elif self._matcher.words(answer):
+            if answer is not None and self._matcher.words(answer):
                 answered.append((item, answer))
-            else:  # kept by a run that reads it
-                self._num_tries[item] = MAX_TRIES
+            else:  # the labeller gave up, or the answer was kept by a run that reads it
+                self._put_aside.add(item)
         self._add(self._match(answered))
 
     def _add(self, matches: Matches) -> None:
@@ -225,4 +230,6 @@ def make(context: RewardContext) -> GoalReward:
     keeps = not context.frozen and jax.process_index() == 0
     memo = make_memo(context.config, keeps) if settings.goal_similarity == "embeddings" else None
     is_slow = context.config.reward.potential_embeddings == "server" and memo is not None
-    return SuggestedGoalReward(context.prompt(), Matcher(context.spec.goals, settings, memo), is_slow, memo)
+    matcher = Matcher(context.spec.goals, settings, memo)
+    max_asked = min(MAX_ASKED, context.config.annotation.llm_max_backlog)
+    return SuggestedGoalReward(context.prompt(), matcher, is_slow, memo, max_asked)

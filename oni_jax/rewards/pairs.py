@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
+from oni_jax.npz import join_texts, split_texts
 from oni_jax.rewards.messages import MESSAGE_SIZE, captions_of, message_array
 from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch, Item
 
@@ -86,9 +87,14 @@ class PairDraws:
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns the rows that wait for a label, and the number of batches drawn from."""
-        draws = [row for rows in self._waiting.values() for row in rows]
-        stacked = stack(draws) if draws else {}
-        return {"num_batches": np.array([self._num_batches]), **{f"waiting_{name}": x for name, x in stacked.items()}}
+        draws = [(item, row) for item, rows in self._waiting.items() for row in rows]
+        saved = {"num_batches": np.array([self._num_batches])}
+        if draws:
+            saved["items_waiting"] = join_texts(
+                caption for item, _ in draws for caption in item
+            )  # a row truncates them
+            saved |= {f"waiting_{name}": x for name, x in stack([row for _, row in draws]).items()}
+        return saved
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Restores what `save` returned, and the captions' ids from the rows of the data set, which are `saved` too."""
@@ -98,9 +104,12 @@ class PairDraws:
         # Larger ids are free: only rows that were replaced since can have had them.
         self._ids.default_factory = itertools.count(1 + max(self._ids.values(), default=-1)).__next__
         names = [name for name in saved if name.startswith("waiting_")]
-        for i in range(len(saved.get("waiting_message", ()))):
+        texts = split_texts(np.asarray(saved.get("items_waiting", ())).astype(np.uint8))
+        for i in range(num_waiting := len(saved.get("waiting_message", ()))):
             row = {name.removeprefix("waiting_"): np.asarray(saved[name][i]) for name in names}
-            self._waiting.setdefault(tuple(captions_of(row["message"])), []).append(row)
+            has_items = len(texts) == 2 * num_waiting  # else an older version saved it
+            item = texts[2 * i : 2 * i + 2] if has_items else captions_of(row["message"])
+            self._waiting.setdefault(tuple(item), []).append(row)
 
 
 def stack(rows: Sequence[Mapping[str, np.ndarray]]) -> Rows:

@@ -130,10 +130,6 @@ class RndReward(Reward):
         model = ModelState(optax.apply_updates(model.params, updates), opt_state)
         return model, {"loss": loss, "grad_norm": optax.tree.norm(grads)}
 
-    def merge(self, scored: RndState, trained: RndState) -> RndState:
-        del trained  # makes no gradient steps
-        return scored
-
     def state_metrics(self, state: RndState) -> Mapping[str, Array]:
         return {**state.metrics, "deviation": deviation(state.sums)}
 

@@ -19,7 +19,8 @@ from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.rewards.base import Reward
+from oni_jax.rewards.base import Reward, Scorer
+from oni_jax.rewards.combine import Paid
 from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
@@ -253,6 +254,21 @@ def test_scoring_is_pure(taught):
     chex.assert_trees_all_equal(state, before)
 
 
+def test_what_scoring_keeps_outlasts_the_gradient_steps_of_another_reward(taught):
+    _, rewards, state = taught
+    if rewards.steps_due():
+        pytest.skip("it has steps of its own")
+    scored = score(rewards, state, captions_of()).state
+    chex.assert_trees_all_equal(rewards.merge(scored, rewards.train_step(state)), scored)
+
+
+def test_so_does_a_potential_s_scale(files):
+    rewards = make("bk-code", files, CATCH, potential_warmup_steps=10**6)
+    state = rewards.init(jax.random.key(0))
+    scored = score(rewards, state, captions_of()).state
+    assert rewards.merge(scored, rewards.train_step(state)).scale.num_steps == T * B
+
+
 def test_asking_changes_nothing(taught):
     _, rewards, _ = taught
     before, asked = rewards.save(), rewards.queries()
@@ -310,6 +326,28 @@ def test_the_caption_that_is_named_pays_divided_by_its_count(files, end):
     trajectory = trajectory_of(**{f"{end}_counts": counts})
     (given,) = rewards.score((), trajectory, rewards.prepare(captions), KEY).rewards
     np.testing.assert_allclose(given, (getattr(captions, end).index == 1) / counts**2, rtol=1e-6)
+
+
+class Seen(Scorer):
+    """Values a caption by an observation beside it."""
+
+    other_observations = ("x",)
+
+    def raw_values(self, state, seen, features):
+        return seen.observations["x"]
+
+
+def test_the_last_caption_of_an_episode_stands_beside_its_final_observation():
+    """Not beside the next episode's first."""
+    x = np.arange((T + 1) * B, dtype=np.float32).reshape(T + 1, B)
+    ends = np.random.default_rng(0).integers(0, 3, (T, B))  # 1 terminated, 2 truncated
+    ended = {"terminations": np.float32(ends == 1), "truncations": np.float32(ends == 2)}
+    trajectory = trajectory_of(observations={"x": x}, final_observations={"x": -x[:-1]}, **ended)
+    for end, expected in {"own": x[:-1], "caused": np.where(ends > 0, -x[:-1], x[1:])}.items():
+        paid = Paid(Seen(), end)
+        assert tuple(paid.final_observations) == (("x",) if end == "caused" else ())
+        given = paid.score((), trajectory, paid.prepare(captions_of()), KEY).rewards
+        np.testing.assert_array_equal(given, expected)
 
 
 def test_several_rewards_add_up_and_keep_apart(files):

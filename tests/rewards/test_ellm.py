@@ -106,19 +106,26 @@ def test_answers_are_worth_what_they_name_in_all_captions_that_read_alike():
     assert metrics["goal_coverage"] == 0.5 and metrics["goals_unmatched_fraction"] == 0.5
 
 
-def test_what_gets_no_answer_is_asked_once_more_and_is_not_covered():
-    """It may have been dropped, since too many waited."""
+def test_what_is_put_aside_is_not_covered_and_makes_room_for_others(monkeypatch):
+    """The labeller, which has asked once more, would never answer it again: it must not be waited for."""
+    monkeypatch.setattr(ellm, "MAX_ASKED", 1)
     rewards = make()
-    observe(rewards, GRASS)
+    observe(rewards, GRASS, GRASS, COW)
     assert asked(rewards) == [GRASS]
-    for again in ([GRASS], []):
-        answer(rewards, GRASS, None)
-        observe(rewards, GRASS)
-        assert asked(rewards) == again and rewards.suggested() == {}
-        measured = rewards.metrics(rewards.init(np.zeros(2, np.uint32)))
-        assert measured["goal_coverage"] == measured["captions_answered"] == 0
-    answer(rewards, GRASS, b"- chop grass")
+    answer(rewards, GRASS, None)
+    observe(rewards, GRASS, GRASS, GRASS, COW)
+    assert asked(rewards) == [COW] and rewards.suggested() == {}
+    measured = rewards.metrics(rewards.init(np.zeros(2, np.uint32)))
+    assert measured["goal_coverage"] == measured["captions_answered"] == 0
+    answer(rewards, GRASS, b"- chop grass")  # another run has stored it
     assert names_of(rewards.suggested()[GRASS]) == ["chop grass"]
+
+
+def test_no_more_is_asked_than_the_backlog_takes():
+    config = config_of()
+    rewards = make(dataclasses.replace(config, annotation=dataclasses.replace(config.annotation, llm_max_backlog=2)))
+    observe(rewards, GRASS, COW, HUNGRY_COW, b"you see sand.")
+    assert len(asked(rewards)) == 2
 
 
 def test_a_server_of_embeddings_that_fails_costs_goals_for_a_while(monkeypatch, capsys):

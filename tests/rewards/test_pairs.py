@@ -74,6 +74,22 @@ def test_no_more_are_drawn_while_too_many_wait():
     assert waiting[0] <= 10 < 15 <= waiting[1] and waiting[1] == waiting[2] == waiting[4]
 
 
+def test_what_waits_is_asked_about_whole_after_a_resume():
+    long = [b"%d: " % i + b"x" * 400 for i in range(4)]  # a row holds their beginnings
+    draws, resumed = draws_of(), draws_of()
+    draws.draw(captions_of(long))
+    resumed.restore(draws.save())
+    assert resumed.waiting() == draws.waiting()
+    assert {len(caption) for item in resumed.waiting() for caption in item} == {403}
+    assert len(answer(resumed, 1)) == len(answer(draws, 1)) > 0
+    saved = draws_of()
+    saved.draw(captions_of(TEXTS[:4]))
+    older = {name: x for name, x in saved.save().items() if name != "items_waiting"}
+    resumed = draws_of()
+    resumed.restore(older)
+    assert resumed.waiting() == saved.waiting()
+
+
 def test_what_waits_is_bounded_also_where_the_same_few_pairs_come_again_and_again():
     draws, captions = draws_of(max_waiting=15), captions_of(TEXTS[:2])
     for _ in range(100):
