@@ -83,10 +83,16 @@ def keep_printing() -> None:
     Examples: a full disk, a pipe without a reader, a terminal that is gone. Characters that the encoding lacks are
     escaped.
     """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        raw = io.BufferedWriter(_LossyFile(stream.fileno(), "w", closefd=False))
-        setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=True))
+    for number in range(3):  # closed ones become /dev/null, or the next file to be opened would take their place
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for number, name in enumerate(("stdout", "stderr"), 1):
+        stream = getattr(sys, name)  # None: it was closed
+        raw = io.BufferedWriter(_LossyFile(stream.fileno() if stream else number, "w", closefd=False))
+        encoding = stream.encoding if stream else "utf-8"
+        setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True))
 
 
 class _LossyFile(io.FileIO):

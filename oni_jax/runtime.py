@@ -24,7 +24,7 @@ from oni_jax.config import UserError
 LOWEST_PRIORITY = 19  # niceness
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
@@ -156,7 +156,9 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 class StopRequest:
-    """Set, once installed, by a stop signal: SIGINT, SIGTERM, or SIGUSR1, which Slurm sends before a job's end.
+    """Set, once installed, by a stop signal: SIGINT, SIGTERM, SIGUSR1, which Slurm sends before a job's end, or SIGHUP.
+
+    The last comes when a terminal is closed or a connection lost; it stays ignored where it is, as by nohup.
 
     A second SIGINT raises KeyboardInterrupt, and kills the process after a grace period of LEAVE_SECS, even while it
     compiles or waits for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
@@ -183,7 +185,8 @@ class StopRequest:
         ended = threading.Event()
         threading.Thread(target=self._leave_if_stuck, args=(read_end, ended), name="signals", daemon=True).start()
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        previous = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        handled = [x for x in STOP_SIGNALS if x != signal.SIGHUP or signal.getsignal(x) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._handle) for number in handled}
         try:
             yield self
             if self.interrupted_twice:

@@ -146,3 +146,10 @@ def test_a_full_disk_takes_what_is_printed_and_nothing_else(full):
     assert process.returncode == 7
     printed = process.stdout or process.stderr
     assert printed.count("\n") == 3
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path, closed):
+    code = PRINTER.replace("sys.exit", f"open({str(tmp_path / 'a')!r}, 'w').write('mine')\nsys.exit")
+    process = subprocess.run(["bash", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code])
+    assert process.returncode == 7 and (tmp_path / "a").read_text() == "mine"

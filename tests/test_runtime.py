@@ -99,6 +99,17 @@ def test_each_stop_signal_sets_the_request_and_only_sigusr1_can_ask_for_a_save_i
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
+def test_a_hang_up_is_passed_over_where_it_was_ignored_as_by_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest().installed() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 ENDING = """
 import threading, time
 from oni_jax.runtime import StopRequest
@@ -113,8 +124,8 @@ def test_stop_signals_that_never_cease_do_not_kill_a_program_that_ends(start):
     process = start(ENDING)
     send(process)
     while process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGUSR1)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+            process.send_signal(number)
         time.sleep(0.001)
     assert process.returncode == 0  # Python may say of one that it was "ignored due to race condition"
 

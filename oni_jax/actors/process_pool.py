@@ -83,7 +83,11 @@ class ProcessPool:
             os.mkdir(scratch)
         for index, (groups, scratch) in enumerate(zip(self._groups, scratches, strict=True)):
             name = f"actor-{index}"
-            actor = Actor(name, groups, scratch, *self._start_process(name, groups, scratch, restarts=0))
+            try:
+                started = self._start_process(name, groups, scratch, restarts=0)
+            except OSError as error:
+                raise ChildError(f"{name} can't be started: {error}; a smaller --num_workers needs fewer") from None
+            actor = Actor(name, groups, scratch, *started)
             self._actors.append(actor)
             self._actor_of.update(dict.fromkeys(groups, actor))
             self._selector.register(actor.connection, selectors.EVENT_READ, actor)

@@ -60,8 +60,8 @@ class ActorWorld(World):
         else:
             self._pool = ProcessPool(make_env, ring, self._num_workers, config.actors.max_actor_restarts)
         self._exchange = TrajectoryExchange(ring, max_waiting(config.actors, config.learner), self._pool.wake)
-        self._pool.start()
         try:
+            self._pool.start()
             self._server = InferenceServer(acting.policy, self._exchange, self._pool, self._parameters, acting.key)
         except BaseException:
             self._pool.close()

@@ -10,6 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from launch import train
 from oni_jax.actors import process_pool as process_pool_module
 from oni_jax.actors.pool import ActorPool, Replies
 from oni_jax.actors.process_pool import ProcessPool
@@ -18,7 +19,7 @@ from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.config import EnvConfig
 from oni_jax.envs.display import ROWS, Terminal
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.runtime import ChildError
+from oni_jax.runtime import ChildError, start_child
 
 SHAPE = RingShape(num_groups=4, group_size=3, num_slots=4, rollout=20)
 
@@ -135,6 +136,27 @@ def process_pool():
     yield pool
     pool.close()
     assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
+
+
+def test_when_one_cannot_be_started_training_ends_and_none_is_left(monkeypatch, tmp_path, capsys):
+    started = []
+
+    def start_one(*args, **settings):
+        if started:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        started.append(start_child(*args, **settings))
+        return started[-1]
+
+    monkeypatch.setattr(process_pool_module, "start_child", start_one)
+    words = (
+        "--root_env Catch-v0 --llm_reward_type none --encoder_custom mlp_encoder --hidden_size 16 --num_workers 2 "
+        "--num_envs_per_worker 2 --worker_num_splits 1 --batch_size 128 --train_for_env_steps 100"
+    )
+    assert train.main([*words.split(), f"--train_dir={tmp_path}"]) == 1
+    error = capsys.readouterr().err
+    assert "error: actor-1 can't be started: " in error and "unavailable; a smaller --num_workers" in error
+    ((process, _),) = started
+    assert not process.is_alive()
 
 
 def wait_for_error(pool: ProcessPool) -> str:
