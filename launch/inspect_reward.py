@@ -5,6 +5,7 @@ python -m launch.inspect_reward --experiment score_retrieval
 
 import csv
 import dataclasses
+import io
 import os
 import shutil
 import sys
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.annotation.prompts import escape
-from oni_jax.config import UserError, check_values, setting
+from oni_jax.config import check_values, setting
+from oni_jax.files import check_output, write_output
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.run_files import last_row
 from oni_jax.runtime import StopRequest
@@ -50,6 +52,8 @@ def _run(config: InspectionConfig, stop: StopRequest) -> int:
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
+    if config.csv:
+        check_output("csv", config.csv)
     folder = os.path.join(config.train_dir, config.experiment)
     inspection = inspect_reward(folder, config.dataset_dir, config.llm_reward_type)
     path = config.csv or os.path.join(folder, "messages.csv")
@@ -71,15 +75,13 @@ def write_csv(path: str, inspection: "Inspection") -> None:
         UserError: the file can't be written.
     """
     header = ["message", "count", *inspection.label_columns, "raw_reward", "reward"]
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(header)
-            for row in inspection.captions:
-                numbers = [row.count, *_labels(row, inspection), row.raw_reward, row.reward]
-                writer.writerow([escape(row.caption), *numbers])
-    except OSError as error:
-        raise UserError(f"--csv {path}: can't be written ({error.strerror}); name another file") from None
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(header)
+    for row in inspection.captions:
+        numbers = [row.count, *_labels(row, inspection), row.raw_reward, row.reward]
+        writer.writerow([escape(row.caption), *numbers])
+    write_output("csv", path, file.getvalue().encode())
 
 
 def report(inspection: "Inspection", num_messages: int, width: int) -> list[str]:

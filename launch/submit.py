@@ -88,6 +88,8 @@ def check_job(own: Sequence[str], training: Sequence[str], program: Submission) 
     job, server = program.job, program.server
     if not training:
         raise UserError("add the flags of launch.train: python -m launch.submit --time 12:00:00 -- --config NAME ...")
+    if job.seeds and any(re.match("--?resume(=|$)", word) for word in training):
+        raise UserError("--seeds: begins a run for each seed, and --resume goes on with one; give one or the other")
     config = flags.parse(training)
     flags.check(config)
     if not re.fullmatch(TIMES, job.time):

@@ -20,6 +20,7 @@ from launch.sweeps import children
 from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
 from oni_jax.config import Config, UserError, check_values, setting
+from oni_jax.envs.registry import find_environment
 from oni_jax.files import keep_printing
 from oni_jax.run_files import last_row
 from oni_jax.runtime import StopRequest
@@ -67,8 +68,11 @@ def _run(training: Sequence[str], program: SweepConfig, stop: StopRequest) -> in
     runs = planned(training, program)
     options = _options(program.submit)
     if program.submit:
+        submission = flags.parse(options, submit.Submission())
+        if submission.job.seeds:
+            raise UserError(f"--submit --seeds {submission.job.seeds}: the seeds are a sweep's axis: --grid seed=1-5")
         for run in runs:
-            submit.check_job(options, run.words, flags.parse(options, submit.Submission()))
+            submit.check_job(options, run.words, submission)
     left = [run for run in runs if not is_finished(run)]
     if program.dry_run:
         before = ["launch.submit", *options, "--"] if program.submit else ["launch.train"]
@@ -118,13 +122,19 @@ def _options(text: str) -> list[str]:
         raise UserError(f"--submit {text}: {error}") from None
 
 
+def _num_processes(config: Config, num_cores: int) -> int:
+    """Returns the number of a run's processes that step environments."""
+    if find_environment(config.env).device is not None:
+        return 0
+    return 1 if config.actors.actor_pool == "serial" else config.actors.num_workers or num_cores
+
+
 def default_jobs(configs: Sequence[Config]) -> int:
     """Returns how many runs this machine has cores and memory for at a time: one with a GPU, whose memory JAX fills."""
     if shutil.which("nvidia-smi") and os.environ.get("JAX_PLATFORMS") != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0))
-    of_actors = [own.actors for own in configs]
-    needed = max(1 + (1 if own.actor_pool == "serial" else own.num_workers or cores) for own in of_actors)
+    needed = 1 + max(_num_processes(own, cores) for own in configs)
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(cores // needed, memory_bytes // MEMORY_OF_RUN_BYTES))
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from launch.sweeps.grid import GridRun
 from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
-from oni_jax.config import UserError
 from oni_jax.run_files import fraction_done, last_row, summary
 from oni_jax.runtime import LEAVE_SECS, Every, StopRequest
 
@@ -53,8 +52,14 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
                 progress.say(running, f"{stop.reason}: {len(running)} runs save and end")
                 _interrupt(running)
             while waiting and len(running) < num_jobs and not stop:
-                running.append(_start(waiting.popleft(), variables))
-                progress.say(running, f"{running[-1].run.name} starts; output: {_log(running[-1].run)}")
+                run = waiting.popleft()
+                try:
+                    running.append(_start(run, variables))
+                except OSError as error:
+                    num_failed += 1
+                    progress.say(running, f"{run.name} FAILED: can't be started in {run.folder} ({error.strerror})")
+                    continue
+                progress.say(running, f"{run.name} starts; output: {_log(run)}")
             for child in [child for child in running if child.process.poll() is not None]:
                 running.remove(child)
                 num_failed += progress.ended(child, running, asked)
@@ -67,15 +72,12 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
 
 
 def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
+    """Starts a run. Raises OSError."""
     secs_before = summary(run.folder).get("train_secs", 0.0)
     left = max(1.0, run.config.run.train_for_seconds - secs_before)
     words = [*run.words, *([f"--train_for_seconds={left}"] if secs_before else [])]
-    try:
-        os.makedirs(run.folder, exist_ok=True)
-        log = open(_log(run), "ab")
-    except OSError as error:
-        raise UserError(f"--train_dir: {run.folder} can't be written ({error.strerror}); choose another") from None
-    with log:
+    os.makedirs(run.folder, exist_ok=True)
+    with open(_log(run), "ab") as log:
         process = subprocess.Popen(
             [sys.executable, *CHILD, *words],
             stdin=subprocess.DEVNULL,
@@ -140,7 +142,7 @@ class _Progress:
         elif asked:
             text = f"{run.name} stopped at {found.get('env_steps', 0):,} steps"
         else:
-            line = last_line(_log(run))[:_LINE_CHARACTERS]
+            line = last_line(_log(run))[:_LINE_CHARACTERS] if os.path.exists(_log(run)) else "its output was removed"
             text = f"{run.name} FAILED with exit code {code}: {line}; output: {_log(run)}"
         self.say(running, text)
         return not (finished or asked)

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.config import UserError
+from oni_jax.files import write_atomically
 from oni_jax.reporting.curves import MIN_SEEDS, Setting, labels_of, mean_curve, series
 from oni_jax.reporting.panels import FIGURES, Panel, Scale
 
@@ -56,8 +57,7 @@ def write_figures(
         try:
             os.makedirs(folder, exist_ok=True)
             for suffix in ("png", "pdf"):
-                with open(f"{path}.{suffix}", "wb") as file:
-                    file.write(image(figure, suffix))
+                write_atomically(f"{path}.{suffix}", image(figure, suffix))
                 written.append(f"{path}.{suffix}")
         except OSError as error:
             raise UserError(f"--plots_dir {folder}: can't be written ({error.strerror}); name another") from None

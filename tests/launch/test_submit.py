@@ -144,6 +144,7 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         (["--nodes=3", "--gpus_per_node=0"], TRAINING, "evenly over 3 devices"),
         (["--nodes=2", "--gpus_per_node=3"], [*TRAINING, "--learner_devices=3"], "evenly over 6 devices"),
         (["--seeds", "1-"], TRAINING, "--seeds 1-: must be in the format of sbatch's --array"),
+        (["--seeds", "1-3"], [*TRAINING, "--resume=x"], "--seeds: begins a run for each seed, and --resume goes on"),
         (["--seeds", "1-3"], [*TRAINING, "--seed=2"], "--seeds and --seed: give one or the other"),
         (["--seeds", "1-3", "--server=node"], TRAINING, "Slurm has no arrays of heterogeneous jobs"),
         (["--nodes=2", "--server=beside"], TRAINING, "is for one node; use --server node"),

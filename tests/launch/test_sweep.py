@@ -84,6 +84,15 @@ def test_a_failed_run_is_one_line_and_the_others_go_on(stand_in, tmp_path, capsy
     assert "[1 of 2 done" in lines[3] and summary(tmp_path / "s" / "seed=1")["env_steps"] == 1000
 
 
+def test_a_run_that_cannot_be_started_has_failed_and_the_others_go_on(stand_in, tmp_path, capsys):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "seed=2").write_text("a file where a folder should be")
+    assert run(tmp_path, "seed=1-3", "--jobs=2") == 1
+    failed = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
+    assert len(failed) == 1 and "seed=2 FAILED: can't be started in" in failed[0] and "File exists" in failed[0]
+    assert all(summary(tmp_path / "s" / f"seed={seed}")["env_steps"] == 1000 for seed in (1, 3))
+
+
 @pytest.mark.parametrize(
     "words, training, told",
     [
@@ -110,6 +119,7 @@ def test_a_failed_run_is_one_line_and_the_others_go_on(stand_in, tmp_path, capsy
         (["experiment=a,b"], CATCH, "each run has a folder"),
         (["seed=1"], CATCH[:-1], "would never end"),
         (["llm_reward_type=none,online_cls"], [CATCH[0], CATCH[1], CATCH[3]], "run llm_reward_type=online_cls:"),
+        (["seed=1", "--submit=--seeds 1-3"], CATCH, "--submit --seeds 1-3: the seeds are a sweep's axis"),
         (["seed=1", "--submit=--time x"], CATCH, "--time x: must be in a format of Slurm's"),
     ],
 )  # fmt: skip
@@ -166,7 +176,9 @@ def test_jobs_by_default(monkeypatch):
         return sweep.default_jobs([with_values(Config(), values)])
 
     assert jobs() == 1 and jobs(num_workers=7) == 2 and jobs(num_workers=1) == 5  # of 16 GiB
-    assert jobs(actor_pool="serial") == 5
+    assert jobs(actor_pool="serial") == jobs(root_env="Crafter-v1") == 5
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert jobs(root_env="Crafter-v1") == 2 and jobs(num_workers=1) == 1
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     assert jobs(num_workers=1) == 1
