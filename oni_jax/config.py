@@ -894,6 +894,19 @@ def check_network(network: NetworkConfig) -> None:
         raise UserError("--use_crop needs --use_blstats, which holds the hero's position")
 
 
+def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
+    """Raises UserError: settings of a training's label store, in a program that keeps its answers elsewhere.
+
+    Args:
+        annotation: the settings.
+        where: they are kept.
+    """
+    if annotation.label_store:
+        raise UserError(f"--label_store: answers are kept in {where}; leave it out")
+    if annotation.llm_max_labels:
+        raise UserError(f"--llm_max_labels {annotation.llm_max_labels}: limits what a training asks for; leave it out")
+
+
 def check_annotation(annotation: AnnotationConfig) -> None:
     """Raises UserError: conflicting settings of the server, or a key instead of its location."""
     if not re.fullmatch(r"((env|file):.+)?", annotation.llm_api_key):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec, find_environment
@@ -41,7 +42,7 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
     env_spec(config.env)
     language = find_environment(config.env).language
     prompt = load_prompt(config.annotation, language, "segments")
-    settings = dataclasses.asdict(own) | {"prompt": prompt.digest, "llm_model": config.annotation.llm_model}
+    settings = dataclasses.asdict(own) | {"prompt": prompt.digest, "llm_model": answering_model(config.annotation)}
     segments = _open_folder(config, settings, stop)
     if segments is None:
         return 130

@@ -8,6 +8,7 @@ from oni_jax.config import (
     NetworkConfig,
     UserError,
     check_annotation,
+    check_keeps_answers,
     check_network,
     check_values,
     setting,
@@ -174,8 +175,7 @@ def check_annotate(config: AnnotateSegments) -> None:
     check_annotation(config.annotation)
     if not config.compare.reward_dir:
         raise UserError("--reward_dir: is required: a folder for the pairs and their labels")
-    if config.annotation.label_store:
-        raise UserError("--label_store: labels of pairs are kept in --reward_dir; leave it out")
+    check_keeps_answers(config.annotation, "--reward_dir")
 
 
 def check_fit(config: TrainPotential) -> None:
@@ -199,3 +199,4 @@ def check_write(config: WritePotential | WriteGoals) -> None:
     check_annotation(config.annotation)
     if not config.write.reward_dir:
         raise UserError("--reward_dir: is required: a folder for what is written and for the conversation")
+    check_keeps_answers(config.annotation, "--reward_dir")

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.judge import server_or_judge
-from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, MIN_BACKOFF_SECS
+from oni_jax.annotation.judge_answers import answering_model
+from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, backoff_secs
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.registry import env_spec, find_environment
@@ -83,9 +84,10 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
 
 def _settings(config: WritePotential | WriteGoals, prompt: Prompt) -> dict[str, Any]:
     """Returns all that a conversation depends on."""
-    settings = dataclasses.asdict(config.write) | {"prompt": prompt.digest, "root_env": config.env.root_env}
-    settings |= {"llm_model": config.annotation.llm_model, "llm_server_addr": config.annotation.llm_server_addr}
-    return {name: value for name, value in settings.items() if name not in ("reward_dir", "num_rounds")}
+    settings = dataclasses.asdict(config.write) | dataclasses.asdict(config.env)
+    settings |= {"prompt": prompt.digest, "llm_model": answering_model(config.annotation)}
+    settings = {name: value for name, value in settings.items() if name not in ("reward_dir", "num_rounds")}
+    return json.loads(json.dumps(settings))  # as they are read
 
 
 def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[str]:
@@ -102,6 +104,8 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
     path = os.path.join(folder, SETTINGS)
     try:
         os.makedirs(folder, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise UserError(f"--reward_dir {folder}: can't be written; choose another folder")
         if not os.path.exists(path):
             if os.path.exists(os.path.join(folder, result)):
                 raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
@@ -109,7 +113,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
             return []
         with open(path, encoding="utf-8") as file:
             before = json.load(file)
-        changed = sorted(name for name in settings if before.get(name) != settings[name])
+        changed = sorted(name for name in settings if before.get(name, settings[name]) != settings[name])
         if changed:
             raise UserError(
                 f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"
@@ -149,7 +153,10 @@ def _hold(
 
             await conversation.hold(ask)
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except OSError as error:
+        raise UserError(f"--reward_dir {folder}: can't be written ({error}); the same command goes on") from None
 
 
 async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, stop: StopRequest) -> str:
@@ -165,23 +172,24 @@ async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, 
             num_refused += not error.server_at_fault
             if num_refused > config.llm_max_retries:
                 raise UserError(f"the LLM server gives no answer ({error.name}: {error.detail})") from None
-            deadline = min(MAX_BACKOFF_SECS, max(error.retry_after_secs, MIN_BACKOFF_SECS * 2**num_failures))
-            for _ in range(int(deadline / 0.1)):
+            wait_secs = max(min(MAX_BACKOFF_SECS, error.retry_after_secs), backoff_secs(num_failures))
+            for _ in range(int(wait_secs / 0.1)):
                 if stop:
                     break
                 await asyncio.sleep(0.1)
     raise Stopped
 
 
-def drop_oldest(turns: list[Turn], num_kept: int, max_tokens: int) -> None:
+def drop_oldest(turns: list[Turn], num_kept: int, max_tokens: int, num_last: int = 1) -> None:
     """Drops the oldest rounds, two turns each, while a conversation is too long; its first and last turns stay.
 
     Args:
         turns: of the conversation; changed in place.
         num_kept: turns that stay at the beginning.
         max_tokens: about; 0: it is never cut.
+        num_last: turns that stay at the end.
     """
-    while max_tokens and len(turns) > num_kept + 2 and num_tokens(turns) > max_tokens:
+    while max_tokens and len(turns) >= num_kept + 2 + num_last and num_tokens(turns) > max_tokens:
         del turns[num_kept : num_kept + 2]
 
 

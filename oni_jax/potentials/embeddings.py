@@ -15,7 +15,7 @@ import numpy as np
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
 from oni_jax.annotation.failures import OVERLOADED
-from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, MIN_BACKOFF_SECS
+from oni_jax.annotation.pacing import backoff_secs
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.ops.words import direction, words_of
 
@@ -186,7 +186,7 @@ class ServerEmbedder:
         """Asks, and again a few times where the server is not there or overloaded. Raises UserError."""
         for num_failures in range(self._config.llm_max_retries + 1):
             if num_failures:
-                await asyncio.sleep(min(MAX_BACKOFF_SECS, MIN_BACKOFF_SECS * 2**num_failures))
+                await asyncio.sleep(backoff_secs(num_failures))
             try:
                 status, raw = await self._post(session, {"model": self._config.llm_model, "input": list(texts)})
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -195,7 +195,7 @@ class ServerEmbedder:
             if status == 200:
                 return self._read(raw, len(texts))
             problem = f"HTTP {status}: {raw.decode('utf-8', 'replace')}"
-            if status not in OVERLOADED:
+            if status < 500 and status not in OVERLOADED:
                 break
         raise self._error(problem)
 

@@ -68,7 +68,8 @@ class GoalConversation(Conversation):
         for _ in range(self._config.num_tries):
             turns = [system, *self._turns, question, *tried]
             # BK: the oldest that is dropped belongs to the task.
-            drop_oldest(turns, num_kept=1, max_tokens=self._config.max_tokens)
+            drop_oldest(turns, 1, self._config.max_tokens, num_last=1 + len(tried))  # rounds before this one
+            drop_oldest(turns, 2, self._config.max_tokens)  # then answers of this one
             answer = await ask(turns)
             if goals := goals_in(answer):
                 self._turns += [question, ("assistant", answer)]

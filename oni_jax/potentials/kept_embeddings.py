@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class KeptMemo(Memo):
     """
 
     def __init__(self, embed: Embed, folder: str, name: str):
-        super().__init__(embed)
+        super().__init__(embed, sys.maxsize)
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         self._path = os.path.join(folder, f"goal_embeddings_{digest}.npz")
         self._known = _read(self._path)

@@ -33,8 +33,7 @@ class Windows(NamedTuple):
 
     def digests(self) -> list[bytes]:
         """Returns a hash of each window's bytes: equal windows have equal ones."""
-        content = row_bytes([*self.steps.values(), self.actions], 1)
-        return [hashlib.blake2b(row, digest_size=16).digest() for row in content]
+        return row_digests([*self.steps.values(), self.actions])
 
     def take(self, rows: Sequence[int]) -> list[Window]:
         """Returns these windows as lists; each distinct observation is made once."""
@@ -58,6 +57,11 @@ def row_bytes(arrays: Sequence[np.ndarray], num_axes: int) -> list[bytes]:
     joined = np.concatenate(flat, axis=1)
     content, size = joined.tobytes(), joined.shape[1]
     return [content[i : i + size] for i in range(0, len(content), size)]
+
+
+def row_digests(arrays: Sequence[np.ndarray]) -> list[bytes]:
+    """Returns a hash of the bytes of each row of arrays of one leading axis."""
+    return [hashlib.blake2b(row, digest_size=16).digest() for row in row_bytes(arrays, 1)]
 
 
 def names_read(names: Sequence[str], horizon: int) -> list[str]:

@@ -48,6 +48,9 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         if preference.ignore_existing:
             file.clear()
+        if preference.annotator == "llm":
+            read = {"use_messages": preference.use_messages, "use_blstats": preference.use_blstats}
+            file.check_made_by({"llm_model": annotation.llm_model, "prompt": prompt.digest, **read})
         progress = AnnotationLog(file, len(rows))
         if preference.annotator == "llm":
 

@@ -9,6 +9,7 @@ from oni_jax.config import (
     NetworkConfig,
     UserError,
     check_annotation,
+    check_keeps_answers,
     check_network,
     check_values,
     setting,
@@ -150,8 +151,7 @@ def check_annotate(config: AnnotatePairs) -> None:
         )
     if preference.annotator == "llm" and not (preference.use_messages or preference.use_blstats):
         raise UserError("--use_messages and --use_blstats are both off: descriptions would be empty")
-    if config.annotation.label_store:
-        raise UserError("--label_store: labels of pairs are kept in the data set, in preference/; leave it out")
+    check_keeps_answers(config.annotation, "the data set, in preference/")
     name = preference.custom_annotator_string
     if "/" in name or name in (".", ".."):
         raise UserError(f"--custom_annotator_string {name}: must be a file's name, without a folder")

@@ -7,14 +7,16 @@ labelled yet. Byte-range locks on that file keep a row to one process at a time.
 
 import contextlib
 import fcntl
+import json
 import mmap
 import os
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.files import ScratchFolder, reserve
+from oni_jax.files import ScratchFolder, reserve, write_atomically
 from oni_jax.preferences.dataset import as_labels, open_array
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
@@ -72,6 +74,27 @@ class PreferenceFile:
         del self._unreadable
         self._map.close()
         self._file.close()
+
+    def check_made_by(self, settings: Mapping[str, object]) -> None:
+        """Notes in <annotator>.json what makes the file's labels, those of other processes' rows too.
+
+        Raises:
+            UserError: they were made by something else.
+        """
+        path = f"{self.path.removesuffix('.npy')}.json"
+        try:
+            if np.all(self._labels == UNKNOWN):
+                write_atomically(path, json.dumps(settings, indent=1).encode())
+            elif os.path.exists(path):  # else somebody published the labels, or an older version made them
+                with open(path, encoding="utf-8") as file:
+                    before = json.load(file)
+                if changed := sorted(name for name in settings if before.get(name) != settings[name]):
+                    raise UserError(
+                        f"{self.path}: its labels have another {', '.join(changed)}; name another file with "
+                        f"--custom_annotator_string, or remove it and {path}"
+                    )
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"{path}: can't be read or written ({error})") from None
 
     def clear(self) -> None:
         """Resets these rows to "not labelled yet"."""

@@ -13,7 +13,7 @@ from oni_jax.config import Config
 from oni_jax.envs.registry import caption_reader, find_environment
 from oni_jax.potentials.embeddings import Embed, Memo
 from oni_jax.potentials.goals import HORIZON, NAMES, GoalLibrary, GoalVectors, read_library, texts_of_window
-from oni_jax.potentials.windows import Windows, names_read, row_bytes
+from oni_jax.potentials.windows import Windows, names_read, row_digests
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.goal_settings import make_embedder
 from oni_jax.rewards.potential import shape
@@ -39,6 +39,7 @@ class GoalPotential(WindowPotential):
         words: the actions' names.
         threshold: below or at which a cosine counts as 0.
         warmup_steps: see `PotentialScorer`.
+        in_background: see `WindowPotential`.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class GoalPotential(WindowPotential):
         words: Sequence[str],
         threshold: float,
         warmup_steps: int,
+        in_background: bool = False,
     ):
-        super().__init__(NAMES, HORIZON, warmup_steps)
+        super().__init__(NAMES, HORIZON, warmup_steps, in_background)
         self._library, self._embed, self._words, self._threshold = library, Memo(embed), words, threshold
         self._num_near, self._largest, self._has_warned = 0, -1.0, False
-        self._largest_of: dict[bytes, float] = {}  # cosine of a step, two captions and an action, to any goal
+        self._largest_of: dict[bytes, float] = {}  # digest of a step, two captions and an action -> cosine to any goal
 
         @functools.lru_cache(CACHE_SIZE)
         def read(key: bytes) -> str:
@@ -68,7 +70,7 @@ class GoalPotential(WindowPotential):
 
     def value(self, windows: Windows, rows: Sequence[int]) -> Sequence[float]:
         (captions,) = windows.steps.values()
-        steps = row_bytes([captions[rows, -2:].reshape(len(rows), -1), windows.actions[rows, -1:]], 1)
+        steps = row_digests([captions[rows, -2:].reshape(len(rows), -1), windows.actions[rows, -1:]])
         self._compare(dict(zip(steps, rows)), captions, windows.actions)
         # Few steps come near to any goal: for those alone the segments nearest to the steps before are sought.
         near = [i for i, step in zip(rows, steps) if self._largest_of[step] > self._threshold - ROUNDING]
@@ -91,12 +93,13 @@ class GoalPotential(WindowPotential):
             self._largest_of = {step: self._largest_of[step] for step in steps if step in self._largest_of}
         new = {step: i for step, i in steps.items() if step not in self._largest_of}
         last = [self._texts(captions[i, -2:], actions[i, -1:])[1] for i in new.values()]
-        self._largest_of.update(dict.fromkeys(new, -1.0))
+        found = dict.fromkeys(new, -1.0)
         taken = {step: text for step, text in zip(new, last) if text}
         if taken:
             cosines = np.max(self._embed([*taken.values()]) @ self._vectors.goals.T, axis=1)
             self._largest = max(self._largest, float(np.max(cosines)))
-            self._largest_of.update(zip(taken, cosines.tolist()))
+            found.update(zip(taken, cosines.tolist()))
+        self._largest_of.update(found)
 
     def _values(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float]:
         """Returns the potentials of (steps before the last one, last step)."""
@@ -134,5 +137,6 @@ def make(context: RewardContext) -> Reward:
         language.actions if language else (),
         reward.potential_goal_threshold,
         reward.potential_warmup_steps,
+        in_background=reward.potential_embeddings == "server" and not context.frozen,
     )
     return shape(context, scorer)

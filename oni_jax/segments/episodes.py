@@ -5,15 +5,18 @@ steps, one episode after the other; `observations/<name>` and `caption_index` of
 steps; `captions`, the distinct texts; `terminated` [E].
 """
 
+import io
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.config import UserError
+from oni_jax.files import write_atomically
 from oni_jax.npz import join_texts, split_texts
 
 OBSERVATIONS = "observations/"
@@ -61,9 +64,9 @@ def write_episodes(path: str, episodes: Sequence[Segment]) -> None:
     }
     for name in episodes[0].observations:
         arrays[OBSERVATIONS + name] = np.concatenate([own.observations[name] for own in episodes])
-    partial = f"{path}.partial.npz"
-    np.savez_compressed(partial, allow_pickle=False, **arrays)
-    os.replace(partial, path)
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    write_atomically(path, content.getbuffer())
 
 
 def read_episodes(path: str) -> list[Segment]:
@@ -109,7 +112,7 @@ def _read_file(path: str) -> list[Segment]:
             )
             for i, (start, end) in enumerate(zip([0, *ends], ends))
         ]
-    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: is no file of episodes ({error})") from None
 
 

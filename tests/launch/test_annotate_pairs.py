@@ -175,6 +175,22 @@ def test_a_failing_server_loses_no_pair(tmp_path):
     assert labels(directory, "chat") == labels(directory, "lists")
 
 
+def test_labels_of_several_makers_are_not_mixed(tmp_path, capsys):
+    directory = random_dataset(tmp_path / "data", num_pairs=5)
+    mine = ("--custom_annotator_string", "mine")
+    assert run(directory, *mine) == 0
+    before = labels(directory, "mine")
+    for other in ("--llm_server_addr=127.0.0.1:1", "--goal_key=combat"):
+        assert run(directory, *mine, other) == 2
+        assert "name another file with --custom_annotator_string" in capsys.readouterr().err
+        assert labels(directory, "mine") == before
+    assert run(directory, *mine) == 0
+    assert run(directory, *mine, "--goal_key=combat", "--ignore_existing") == 0
+    assert run(directory, *mine) == 2
+    (directory / "preference" / "mine.json").unlink()  # as of labels that others published
+    assert run(directory, *mine) == 0
+
+
 @pytest.mark.parametrize("rows_at_once", [3, 4096])
 def test_the_same_two_descriptions_are_asked_about_once(tmp_path, monkeypatch, rows_at_once):
     monkeypatch.setattr("oni_jax.preferences.annotation.ROWS_AT_ONCE", rows_at_once)

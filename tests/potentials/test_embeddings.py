@@ -85,9 +85,10 @@ def test_rows_belong_to_their_texts():
         np.testing.assert_array_equal(ServerEmbedder(config, "")(["a", "b"]), np.eye(2))
 
 
-def test_an_overloaded_server_is_asked_again(monkeypatch):
-    monkeypatch.setattr(embeddings, "MIN_BACKOFF_SECS", 0.0)
-    with server(lambda body, number: (503, b"") if number == 1 else vectors_of(body, number)) as (config, asked):
+@pytest.mark.parametrize("status", [429, 500, 503, 504])
+def test_a_server_in_trouble_is_asked_again(monkeypatch, status):
+    monkeypatch.setattr(embeddings, "backoff_secs", lambda num_failures: 0.0)
+    with server(lambda body, number: (status, b"") if number == 1 else vectors_of(body, number)) as (config, asked):
         ServerEmbedder(config, "")(["a"])
         assert len(asked) == 2 and asked[0][1]["model"] == "m"
     with pytest.raises(UserError, match="gives no embeddings") as refused:  # it is gone

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from launch import write_goals
+from oni_jax.annotation.answers import Reply
+from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.device.babyai import ENVIRONMENT, judge_rules
+from oni_jax.potentials import conversation
 from oni_jax.potentials.config import WriteGoalsConfig
 from oni_jax.potentials.goal_writer import GoalConversation
 from oni_jax.potentials.goals import GOALS, PUBLISHED, GoalLibrary, read_library, write_library
+from oni_jax.runtime import StopRequest
 from oni_jax.segments.episodes import Segment, SegmentSampler
 from tests.golden import data_file
 
@@ -94,6 +98,33 @@ def test_a_long_conversation_loses_its_oldest_rounds(tmp_path):
     assert {len(turns) for turns in alone} == {2}
 
 
+def test_a_long_round_keeps_its_question(tmp_path):
+    answers = ["- goal", *["no " * 500] * 5, "- late"]
+    asked, _ = hold(tmp_path, answers, num_rounds=2, num_tries=6, max_tokens=900)
+    question = asked[1][-1]
+    assert question[0] == "user" and asked[1][-2] == ("assistant", "- goal")
+    assert all(turns[0] == asked[0][0] and question in turns for turns in asked[1:])
+    assert len(asked[-1]) == 4 and asked[-1][1] == question  # and one answer that could not be read, with its reply
+    assert read_library(str(tmp_path)).goals == ["goal", "late"]
+
+
+def test_a_server_that_is_away_for_hours_is_waited_for(monkeypatch):
+    failures, waited = [RequestError("connection", "refused", server_at_fault=True)] * 1500, []
+
+    class Server:
+        async def complete(self, turns):
+            if failures:
+                raise failures.pop()
+            return Reply("- goal", None)
+
+    async def sleep(secs):
+        waited.append(secs)
+
+    monkeypatch.setattr(conversation.asyncio, "sleep", sleep)
+    answer = asyncio.run(conversation._ask(Server(), [], AnnotationConfig(), StopRequest()))
+    assert answer == "- goal" and 5 * 1500 * 0.9 < sum(waited) < 10 * 1500
+
+
 def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     words = ["--root_env", NAME, "--reward_dir", str(tmp_path / "g"), "--babyai_size", "8", "--retry_times", "2"]
     assert write_goals.main([*words, "--num_iterations", "3"]) == 0
@@ -104,8 +135,13 @@ def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     assert list(library.keys[:3]) == first.keys and len(library.keys) == 5
     assert all("Current observation: You " in goal for goal in library.goals)
     assert "not an LLM" in (tmp_path / "g" / "answers.jsonl").read_text()
-    assert write_goals.main([*words, "--sequence_length", "4"]) == 2
-    assert "its conversation had another segment_length" in capsys.readouterr().err
+    refused = {"sequence_length 4": "segment_length", "babyai_size 9": "babyai", "llm_server_addr x:1": "llm_model"}
+    for changed, told in refused.items():
+        assert write_goals.main([*words, *f"--{changed}".split()]) == 2
+        assert f"its conversation had another {told}" in capsys.readouterr().err
+    for kept_elsewhere in ("--label_store=x", "--llm_max_labels=5"):
+        assert write_goals.main([*words, kept_elsewhere]) == 2
+        assert f"{kept_elsewhere.partition('=')[0]}" in capsys.readouterr().err
     (tmp_path / "old").mkdir()
     write_library(str(tmp_path / "old"), LIBRARY)
     assert write_goals.main(["--root_env", NAME, "--reward_dir", str(tmp_path / "old")]) == 2

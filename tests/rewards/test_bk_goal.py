@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 from collections import Counter
 from contextlib import closing
 
@@ -13,14 +14,16 @@ import pytest
 from oni_jax.config import Config, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS
-from oni_jax.envs.history import CAPTION, NO_ACTION
+from oni_jax.envs.history import ACTIONS, CAPTION, NO_ACTION, past_name
 from oni_jax.envs.registry import caption_reader, env_spec, make_vector_env
 from oni_jax.ops.words import words_of
 from oni_jax.potentials.embeddings import embed_grams
 from oni_jax.potentials.goals import GOALS, HORIZON, GoalLibrary, GoalVectors, texts_of_window
 from oni_jax.potentials.windows import Windows, make_windows
+from oni_jax.rewards import window_potential
 from oni_jax.rewards.bk_goal import GoalPotential, observations
 from oni_jax.rewards.registry import check_rewards, make_rewards
+from oni_jax.types import CaptionBatch
 from tests.golden import data_file
 from tests.rewards.test_bk_code import GAMMA, run
 from tests.worlds.device_worlds import CONFIG, N, T
@@ -222,3 +225,29 @@ def test_environments_without_captions_are_refused(tmp_path):
     with pytest.raises(UserError, match="published: carries values over"):
         catch = dataclasses.replace(config_of(tmp_path, potential_shaping="published"), env=EnvConfig("Catch-v0"))
         make_rewards(catch, env_spec(catch.env, observations(catch)))
+
+
+def test_a_server_of_embeddings_that_is_away_costs_potentials_for_a_while(monkeypatch, capsys):
+    """Nobody waits for it: what it has not embedded yet is worth 0."""
+    monkeypatch.setattr(window_potential, "RETRY_SECS", 0.01)
+    failures = [UserError("no embeddings"), UserError("no embeddings")]
+
+    def embed(texts):
+        if failures:
+            raise failures.pop()
+        return embed_grams(texts)
+
+    texts = ("goes left", "goes right")
+    states = padded([f"The signal is {i}." for i in range(1, HORIZON + 2)])
+    seen = {CAPTION: states[-1:][None], past_name(HORIZON, CAPTION): states[:-1][None, None]}
+    seen[past_name(HORIZON, ACTIONS)] = np.zeros((1, 1, HORIZON), np.int32)
+    batch = CaptionBatch([b""], np.zeros((1, 1), np.int32), seen)
+    ways = ((embed_grams, False), (embed, True))
+    made = [GoalPotential(LIBRARY, own, text_of, texts, 0.0, 0, in_background) for own, in_background in ways]
+    now, later = (own.prepare(batch)["potential"].item() for own in made)
+    assert now > 0 == later
+    deadline = time.monotonic() + 10
+    while not (found := made[1].prepare(batch)["potential"].item()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found == now and not failures
+    assert capsys.readouterr().out.count("no embeddings; new states have the potential 0, and are tried again") == 2

@@ -1,5 +1,7 @@
 """Recorded episodes are those of the environment, and files of them are checked."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -53,9 +55,17 @@ def test_a_damaged_file_is_refused(tmp_path, change):
 def test_no_file_and_no_episodes(tmp_path):
     with pytest.raises(UserError, match="holds no episodes"):
         read_episodes(str(tmp_path))
-    (tmp_path / "a.npz").write_bytes(b"PK no")
-    with pytest.raises(UserError, match="is no file of episodes"):
-        read_episodes(str(tmp_path))
+    path = tmp_path / "a.npz"
+    write_episodes(str(path), [episode(4, 0)])
+    whole = path.read_bytes()
+    for damaged in (b"", b"PK no", whole[:-40], *(whole[:i] + b"\xff" + whole[i + 1 :] for i in range(40, 200, 8))):
+        path.write_bytes(damaged)
+        with suppress(UserError):  # a few are whole to all that is read
+            read_episodes(str(tmp_path))
+    for damaged in (b"", b"PK no", whole[:-40]):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="is no file of episodes"):
+            read_episodes(str(tmp_path))
 
 
 def test_random_play_is_recorded(tmp_path, capsys):
