@@ -16,7 +16,7 @@ RUNNING, ENDED = "intrinsic_returns", "ended_intrinsic_returns"  # names of the 
 class IntrinsicReturns:
     """Sums of K rewards over the running episodes of a process's environments; on the host, in float64.
 
-    A sum is NaN where a part of its episode is unknown: its trajectory was dropped, or an update on it was skipped.
+    A sum is NaN where a part of its episode is unknown: its trajectory was dropped, or its rewards are NaN.
 
     Args:
         labels: of the rewards.
