@@ -122,10 +122,10 @@ def _options(text: str) -> list[str]:
         raise UserError(f"--submit {text}: {error}") from None
 
 
-def _num_processes(config: Config, num_cores: int) -> int:
-    """Returns the number of a run's processes that step environments."""
+def _num_cores_beside(config: Config, num_cores: int) -> int:
+    """Returns the number of cores that a run's environments take, beside its learner's."""
     if find_environment(config.env).device is not None:
-        return 0
+        return config.devices.cpu_devices - 1
     return 1 if config.actors.actor_pool == "serial" else config.actors.num_workers or num_cores
 
 
@@ -134,7 +134,7 @@ def default_jobs(configs: Sequence[Config]) -> int:
     if shutil.which("nvidia-smi") and os.environ.get("JAX_PLATFORMS") != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0))
-    needed = 1 + max(_num_processes(own, cores) for own in configs)
+    needed = 1 + max(_num_cores_beside(own, cores) for own in configs)
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(cores // needed, memory_bytes // MEMORY_OF_RUN_BYTES))
 

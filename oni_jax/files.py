@@ -87,7 +87,7 @@ def keep_printing() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # children too
     for number, name in enumerate(("stdout", "stderr"), 1):
         stream = getattr(sys, name)  # None: it was closed
         raw = io.BufferedWriter(_LossyFile(stream.fileno() if stream else number, "w", closefd=False))

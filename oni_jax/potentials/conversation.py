@@ -84,10 +84,16 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
 
 def _settings(config: WritePotential | WriteGoals, prompt: Prompt) -> dict[str, Any]:
     """Returns all that a conversation depends on."""
-    settings = dataclasses.asdict(config.write) | dataclasses.asdict(config.env)
+    settings = dataclasses.asdict(config.write) | _flat(dataclasses.asdict(config.env))
     settings |= {"prompt": prompt.digest, "llm_model": answering_model(config.annotation)}
     settings = {name: value for name, value in settings.items() if name not in ("reward_dir", "num_rounds")}
     return json.loads(json.dumps(settings))  # as they are read
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings without the parts that they are in."""
+    parts = ({name: value} if not isinstance(value, dict) else _flat(value) for name, value in settings.items())
+    return {name: value for part in parts for name, value in part.items()}
 
 
 def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from oni_jax.npz import from_npz, join_texts, split_texts, to_npz
 from oni_jax.potentials.embeddings import Embed, Memo
 
 WRITE_EVERY_SECS = 10.0
+MAX_KEPT = 200_000  # texts; beyond, it begins again
 MAX_DIFFERENCE = 0.01  # of a kept vector from its text's new one: servers round differently from call to call
 
 
@@ -29,7 +29,7 @@ class KeptMemo(Memo):
     """
 
     def __init__(self, embed: Embed, folder: str, name: str):
-        super().__init__(embed, sys.maxsize)
+        super().__init__(embed, MAX_KEPT)
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         self._path = os.path.join(folder, f"goal_embeddings_{digest}.npz")
         self._known = _read(self._path)

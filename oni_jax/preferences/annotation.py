@@ -46,11 +46,13 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
             annotation = stack.enter_context(server_or_judge(annotation, ENVIRONMENT.language))
         name = preference.custom_annotator_string or file_name(preference, annotation)
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
+        made_by: dict[str, Any] = {"annotator": preference.annotator}
+        if preference.annotator == "llm":
+            made_by |= {"llm_model": annotation.llm_model, "prompt": prompt.digest}
+            made_by |= {"use_messages": preference.use_messages, "use_blstats": preference.use_blstats}
+        file.check_made_by(made_by, preference.ignore_existing)
         if preference.ignore_existing:
             file.clear()
-        if preference.annotator == "llm":
-            read = {"use_messages": preference.use_messages, "use_blstats": preference.use_blstats}
-            file.check_made_by({"llm_model": annotation.llm_model, "prompt": prompt.digest, **read})
         progress = AnnotationLog(file, len(rows))
         if preference.annotator == "llm":
 

@@ -75,17 +75,29 @@ class PreferenceFile:
         self._map.close()
         self._file.close()
 
-    def check_made_by(self, settings: Mapping[str, object]) -> None:
+    def check_made_by(self, settings: Mapping[str, object], replaces: bool = False) -> None:
         """Notes in <annotator>.json what makes the file's labels, those of other processes' rows too.
 
+        Labels without a note, which somebody published or an older version made, may be by anything.
+
+        Args:
+            settings: a JSON object.
+            replaces: the labels of these rows are about to be cleared.
+
         Raises:
-            UserError: they were made by something else.
+            UserError: labels are by something else, or another process is making some by it.
         """
-        path = f"{self.path.removesuffix('.npy')}.json"
+        path, note = f"{self.path.removesuffix('.npy')}.json", json.dumps(settings, indent=1).encode()
+        is_made = (self._labels != UNKNOWN) | (self._unreadable != 0)
+        if replaces:
+            is_made[self._rows.start : self._rows.stop] = False
         try:
-            if np.all(self._labels == UNKNOWN):
-                write_atomically(path, json.dumps(settings, indent=1).encode())
-            elif os.path.exists(path):  # else somebody published the labels, or an older version made them
+            if not is_made.any():
+                if len(self._rows) == len(is_made):  # which no other process labels
+                    write_atomically(path, note)
+                else:
+                    _create_note(path, note)
+            if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
                     before = json.load(file)
                 if changed := sorted(name for name in settings if before.get(name) != settings[name]):
@@ -138,5 +150,14 @@ def _create(path: str, num_pairs: int) -> None:
         reserve(partial, os.path.getsize(partial))
         labels[:] = UNKNOWN
         labels.flush()
+        with contextlib.suppress(FileExistsError):
+            os.link(partial, path)
+
+
+def _create_note(path: str, note: bytes) -> None:
+    """Creates a file as a whole; of concurrent processes the first one's stays."""
+    with contextlib.closing(ScratchFolder(os.path.dirname(path))) as folder:
+        partial = os.path.join(folder.path, "note.json")
+        write_atomically(partial, note)
         with contextlib.suppress(FileExistsError):
             os.link(partial, path)

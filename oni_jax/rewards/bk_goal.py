@@ -39,7 +39,7 @@ class GoalPotential(WindowPotential):
         words: the actions' names.
         threshold: below or at which a cosine counts as 0.
         warmup_steps: see `PotentialScorer`.
-        in_background: see `WindowPotential`.
+        of_server: see `WindowPotential`.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class GoalPotential(WindowPotential):
         words: Sequence[str],
         threshold: float,
         warmup_steps: int,
-        in_background: bool = False,
+        of_server: bool = False,
     ):
-        super().__init__(NAMES, HORIZON, warmup_steps, in_background)
+        super().__init__(NAMES, HORIZON, warmup_steps, of_server)
         self._library, self._embed, self._words, self._threshold = library, Memo(embed), words, threshold
         self._num_near, self._largest, self._has_warned = 0, -1.0, False
         self._largest_of: dict[bytes, float] = {}  # digest of a step, two captions and an action -> cosine to any goal
@@ -137,6 +137,6 @@ def make(context: RewardContext) -> Reward:
         language.actions if language else (),
         reward.potential_goal_threshold,
         reward.potential_warmup_steps,
-        in_background=reward.potential_embeddings == "server" and not context.frozen,
+        of_server=reward.potential_embeddings == "server" and not context.frozen,
     )
     return shape(context, scorer)

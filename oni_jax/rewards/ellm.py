@@ -152,6 +152,7 @@ class SuggestedGoalReward(GoalReward):
         self._waiting: Counter[bytes] = Counter()  # steps seen of what is not asked yet
         self._asked: dict[bytes, None] = {}  # without an answer yet; the last is asked first
         self._put_aside: set[bytes] = set()  # asked, and got no answer that can be read
+        self._again: dict[bytes, None] = {}  # of these, the newest, which may have been dropped: too many waited
         self._new: dict[bytes, np.ndarray] = {}
         self._given: set[bytes] = set()  # captions whose goals the environments have
         self._coverage = 0.0
@@ -184,16 +185,21 @@ class SuggestedGoalReward(GoalReward):
         return item
 
     def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
-        return newest(((item,) for item in reversed(self._asked)), limit)
+        return newest(((item,) for item in (*reversed(self._asked), *reversed(self._again))), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         answered = []
         for (item,), answer, _ in annotations:
             self._asked.pop(item, None)
+            was_tried = self._again.pop(item, 0) is None
             if answer is not None and self._matcher.words(answer):
                 answered.append((item, answer))
-            else:  # the labeller gave up, or the answer was kept by a run that reads it
-                self._put_aside.add(item)
+                continue
+            self._put_aside.add(item)
+            if answer is None and not was_tried:  # else it was kept by a run that reads it
+                self._again[item] = None
+                if len(self._again) > self._max_asked:
+                    del self._again[next(iter(self._again))]
         self._add(self._match(answered))
 
     def _add(self, matches: Matches) -> None:

@@ -1,6 +1,5 @@
 """Potentials that the host looks up, once for each distinct window."""
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -24,14 +23,14 @@ class WindowPotential(PotentialScorer):
         names: of the observations that windows hold.
         horizon: H, steps before the present one in a window.
         warmup_steps: see `PotentialScorer`.
-        in_background: a server is asked: windows are valued in a thread, and are worth 0 until then. While it is busy,
-            or its server is away, new windows are passed over; they are valued when they are seen again.
+        of_server: a server is asked. When it goes away, training goes on: new windows are worth 0, and are asked about
+            when they are seen again, RETRY_SECS later.
     """
 
-    def __init__(self, names: Sequence[str], horizon: int, warmup_steps: int, in_background: bool = False):
+    def __init__(self, names: Sequence[str], horizon: int, warmup_steps: int, of_server: bool = False):
         super().__init__(warmup_steps)
-        self._names, self._horizon, self._in_background = names, horizon, in_background
-        self._thread: threading.Thread | None = None
+        self._names, self._horizon, self._of_server = names, horizon, of_server
+        self._away_until = 0.0  # by time.monotonic
         self.other_observations = names_read(names, horizon)
         self._known: dict[bytes, float] = {}
         self._num_asked = self._num_calls = 0
@@ -50,32 +49,24 @@ class WindowPotential(PotentialScorer):
         if len(self._known) > MAX_KNOWN:
             self._known.clear()
         new = {digest: i for i, digest in enumerate(digests) if digest not in self._known}
-        if new:
+        if new and time.monotonic() >= self._away_until:
             # One trajectory after the other: windows that follow one another share observations.
             num_trajectories = captions.index.shape[1]
             rows = {digests[i]: i for i in sorted(new.values(), key=lambda i: (i % num_trajectories, i))}
-            if not self._in_background:
+            try:
                 with no_garbage_collection():
-                    self._add(windows, rows)
-            elif not (self._thread and self._thread.is_alive()):
-                self._thread = threading.Thread(target=self._add_later, args=(windows, rows), daemon=True)
-                self._thread.start()
+                    found = self.value(windows, list(rows.values()))
+            except UserError as error:
+                if not (self._of_server and self._known):  # one that has never answered is not there
+                    raise
+                self._away_until = time.monotonic() + RETRY_SECS
+                print(f"warning: {error}; until it is back, states that are new have the potential 0", flush=True)
+            else:
+                self._known.update(zip(rows, found, strict=True))
+                self._num_calls += len(rows)
         self._num_asked += len(digests)
         values = np.array([self._known.get(digest, 0.0) for digest in digests], np.float32)
         return {"potential": values.reshape(captions.index.shape)}
-
-    def _add(self, windows: Windows, rows: Mapping[bytes, int]) -> None:
-        """Values windows, given as digest -> row."""
-        found = self.value(windows, list(rows.values()))
-        self._known.update(zip(rows, found, strict=True))
-        self._num_calls += len(rows)
-
-    def _add_later(self, windows: Windows, rows: Mapping[bytes, int]) -> None:
-        try:
-            self._add(windows, rows)
-        except UserError as error:
-            print(f"warning: {error}; new states have the potential 0, and are tried again", flush=True)
-            time.sleep(RETRY_SECS)
 
     def phi(self, params: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
         return features["potential"]

@@ -112,7 +112,16 @@ def _read_file(path: str) -> list[Segment]:
             )
             for i, (start, end) in enumerate(zip([0, *ends], ends))
         ]
-    except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise UserError(f"{path}: is no file of episodes ({error})") from None
 
 

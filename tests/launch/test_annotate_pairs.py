@@ -187,6 +187,12 @@ def test_labels_of_several_makers_are_not_mixed(tmp_path, capsys):
     assert run(directory, *mine) == 0
     assert run(directory, *mine, "--goal_key=combat", "--ignore_existing") == 0
     assert run(directory, *mine) == 2
+    before = labels(directory, "mine")
+    chunk = ("--n_annotation_chunks=5", "--chunk_number=1", "--ignore_existing")
+    assert run(directory, *mine, *chunk) == 2 and labels(directory, "mine") == before  # the others are of combat
+    assert run(directory, *mine, "--annotator=score") == 2
+    assert "its labels have another annotator" in capsys.readouterr().err
+    assert run(directory, *mine, *chunk, "--goal_key=combat") == 0
     (directory / "preference" / "mine.json").unlink()  # as of labels that others published
     assert run(directory, *mine) == 0
 

@@ -135,7 +135,11 @@ def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     assert list(library.keys[:3]) == first.keys and len(library.keys) == 5
     assert all("Current observation: You " in goal for goal in library.goals)
     assert "not an LLM" in (tmp_path / "g" / "answers.jsonl").read_text()
-    refused = {"sequence_length 4": "segment_length", "babyai_size 9": "babyai", "llm_server_addr x:1": "llm_model"}
+    refused = {
+        "sequence_length 4": "segment_length",
+        "babyai_size 9": "babyai_size",
+        "llm_server_addr x:1": "llm_model",
+    }
     for changed, told in refused.items():
         assert write_goals.main([*words, *f"--{changed}".split()]) == 2
         assert f"its conversation had another {told}" in capsys.readouterr().err

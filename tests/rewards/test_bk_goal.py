@@ -227,27 +227,38 @@ def test_environments_without_captions_are_refused(tmp_path):
         make_rewards(catch, env_spec(catch.env, observations(catch)))
 
 
-def test_a_server_of_embeddings_that_is_away_costs_potentials_for_a_while(monkeypatch, capsys):
-    """Nobody waits for it: what it has not embedded yet is worth 0."""
-    monkeypatch.setattr(window_potential, "RETRY_SECS", 0.01)
-    failures = [UserError("no embeddings"), UserError("no embeddings")]
+def test_a_server_of_embeddings_that_goes_away_costs_potentials_for_a_while(monkeypatch, capsys):
+    """One that was never there ends the run."""
+    failures = [UserError("no embeddings")]
 
     def embed(texts):
         if failures:
-            raise failures.pop()
+            raise failures[0]
         return embed_grams(texts)
 
-    texts = ("goes left", "goes right")
-    states = padded([f"The signal is {i}." for i in range(1, HORIZON + 2)])
-    seen = {CAPTION: states[-1:][None], past_name(HORIZON, CAPTION): states[:-1][None, None]}
-    seen[past_name(HORIZON, ACTIONS)] = np.zeros((1, 1, HORIZON), np.int32)
-    batch = CaptionBatch([b""], np.zeros((1, 1), np.int32), seen)
-    ways = ((embed_grams, False), (embed, True))
-    made = [GoalPotential(LIBRARY, own, text_of, texts, 0.0, 0, in_background) for own, in_background in ways]
-    now, later = (own.prepare(batch)["potential"].item() for own in made)
-    assert now > 0 == later
-    deadline = time.monotonic() + 10
-    while not (found := made[1].prepare(batch)["potential"].item()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert found == now and not failures
-    assert capsys.readouterr().out.count("no embeddings; new states have the potential 0, and are tried again") == 2
+    def batch(*signals: int) -> CaptionBatch:
+        states = padded([f"The signal is {i}." for i in signals])
+        seen = {CAPTION: states[-1:][None], past_name(HORIZON, CAPTION): states[:-1][None, None]}
+        seen[past_name(HORIZON, ACTIONS)] = np.zeros((1, 1, HORIZON), np.int32)
+        return CaptionBatch([b""], np.zeros((1, 1), np.int32), seen)
+
+    def potential(scorer: GoalPotential, *signals: int) -> float:
+        return scorer.prepare(batch(*signals))["potential"].item()
+
+    known, new = range(1, HORIZON + 2), range(2, HORIZON + 3)
+    there = GoalPotential(LIBRARY, embed_grams, text_of, ("left", "right"), 0.0, 0)
+    scorer = GoalPotential(LIBRARY, embed, text_of, ("left", "right"), 0.0, 0, of_server=True)
+    with pytest.raises(UserError, match="no embeddings"):
+        potential(scorer, *known)
+    failure = failures.pop()
+    assert potential(scorer, *known) == potential(there, *known) > 0
+    failures.append(failure)
+    assert [potential(scorer, *own) for own in (new, new, known)] == [0, 0, potential(there, *known)]
+    assert (
+        capsys.readouterr().out.count("no embeddings; until it is back, states that are new have the potential 0") == 1
+    )
+    failures.clear()
+    assert potential(scorer, *new) == 0  # not asked yet
+    later = time.monotonic() + window_potential.RETRY_SECS
+    monkeypatch.setattr(window_potential.time, "monotonic", lambda: later)
+    assert potential(scorer, *new) == potential(there, *new) > 0

@@ -107,7 +107,8 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    hang_up = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM, *hang_up)}
     try:
         yield
     finally:
