@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from typing import cast
 
 import numpy as np
 import pytest
 
 from launch import write_goals
 from oni_jax.annotation.answers import Reply
+from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.goals import goals_in
@@ -121,7 +123,7 @@ def test_a_server_that_is_away_for_hours_is_waited_for(monkeypatch):
         waited.append(secs)
 
     monkeypatch.setattr(conversation.asyncio, "sleep", sleep)
-    answer = asyncio.run(conversation._ask(Server(), [], AnnotationConfig(), StopRequest()))
+    answer = asyncio.run(conversation._ask(cast(Client, Server()), [], AnnotationConfig(), StopRequest()))
     assert answer == "- goal" and 5 * 1500 * 0.9 < sum(waited) < 10 * 1500
 
 
