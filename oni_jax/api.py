@@ -179,13 +179,14 @@ class Run:
 
         Args:
             episodes: their number.
-            **values: settings of `launch.evaluate` by name, such as `policy="greedy"` or `root_env`.
+            **values: settings of `launch.evaluate` by name, such as `policy="greedy"` or `root_env`, but for those of
+                the checkpoint, of a comparison and of files.
 
         Returns:
             An `oni_jax.evaluation.results.Evaluation`, with `measures()`, `summaries()` and `success()`.
         """
-        from oni_jax.evaluation.config import EvaluationConfig, check_evaluate
-        from oni_jax.evaluation.players import evaluated_task, load_player
+        from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
+        from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player
         from oni_jax.evaluation.program import play
         from oni_jax.labels import labels_by
         from oni_jax.step_rewards import load_scoring
@@ -193,10 +194,17 @@ class Run:
         known = {field.name for field in dataclasses.fields(EvaluationConfig)}
         if unknown := values.keys() - known:
             raise UserError(f"{', '.join(sorted(unknown))}: there is no such setting of an evaluation")
+        if others := values.keys() & {"train_dir", "experiment", "checkpoint", "compare", "compare_checkpoint"}:
+            raise UserError(f"{', '.join(sorted(others))}: evaluate another `load_run(folder, env_steps)` instead")
+        if files := values.keys() & {"json", "csv", "record", "record_format", "recordings_dir"}:
+            raise UserError(f"{', '.join(sorted(files))}: no files are written here; launch.evaluate writes them")
         train_dir, experiment = os.path.split(self.folder)
         config = EvaluationConfig(train_dir=train_dir, experiment=experiment, episodes=episodes, **values)
         check_evaluate(config)
-        player = load_player(config, experiment, self.env_steps, evaluated_task(config))
+        task = evaluated_task(config)
+        if config.policy == RANDOM:
+            return play(config, chosen_players(config, task, None, config.checkpoint)[0])
+        player = load_player(config, experiment, self.env_steps, task)
         played = play(config, player._replace(scoring=load_scoring(train_dir, player)))
         return played._replace(labels_by=labels_by(self.config, self.folder))
 

@@ -79,12 +79,18 @@ def load_scoring(train_dir: str, player: Player) -> Scoring:
     except NoRewardError:
         return Scoring()
     except UserError as error:
-        names = [own.reward.llm_reward_type for own in read_settings(folder).terms()]
-        return Scoring(None, dict.fromkeys(reward_labels(names), str(error)))
+        return _unknown(folder, str(error))
+    if (captions := run.config.env.caption) != player.env.caption:
+        return _unknown(folder, f"it values captions of --caption {captions}, and these are {player.env.caption}")
     reasons = [_why_unknown(run, i) for i in range(len(run.rewards.terms))]
     chosen = [i for i, reason in enumerate(reasons) if not reason]
     not_reported = {label: reason for label, reason in zip(run.rewards.labels, reasons) if reason}
     return Scoring(StepRewards(run, chosen, spec) if chosen else None, not_reported)
+
+
+def _unknown(folder: str, reason: str) -> Scoring:
+    names = [own.reward.llm_reward_type for own in read_settings(folder).terms()]
+    return Scoring(None, dict.fromkeys(reward_labels(names), reason))
 
 
 def _why_unknown(run: RunReward, index: int) -> str:

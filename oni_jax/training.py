@@ -53,6 +53,7 @@ class Progress:
     labels_of: str = ""  # Annotator.labels_of
     last_episodes: Sequence[Sequence[float]] = ()  # statistics of the episodes in the means
     last_intrinsic_returns: Sequence[Sequence[float]] = ()  # the same of episodes that were learnt from to their end
+    last_of: Sequence[str] = ()  # task and names of both
 
 
 class Training:
@@ -80,6 +81,9 @@ class Training:
         self.learner, self._world, self._annotator = learner, world, annotator
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
+        self._last_of = [*_task(config), *world.spec.episode_stats, *learner.reward.paying]
+        if list(progress.last_of or self._last_of) != self._last_of:  # other columns, or another task's
+            progress.last_episodes = progress.last_intrinsic_returns = ()
         self._stats.add(np.array(progress.last_episodes))
         self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)
         self._returns.add(np.array(progress.last_intrinsic_returns))
@@ -221,8 +225,12 @@ class Training:
         if problem := _problem(self.learner.state):
             print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
             return
-        last = {"last_episodes": self._stats.save(), "last_intrinsic_returns": self._returns.save()}
-        progress = dataclasses.replace(self.progress, **last)
+        progress = dataclasses.replace(
+            self.progress,
+            last_episodes=self._stats.save(),
+            last_intrinsic_returns=self._returns.save(),
+            last_of=self._last_of,
+        )
         acting = self._world.save() if at_rest else {}
         acting = {**acting, **self.learner.running_returns.save()} if acting else {}
         saved = Saved(self.learner.state, self.learner.reward.save(), dataclasses.asdict(progress), acting)
@@ -291,6 +299,11 @@ class Training:
             "hparams": hparams(self._config),
             "commit": code_commit(),
         }
+
+
+def _task(config: Config) -> list[str]:
+    """Returns the names of what episodes' statistics are about."""
+    return [config.env.root_env, config.env.crafter.crafter_task]
 
 
 def _problem(state: TrainState) -> str:

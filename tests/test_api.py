@@ -111,8 +111,11 @@ def test_rewards_of_captions(run):
 def test_an_evaluation(run):
     evaluation = run.evaluate(episodes=3, policy="greedy", num_workers=1)
     assert evaluation.complete and len(evaluation.measures()["return"]) == 3 and evaluation.policy == "greedy"
-    with pytest.raises(oni_jax.UserError, match="epsodes"):
-        run.evaluate(epsodes=3)
+    by_chance = run.evaluate(episodes=3, policy="random", num_workers=1)
+    assert (by_chance.policy, by_chance.experiment, by_chance.labels_by) == ("random", "", "")
+    for refused in ({"epsodes": 3}, {"checkpoint": "best"}, {"json": "a.json"}):
+        with pytest.raises(oni_jax.UserError, match=next(iter(refused))):
+            run.evaluate(**refused)
 
 
 def test_training_goes_on_outside_the_main_thread(run, tmp_path):

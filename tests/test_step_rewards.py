@@ -25,7 +25,8 @@ from oni_jax.inspection import load_reward
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations
-from oni_jax.rewards.base import Reward
+from oni_jax.rewards.base import LookUp, Reward
+from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import REWARD_TYPES, RewardType, make_rewards, observations_read
 from oni_jax.types import RewardOutput
 from oni_jax.viewing.intrinsic import EpisodeRewards
@@ -139,6 +140,35 @@ def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
         film = replayed(run, played, index, tuple(rewards.observations))
         own = rewards.of_steps([*film.captions], film.observations)
         assert found[index] == pytest.approx(own.sum(), rel=1e-4) and own.sum() > 0
+
+
+class OfText(LookUp):
+    """A potential, arbitrary but for most captions not 0."""
+
+    def look_up(self, caption: bytes) -> float:
+        return zlib.crc32(caption) % 100 / 100
+
+
+def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, monkeypatch):
+    monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
+    run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "of_text"})
+    played = run.evaluate(NUM_EPISODES, num_workers=1)
+    rewards = EpisodeRewards(load_reward(run.folder))
+    found = played.measures()[f"{MEASURE}of_text"]
+    for index in (0, 40, 66):
+        film = replayed(run, played, index)
+        assert film.terminated
+        own = rewards.of_captions(film.captions, film.observations, film.terminated)
+        assert found[index] == pytest.approx(own.sum(), abs=1e-5)
+
+
+def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
+    run = write_run(tmp_path / "run", {**DEVICE, **PAID, "llm_reward_type": "rnd,apt"})
+    alone = write_run(tmp_path / "alone", {**DEVICE, **PAID, "llm_reward_type": "rnd"})
+    both, rnd = (EpisodeRewards(load_reward(own.folder)) for own in (run, alone))
+    assert both.labels == ["rnd"] and list(both.left_out) == ["apt"]
+    film = replayed(run, run.evaluate(1, num_workers=1), 0, tuple(both.observations))
+    np.testing.assert_allclose(*(own.of_steps([*film.captions], film.observations) for own in (both, rnd)), rtol=1e-5)
 
 
 def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax import system
+from oni_jax import system, training
 from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.config import Config, UserError
 from oni_jax.learner.loop import Learner
@@ -97,6 +97,20 @@ def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch,
     assert found.progress["env_steps"] == 8 * BATCH and found.progress["bad_updates"] == 5
     jax.tree.map(np.testing.assert_array_equal, found.state, state)
     assert state.reward_state == 3 and state.opt_state[1][0].count == 3
+
+
+def test_episodes_of_another_task_are_not_in_the_means(tmp_path, monkeypatch, learners):
+    config = config_of(tmp_path)
+
+    def last_episodes(num_updates: int) -> list:
+        run = dataclasses.replace(config.run, train_for_env_steps=num_updates * BATCH)
+        system.run(dataclasses.replace(config, run=run), StopRequest())
+        return saved(tmp_path, learners[-1].state).progress["last_episodes"]
+
+    assert len(last_episodes(4)) == config.run.stats_avg == 100
+    assert len(last_episodes(5)) == 100
+    monkeypatch.setattr(training, "_task", lambda config: ["another", ""])
+    assert len(last_episodes(6)) < 90  # one update's at most
 
 
 def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, capsys):

@@ -11,7 +11,7 @@ from launch.sweeps.grid import SEED, GridRun
 from launch.sweeps.state import is_finished
 from oni_jax.evaluation.statistics import summarise
 from oni_jax.files import write_output
-from oni_jax.reporting.curves import COVERAGE, SUCCESS, UNLOCKED, last_value, read_run
+from oni_jax.reporting.curves import COVERAGE, MIN_SEEDS, SUCCESS, UNLOCKED, last_value, read_run
 
 METRICS = ("mean_return", SUCCESS, UNLOCKED, COVERAGE)
 FILE = "results.json"
@@ -42,9 +42,9 @@ def results(runs: Sequence[GridRun]) -> list[dict[str, Any]]:
 
 
 def estimate(values: Sequence[float]) -> dict[str, Any]:
-    """Returns the mean of values over seeds, and the bootstrap's 95 % interval of it; None for one value."""
+    """Returns the mean of values over seeds, and the bootstrap's 95 % interval of it; None for fewer than MIN_SEEDS."""
     about = summarise(np.asarray(values))
-    return {"mean": about.mean, "interval": list(about.interval) if about.interval else None}
+    return {"mean": about.mean, "interval": list(about.interval or ()) if len(values) >= MIN_SEEDS else None}
 
 
 def write(runs: Sequence[GridRun], folder: str) -> list[str]:

@@ -104,12 +104,13 @@ class SingleEpisode:
 
     Attributes:
       ended: True once the episode has ended.
+      terminated: by the environment's rules, rather than truncated.
       stats: its statistics, empty before the end.
     """
 
     def __init__(self, env: VectorEnv):
         self._env, self._out = env, make_step_output(env.spec, 1)
-        self.ended, self.stats = False, dict[str, float]()
+        self.ended, self.terminated, self.stats = False, False, dict[str, float]()
 
     def begin(self, earlier: bytes = b"") -> np.ndarray:
         """Starts, and replays the actions `earlier` of earlier episodes. Returns a record, which `act` overwrites."""
@@ -124,7 +125,7 @@ class SingleEpisode:
         record = self._out.records[0]
         if not (record["terminated"] or record["truncated"]):
             return record
-        self.ended = True
+        self.ended, self.terminated = True, bool(record["terminated"])
         self.stats = dict(zip(self._env.spec.episode_stats, self._out.episode_stats[0].tolist()))
         return self._out.finals[0]
 

@@ -9,6 +9,7 @@ from oni_jax.files import check_output
 _COUNT = "[1, inf)"
 SAMPLE, GREEDY = "sample", "greedy"  # policies
 RANDOM = "random"  # another policy, also accepted where an experiment's name is expected
+GOALS = ("crafter_task", "goal_suggester")  # settings of the goals that are asked for
 LATEST, BEST, ALL = "latest", "best", "all"
 VIDEO_FORMATS = ("gif", "mp4")
 

@@ -93,7 +93,10 @@ class EpisodeReturns:
     def _score(self, group: "_Group") -> None:
         try:
             if not self._problem:
-                self._ended.update(group.sum(self._scorer, self._captions))
+                ended = group.sum(self._scorer, self._captions)
+                if not all(np.isfinite(row).all() for row in ended.values()):
+                    self._problem = "its rewards are not finite"
+                self._ended.update(ended)
         except UserError as error:
             self._problem = str(error)
         except Exception as error:  # of a plugin: the episodes are not lost with it

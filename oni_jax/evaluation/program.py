@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from oni_jax.actors.pool import num_workers
 from oni_jax.config import ActorConfig, Config, EnvConfig, UserError
 from oni_jax.envs.registry import make_vector_env
-from oni_jax.evaluation.config import RANDOM, EvaluationConfig
+from oni_jax.evaluation.config import GOALS, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
 from oni_jax.evaluation.files import as_csv, as_json
 from oni_jax.evaluation.intrinsic import EpisodeReturns, LoadScoring
@@ -135,6 +135,7 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         env_steps=player.env_steps,
         policy=player.policy,
         root_env=env.root_env,
+        goals={name: value for name in GOALS if (value := getattr(config, name))},
         max_episode_steps=env.max_episode_steps,
         seed=seed,
         num_episodes=config.episodes,

@@ -33,6 +33,7 @@ class Replay(NamedTuple):
     rewards: np.ndarray  # [L] float32, the environment's
     terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
     turns: Sequence[int | None]  # [L + 1] game times, where there are any; empty without a terminal
+    terminated: bool  # it ended by the environment's rules
     mismatch: str  # difference from the episode's end; "" for none
 
 
@@ -132,6 +133,7 @@ def replay(
         rewards=np.array(rewards, np.float32),
         terminals=terminals,
         turns=turns,
+        terminated=own.terminated,
         mismatch=_mismatch(episode, own.stats),
     )
 

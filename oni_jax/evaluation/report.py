@@ -1,5 +1,6 @@
 """Results of evaluations, as lines for a terminal."""
 
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ BIASED = "short episodes end first, so these statistics are biased"
 def lines(evaluation: Evaluation, width: int) -> list[str]:
     """Formats an evaluation for a terminal of `width` columns."""
     of = evaluation
-    heading = f"{of.player}, {of.root_env}, at most {of.max_episode_steps:,} steps, "
+    heading = f"{of.player}, {', '.join([of.root_env, *of.goals.values()])}, at most {of.max_episode_steps:,} steps, "
     if of.policy == GREEDY:
         heading += "greedy, "
     if of.complete:
@@ -58,6 +59,8 @@ def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[
 
 def number(value: float) -> str:
     """Formats with about three digits and no exponent: 0.123, 1.23, 12.3, 123, 1,234."""
+    if not math.isfinite(value):
+        return str(value)
     size = abs(value)
     digits = 0 if size >= 100 or value == round(value) else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{value:,.{digits}f}"

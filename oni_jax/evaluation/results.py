@@ -41,6 +41,7 @@ class Evaluation(NamedTuple):
     interrupted: str = ""  # reason
     achievements: tuple[str, ...] = ()  # see `EnvSpec`
     labels_by: str = ""  # who made the labels that the player was trained with, in words
+    goals: Mapping[str, str] = {}  # settings of the goals that were asked for, other than the run's
     not_reported: Mapping[str, str] = {}  # rewards that it was trained with and can't be computed here, and why
 
     @property

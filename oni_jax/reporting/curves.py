@@ -30,8 +30,16 @@ OF_EPISODES = ("mean_", "episode/")  # how the names of means begin that are tak
 INTRINSIC_RETURN = f"episode/{episode_sums.INTRINSIC_RETURN}<type>"  # stands for those of a run's rewards
 EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. ="
-# Settings of annotation that runs of one curve may differ in: addresses, files and limits of requests.
-LOCAL = ("llm_server_addr", "label_store", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries", "llm_required")
+# Settings of annotation that runs of one curve may differ in: a seed, addresses, files and limits of requests.
+LOCAL = (
+    "judge_wrong_seed",
+    "llm_server_addr",
+    "label_store",
+    "llm_max_in_flight",
+    "llm_timeout_secs",
+    "llm_max_retries",
+    "llm_required",
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,7 +150,7 @@ def group_runs(runs: Sequence[Run]) -> list[Setting]:
 
 
 def _comparable(config: Config) -> Config:
-    """Removes seed, name, limits, machines and files; keeps whether an LLM or the judge answers."""
+    """Removes seeds, name, limits, machines and files; keeps whether an LLM or the judge answers."""
     defaults = {name: getattr(AnnotationConfig, name) for name in LOCAL}
 
     def without_local(own: AnnotationConfig) -> AnnotationConfig:
@@ -150,7 +158,8 @@ def _comparable(config: Config) -> Config:
 
     others = tuple((reward, without_local(own)) for reward, own in config.others)
     annotation = without_local(config.annotation)
-    return dataclasses.replace(config, run=RunConfig(), actors=ActorConfig(), annotation=annotation, others=others)
+    run = RunConfig(stats_avg=config.run.stats_avg)
+    return dataclasses.replace(config, run=run, actors=ActorConfig(), annotation=annotation, others=others)
 
 
 def _label(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from oni_jax.config import Config, UserError
 from oni_jax.experiment import is_running, read_settings
-from oni_jax.labels import asked
+from oni_jax.labels import asked, labels_by
 from oni_jax.metrics.rows import printable
 from oni_jax.run_files import (
     CHECKPOINTS,
@@ -89,9 +89,15 @@ def read_listed(folder: str, name: str) -> ListedRun:
         mean_return=mean,
         num_episodes=0 if mean is None else min(config.run.stats_avg, int(_number(row, "episodes") or 0)),
         reward=printable(",".join(own.reward.llm_reward_type for own in config.terms())),
-        labels_by=printable(", ".join(asked(config, short=True).values())) if "labels_held" in row else "",
+        labels_by=printable(_labels_by(config, folder)) if "labels_held" in row else "",
         written=max(_written(folder)),
     )
+
+
+def _labels_by(config: Config, folder: str) -> str:
+    """Returns who made a run's labels, in few words where it has asked nobody else earlier."""
+    of_all, short = labels_by(config, folder), ", ".join(asked(config, short=True).values())
+    return short if of_all == ", ".join(asked(config).values()) else of_all
 
 
 def table(runs: Sequence[ListedRun], width: int, now: float) -> list[str]:

@@ -139,13 +139,18 @@ def _caption_rows(rows: Sequence[InspectedCaption], header: Sequence[str]) -> li
 
 
 def _recordings(config: ReportConfig) -> list[Recording]:
-    """Reads the first of the folder `recordings`, by name: best, median, worst; the run's own before others'."""
+    """Reads the first of the folder `recordings`: the run's own before others'; best, median, worst; the newest."""
     found: dict[str, str] = {}  # path without suffix -> path; an MP4 replaces its GIF
     for suffix in reversed(MEDIA_TYPES):
         for path in glob.glob(f"{glob.escape(config.folder)}/recordings/*{suffix}"):
             found[path.removesuffix(suffix)] = path
     own = f"-{config.experiment.replace('/', '_')}-"  # see viewing.recordings.file_stem
-    paths = sorted(found.values(), key=lambda path: (own not in os.path.basename(path), path))
+
+    def order(path: str) -> tuple[bool, str, float, str]:
+        name = os.path.basename(path)
+        return own not in name, name.partition("-")[0], -os.path.getmtime(path), name
+
+    paths = sorted(found.values(), key=order)
     return [_recording(path) for path in paths[: config.num_recordings]]
 
 

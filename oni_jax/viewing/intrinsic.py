@@ -19,6 +19,8 @@ class EpisodeRewards:
 
     Attributes:
       observations: names of those that the rewards read.
+      labels: of the rewards that are summed.
+      left_out: labels of those that only training knows, and why.
     """
 
     def __init__(self, run: RunReward, num_at_once: int = 128):
@@ -26,6 +28,10 @@ class EpisodeRewards:
         self._at_obs = run.config.reward.intrinsic_reward_at == "obs"
         read = (*run.rewards.other_observations, *run.rewards.final_observations)
         self.observations = list(dict.fromkeys(read))
+        reasons = {label: own.only_in_training for label, own in zip(run.rewards.labels, run.rewards.rewards)}
+        self.left_out = {label: reason for label, reason in reasons.items() if reason}
+        self.labels = [label for label in reasons if label not in self.left_out]
+        self._rows = [i for i, reason in enumerate(reasons.values()) if not reason]
         self._score = jax.jit(run.rewards.score)
 
     def of_steps(
@@ -66,7 +72,7 @@ class EpisodeRewards:
             features = self._run.rewards.prepare(StepCaptions(own, caused))
             trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields, zeros), **known})
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
-            parts.append(np.asarray(scored.rewards)[:, :, 0].sum(axis=0))
+            parts.append(np.asarray(scored.rewards)[self._rows, :, 0].sum(axis=0))
         return np.concatenate(parts)[:num_steps]
 
     def of_captions(

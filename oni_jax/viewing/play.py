@@ -181,8 +181,9 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
     except NoRewardError:
         return label_reward(labels, run.reward)
     rewards = EpisodeRewards(known, num_at_once=1)
-    if past_of(rewards.observations):
-        return MessageReward(lambda message, record: 0.0, run.reward, "not shown: it depends on the steps before")
+    if past_of(rewards.observations) or not rewards.labels:
+        why = "; ".join(rewards.left_out.values()) or "it depends on the steps before"
+        return MessageReward(lambda message, record: 0.0, run.reward, f"not shown: {why}")
 
     def give(message: bytes, record: np.ndarray) -> float:
         seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}

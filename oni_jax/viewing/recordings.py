@@ -92,7 +92,9 @@ class Recorder:
         found = replay(env, evaluation, choice.episode, path + SUFFIX, set(seen), names)
         if found.mismatch:
             print(found.mismatch, flush=True)
-        given = rewards.of_captions(found.captions, found.observations) if rewards and len(found.rewards) else None
+        given = None
+        if rewards and len(found.rewards):
+            given = rewards.of_captions(found.captions, found.observations, found.terminated)
         notes = [note] if note else []
         if len(seen) < num_steps + 1:
             notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
@@ -111,7 +113,8 @@ def file_stem(evaluation: Evaluation, choice: Choice) -> str:
     """Returns e.g. best1-experiment-Catch-v0-sample-1024-seed1-episode17; random has no experiment and steps."""
     steps = "" if evaluation.env_steps is None else str(evaluation.env_steps)
     of = [evaluation.experiment.replace("/", "_"), evaluation.root_env.replace("/", "_"), evaluation.policy, steps]
-    parts = [f"{choice.rank}{choice.position}", *of, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
+    goals = [value.replace(" ", "_").replace("/", "_") for value in evaluation.goals.values()]
+    parts = [f"{choice.rank}{choice.position}", *of, *goals, f"seed{evaluation.seed}", f"episode{choice.episode.index}"]
     return "-".join(filter(None, parts))
 
 
@@ -126,7 +129,9 @@ def _intrinsic_rewards(train_dir: str, player: Player) -> tuple[EpisodeRewards |
     if not player.experiment:
         return None, "no intrinsic reward: the actions are random"
     try:
-        return EpisodeRewards(load_reward(os.path.join(train_dir, player.experiment), player.env_steps)), ""
+        rewards = EpisodeRewards(load_reward(os.path.join(train_dir, player.experiment), player.env_steps))
+        left_out = [f"{label} is left out: {reason}" for label, reason in rewards.left_out.items()]
+        return rewards if rewards.labels else None, "; ".join(left_out)
     except NoRewardError:
         return None, "no intrinsic reward: the run has only the environment's"
     except UserError as error:

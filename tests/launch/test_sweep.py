@@ -38,11 +38,15 @@ def test_all_combinations_and_their_results(stand_in, tmp_path, capsys):
     assert last["runs"] == ["high_seed=1_batch_size=64", "high_seed=2_batch_size=64"] and last["seeds"] == [1, 2]
     assert last["mean_return"]["values"] == pytest.approx([1.9, 2.9])
     assert last["mean_return"]["mean"] == pytest.approx(2.4)
-    assert last["mean_return"]["interval"] == pytest.approx([1.9, 2.9])  # resamples of two
+    assert last["mean_return"]["interval"] is None  # of two
     lines = capsys.readouterr().out.splitlines()
     assert sum("starts; output:" in line for line in lines) == 8 and "[8 of 8 done" in lines[15]
     assert [line.split("|")[1].strip() for line in lines[18:22]] == [f"{a}, batch_size={b}" for a, b in cells]
-    assert "2.4 [1.9, 2.9]" in lines[21]
+    assert " 2.4 " in lines[21]
+    assert run(tmp_path, *CASES, "--grid", "seed=1-3", "batch_size=32,64", "--jobs=4") == 0
+    last = json.loads((tmp_path / "s" / "results.json").read_text())[-1]["mean_return"]
+    assert last["interval"] == pytest.approx([min(last["values"]), max(last["values"])])  # resamples of three
+    assert f"{last['mean']:.3g} [" in capsys.readouterr().out
 
 
 def test_of_reward_types_none_goes_without_the_coefficient(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import html.parser
 import io
 import json
+import os
 import pathlib
 
 import pytest
@@ -192,6 +193,17 @@ def test_the_run_s_own_recordings_come_before_others(tmp_path):
     assert made(tmp_path) == 0
     text = (tmp_path / "run" / "report.html").read_text()
     assert "worst1-run" in text and "-random-" not in text
+
+
+def test_of_recordings_of_a_rank_the_newest_comes_first(tmp_path):
+    folder = write_experiment(tmp_path) / "recordings"
+    folder.mkdir()
+    for age, name in enumerate(("median1-run-a-600.gif", "best1-run-a-300.gif", "best1-run-a-1200.gif")):
+        (folder / name).write_bytes(b"bytes")
+        os.utime(folder / name, (1e9 - age, 1e9 - age))
+    assert made(tmp_path) == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "best1-run-a-300" in text and "best1-run-a-1200" not in text
 
 
 @pytest.mark.parametrize(
