@@ -233,7 +233,7 @@ def restore_reward(
     def restore(path: str) -> tuple[PyTree, Mapping[str, np.ndarray]]:
         state = _restore_part(path, "reward_state", like) if jax.tree.leaves(like) else like
         host = os.path.join(path, "reward")
-        arrays = ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(host) if os.path.isdir(host) else {}
+        arrays = _reader(ocp.StandardCheckpointHandler).restore(host) if os.path.isdir(host) else {}
         return state, _arrays(arrays)
 
     return _newest(directory, restore, env_steps)
@@ -259,13 +259,20 @@ def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None =
     raise UserError(problem)
 
 
+def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:
+    """Returns a checkpointer that waits for no other process: it may be that this one alone reads."""
+    index = jax.process_index()
+    options = ocp.options.MultiprocessingOptions(primary_host=index, active_processes={index})
+    return ocp.Checkpointer(make_handler(multiprocessing_options=options), multiprocessing_options=options)
+
+
 def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
     """Restores one part of the learner's state."""
     tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
     args = ocp.args.PyTreeRestore(
         tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
     )
-    part = ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(os.path.join(path, "state"), args=args)[name]
+    part = _reader(ocp.PyTreeCheckpointHandler).restore(os.path.join(path, "state"), args=args)[name]
     check_shapes(part, tree[name])  # which orbax does not compare here
     return part
 

@@ -130,7 +130,8 @@ def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, hori
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:
     """Returns the checkpoint of 0 steps."""
     spec = env_spec(config.env, observations_read(config))
-    policy = make_policy(config.network, env_spec(config.env, policy_observations(config.network)))
+    network = dataclasses.replace(config.network, precision="float32")  # weights are; `auto` is chosen when it trains
+    policy = make_policy(network, env_spec(config.env, policy_observations(config.network)))
     key = initial_key(config.run.seed)
     if params is None:
         params = init_params(policy, spec, key)

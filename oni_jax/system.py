@@ -47,6 +47,7 @@ from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World
 from oni_jax.worlds.device_world import DeviceWorld
+from oni_jax.worlds.goal_table import GOAL_ARRAYS
 from oni_jax.worlds.lockstep import LockstepWorld
 
 
@@ -151,7 +152,10 @@ def build_training(
     guidance = Guidance(config.pretrained, config.learner.batch_size, actor.params_of, *before)
     acted = state._replace(params=guidance.acting_params(state.params))
     world = stack.enter_context(closing(build_world(own, task, actor, acted, progress, acting, peers, replicas)))
-    resumed = saved.acting if saved and world.restore(saved.acting) else {}
+    acting_state = saved.acting if saved else {}
+    if saved and saved.progress["labels_of"] != progress.labels_of:  # another LLM suggests goals now
+        acting_state = {name: x for name, x in acting_state.items() if name not in GOAL_ARRAYS}
+    resumed = acting_state if acting_state and world.restore(acting_state) else {}
     if resumed:
         print("environments resumed from the checkpoint", flush=True)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)

@@ -145,6 +145,20 @@ def test_processes_train_alike_end_together_and_are_resumed_by_any_number(
         check(tmp_path, other, num_updates)
 
 
+@pytest.mark.slow
+def test_processes_begin_with_the_parameters_of_another_run(tmp_path):
+    """The first one alone reads them."""
+    finish(start(tmp_path, 1, f"--train_for_env_steps={BATCH}"))
+    (tmp_path / "run").rename(tmp_path / "earlier")
+    words = (f"--init_from={tmp_path / 'earlier'}", "--learning_rate=1e-9", f"--train_for_env_steps={BATCH}")
+    earlier = states(tmp_path, 1)[0]
+    finish(start(tmp_path, 2, *words), timeout_secs=120)
+    found = states(tmp_path, 2)
+    for name in (name for name in earlier if name.startswith(".params")):
+        np.testing.assert_array_equal(found[1][name], found[0][name])
+        np.testing.assert_allclose(found[0][name], earlier[name], atol=1e-6)
+
+
 def test_processes_with_other_settings_are_refused_by_name(tmp_path):
     where = f"--coordinator_address=127.0.0.1:{free_port()}", "--num_processes=2", f"--train_dir={tmp_path}"
     own = [(f"--process_id={index}", f"--seed={index}", f"--learner_devices={index}") for index in range(2)]

@@ -119,6 +119,7 @@ def test_it_falls_from_the_first_reward_on():
         assert guidance.take(mean_reward)
         found.append(guidance.guide_probability)
     assert found == [0.5, 0.5, 0.375, 0.25, 0.125]
+    assert guidance.take(-1.0) and guidance.guide_probability == 0.0  # penalties do not undo it
     saved = {"env_steps": 250, "reward_sum": guidance.reward_sum, "steps_before": guidance.steps_before}
     assert Guidance(settings, 50, **saved).guide_probability == 0.125
 

@@ -43,8 +43,8 @@ class Actor:
 
     @property
     def has_stepped(self) -> bool:
-        """True once a group was stepped; before, each sends its first observations."""
-        return self.num_replies > len(self.groups)
+        """True once each group was stepped; before, each sends its first observations."""
+        return self.num_replies >= 2 * len(self.groups)
 
 
 class ProcessPool:

@@ -4,7 +4,7 @@ An answer is keyed by model, prompt digest and item (one caption, or two), and s
 encodes. A file of the earlier schema, with labels instead of answers, is upgraded when it is opened.
 
 Write-ahead log, synced at every commit: committed answers survive a kill and a power cut, and readers never block on a
-writer. The file must be on a local disk or one with working locks.
+writer. Only processes of one host may use the file at a time: they share the log's index through memory.
 
 The file is untrusted: it is checked before SQLite opens it, and then its schema, its pages and each row.
 """
@@ -60,7 +60,15 @@ class LabelStore:
         self._database: sqlite3.Connection | None = None
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            self._open().close()
+            database = self._open()
+            try:
+                database.execute("BEGIN IMMEDIATE")  # fails now where it can't be written
+                database.execute("ROLLBACK")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):  # another run is writing
+                    raise OSError(str(error)) from None
+            finally:
+                database.close()
         except OSError as error:
             raise UserError(f"label store {self.path}: {error}") from None
 

@@ -46,11 +46,10 @@ class Guidance:
 
     def take(self, mean_reward: float) -> bool:
         """Takes in a batch's mean reward. Returns whether to keep what was learnt from it."""
-        if self.reward_sum < REWARD:
+        if self.reward_sum < REWARD:  # once reached, penalties do not undo it
             self.steps_before = self._env_steps
+            self.reward_sum += mean_reward * self._batch_size if math.isfinite(mean_reward) else 0.0
         self._env_steps += self._batch_size
-        if math.isfinite(mean_reward):
-            self.reward_sum += mean_reward * self._batch_size
         return not self.waits
 
     def acting_params(self, params: PyTree) -> PyTree:

@@ -78,12 +78,15 @@ class MessageNetwork(nn.Module):
             layers.append(ConvParams(architecture.features, (size,), FAN_IN_UNIFORM, name=f"conv_{i}")(features))
             features = architecture.features
 
-        table = embedding.at[PADDING].set(0.0).astype(self.dtype)
+        table = embedding.at[PADDING].set(0.0)
         kernel, bias = layers[0]
-        embed_and_convolve = conv_of_characters(table, kernel) if cpu.is_used() else None
+        embed_and_convolve = conv_of_characters(table.astype(self.dtype), kernel) if cpu.is_used() else None
+
+        def embed(characters: Array) -> Array:
+            return table[characters].astype(self.dtype)  # in this order the gradient is summed in float32
 
         def network(messages: Array, conv2d: Conv2d) -> Array:
-            first = embed_and_convolve or (lambda characters: conv1d(table[characters], kernel, conv2d))
+            first = embed_and_convolve or (lambda characters: conv1d(embed(characters), kernel, conv2d))
             sequences = _first_layer(messages.astype(jnp.int32), first, kernel.shape[0], bias, architecture.length)
             sequences = _max_pool(sequences) if architecture.pooled[0] else sequences
             for (own_kernel, own_bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from oni_jax.ops.words import direction, words_of
 
 MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
 TEXTS_PER_REQUEST = 64
+LATER_TIMEOUT_SECS = 30.0  # of a server that has answered before
 MAX_ANSWER_BYTES, MAX_DETAIL_CHARS = 1 << 26, 200
 NUM_BUCKETS = 1024
 TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # of the sentence encoder: it is compiled for each length
@@ -174,7 +176,8 @@ class ServerEmbedder:
         return (found / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
     async def _embed_all(self, texts: Sequence[str]) -> np.ndarray:
-        timeout = aiohttp.ClientTimeout(total=self._config.llm_timeout_secs, connect=CONNECT_TIMEOUT_SECS)
+        secs = min(self._config.llm_timeout_secs, LATER_TIMEOUT_SECS if self._size else math.inf)
+        timeout = aiohttp.ClientTimeout(total=secs, connect=CONNECT_TIMEOUT_SECS)
         async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
             parts = [await self._embed(session, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
         self._size = self._size or parts[0].shape[1]
@@ -183,8 +186,11 @@ class ServerEmbedder:
         return np.concatenate(parts)
 
     async def _embed(self, session: aiohttp.ClientSession, texts: Sequence[str]) -> np.ndarray:
-        """Asks, and again a few times where the server is not there or overloaded. Raises UserError."""
-        for num_failures in range(self._config.llm_max_retries + 1):
+        """Asks, and again a few times where the server is not there yet, or overloaded. Raises UserError.
+
+        Once it has answered, it is asked once: the caller has more to do than to wait, and asks again later.
+        """
+        for num_failures in range(1 if self._size else self._config.llm_max_retries + 1):
             if num_failures:
                 await asyncio.sleep(backoff_secs(num_failures))
             try:
@@ -217,7 +223,7 @@ class ServerEmbedder:
             if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
                 raise ValueError("vectors that are not of finite numbers")
             return vectors
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise self._error(f"{type(error).__name__}: {error}") from None
 
     def _error(self, problem: str) -> UserError:

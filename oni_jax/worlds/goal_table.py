@@ -6,6 +6,7 @@ import numpy as np
 
 from oni_jax.envs.device.goals import GoalTable
 
+GOAL_ARRAYS = ("goal_codes", "goal_worths", "num_goal_codes")  # names of those saved
 MAX_SEEN = 200_000  # captions without goals; beyond, they are forgotten until they are seen again
 _NO_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
@@ -59,8 +60,7 @@ class SuggestedGoals:
         count = min(self._num_added, len(self._codes))
         if not count:
             return {}
-        number = np.array(self._num_added)
-        return {"goal_codes": self._codes[:count], "goal_worths": self._worths[:count], "num_goal_codes": number}
+        return dict(zip(GOAL_ARRAYS, (self._codes[:count], self._worths[:count], np.array(self._num_added))))
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         if "goal_codes" in saved:

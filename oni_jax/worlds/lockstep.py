@@ -41,7 +41,9 @@ class LockstepWorld(ActorWorld):
         super().__init__(config, spec, make_env, acting)
         shape = self._exchange.ring.shape
         # Saved environments can be restored only where this is equal.
-        self._signature = f"{config.env} {shape} {len(acting.devices)} {TEXT_DTYPE.names}"
+        records = self._exchange.ring.records.dtype, self._exchange.policy_records.dtype
+        core = [x.shape for name, x in self._server.save().items() if name.startswith("core_")]  # a guide's too
+        self._signature = f"{config.env} {shape} {len(acting.devices)} {TEXT_DTYPE.names} {records} {core}"
 
     def start(self) -> None:
         self._server.warm_up()

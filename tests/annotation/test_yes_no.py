@@ -38,6 +38,7 @@ SURE = 1 / (1 + math.exp(-1))
         ("Maybe", OLDER, 1, SURE),
         ("No", {"content": "nonsense"}, 0, 0.0),
         ("No", {"top_logprobs": [{"No": float("nan")}]}, 0, 0.0),
+        ("No", {"top_logprobs": [{"No": -(10**400)}]}, 0, 0.0),
     ],
 )
 def test_an_answer(text, logprobs, label, probability):

@@ -106,6 +106,7 @@ def test_a_server_in_trouble_is_asked_again(monkeypatch, status):
         (200, {"data": [{"index": 0, "embedding": []}]}, "not of finite numbers"),
         (200, {"data": [{"index": 0, "embedding": ["x"]}]}, "ValueError"),
         (200, b'{"data": [{"index": 0, "embedding": [NaN]}]}', "not of finite numbers"),
+        (200, {"data": [{"index": 0, "embedding": [10**400]}]}, "OverflowError"),
         (200, {"data": 3}, "TypeError"),
         (200, [], "TypeError"),
     ],
