@@ -163,6 +163,15 @@ def test_an_observation_of_another_shape_is_told():
         env.reset(make_step_output(spec, 2))
 
 
+def test_fractions_are_not_cut_to_the_whole_numbers_of_a_space():
+    scaled = lambda: gymnasium.wrappers.TransformObservation(Odd(), lambda x: {**x, "large": x["large"] / 7}, None)  # noqa: E731
+    environment = gymnasium_environment("Scaled", scaled)
+    spec = environment.make_spec(EnvConfig(root_env="Scaled"))
+    env = environment.make(EnvConfig(root_env="Scaled"), spec, 1, 0, 0)
+    with pytest.raises(ValueError, match="large has the type float64, and its observation space has integers"):
+        env.reset(make_step_output(spec, 1))
+
+
 def test_its_own_time_limit_is_a_truncation():
     limited = lambda: gymnasium.wrappers.TimeLimit(corridor_plugin.Corridor(), 2)  # noqa: E731
     environment = gymnasium_environment("Limited", limited)

@@ -8,7 +8,8 @@ STUDY = Study(
     name="ellm_task",
     question="Does a policy that was pretrained on suggested goals help to learn a task whose reward is sparse?",
     prepare=(
-        f"launch.train --config ellm_oracle --train_dir {MADE} --experiment oracle --train_for_env_steps 5000000",
+        f"launch.train --config ellm_oracle --train_dir {MADE} --experiment oracle --train_for_env_steps 5000000 "
+        "--crafter_dying off",
     ),
     prepared=MADE,
     cases=(
@@ -17,7 +18,10 @@ STUDY = Study(
         f"guided: --guide {MADE}/oracle --guide_steps 500000",
     ),
     axes=("seed=1-5",),
-    flags=("--config ellm_task --crafter_task 'make wood pickaxe' --train_for_env_steps 1000000 --log_every_sec 0.5"),
+    flags=(
+        "--config ellm_task --crafter_task 'make wood pickaxe' --train_for_env_steps 1000000 --log_every_sec 0.5 "
+        "--crafter_dying off"
+    ),
     metric="success",
     note=(
         "The task pays 1 for a wooden pickaxe, and nothing on the way there. One pretrained policy, by the oracle's "
@@ -25,6 +29,6 @@ STUDY = Study(
         "half of the steps at first, at none after 0.5 million: what is reached before is in part its success. From "
         "scratch the reward is hardly ever found. The pickaxe is among the goals of the pretraining, whose five "
         "million steps are not counted: `tuned` is asked for a goal that it has learnt already. One pretrained policy "
-        "says nothing of how much pretrained policies differ."
+        "says nothing of how much pretrained policies differ. Episodes go on without health (`--crafter_dying off`)."
     ),
 )

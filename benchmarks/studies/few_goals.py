@@ -17,7 +17,7 @@ STUDY = Study(
     flags=(
         "--train_for_env_steps 2000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
         "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "
-        "--extrinsic_reward_coeff 0 --log_every_sec 1"
+        "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off"
     ),
     metric=UNLOCKED,
     compared=("all_answers",),
@@ -29,6 +29,6 @@ STUDY = Study(
         "of a quarter of the gain is not excluded: a wrong one names what was right in another state, and a goal pays "
         "only when it is reached. Answers ten seconds late delay learning; so does a minute, which is half of a run, "
         "and costs two thirds of the gain. Other programs ran beside most of the runs, which took up to three times as "
-        "long for it, so that seconds are fewer steps."
+        "long for it, so that seconds are fewer steps. Episodes go on without health (`--crafter_dying off`)."
     ),
 )

@@ -29,13 +29,16 @@ def with_event_captions(environment: Environment) -> Environment:
             raise UserError(f"--caption {EVENT}: {config.root_env} has no events; use --caption {STATE}")
         return spec._replace(has_captions=True, caption_size=spec.event_size)
 
-    def captioned(env: Any) -> Any:
+    def captioned(env: Any, spec: EnvSpec | None = None) -> Any:
         if environment.device:
             return env.wrapped(_device_wrapper())
-        return (SavableEventCaptions if isinstance(env, SavableEnv) else EventCaptions)(env)
+        return (SavableEventCaptions if isinstance(env, SavableEnv) else EventCaptions)(env, spec)
 
     def make(*args: Any) -> VectorEnv:
-        return captioned(environment.make(*args))
+        config, spec, *others = args
+        # What it has for captions itself is not asked for.
+        own = spec._replace(has_captions=environment.make_spec(config).has_captions)
+        return captioned(environment.make(config, own, *others), spec)
 
     def device(config: EnvConfig) -> "DeviceEnv":
         assert environment.device is not None
@@ -58,8 +61,8 @@ def _device_wrapper() -> Any:
 class EventCaptions(VectorEnv):
     """Environments with events for captions."""
 
-    def __init__(self, env: Any):
-        self._env, self.spec, self.num_envs = env, env.spec, env.num_envs
+    def __init__(self, env: Any, spec: EnvSpec | None = None):
+        self._env, self.spec, self.num_envs = env, spec or env.spec, env.num_envs
 
     @property
     def num_restarts(self) -> int:  # type: ignore

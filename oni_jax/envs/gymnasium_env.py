@@ -102,6 +102,8 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         for name, values in found.items():
             if values.shape[1:] != self.spec.observations[name].shape:
                 raise ValueError(f"{name} has the shape {values.shape[1:]}, which is not that of its observation space")
+            if values.dtype.kind == "f" and np.dtype(self.spec.observations[name].dtype).kind != "f":
+                raise ValueError(f"{name} has the type {values.dtype}, and its observation space has integers")
         return {name: _narrowed(values, self.spec.observations[name].dtype) for name, values in found.items()}
 
     def captions(self) -> list[bytes]:

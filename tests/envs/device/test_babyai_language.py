@@ -95,6 +95,10 @@ def test_rooms_of_other_sizes():
     full = dataclasses.replace(config, babyai=BabyAIConfig(babyai_size=4, babyai_num_distractors=2))
     with pytest.raises(UserError, match="--babyai_size 4: has 4 cells within its walls, too few for 3 objects"):
         make_device(full)
+    for size, num_distractors in ((4, 1), (20, 150)):  # no room can have all of them within reach
+        config = dataclasses.replace(config, babyai=BabyAIConfig(size, num_distractors))
+        with pytest.raises(UserError, match=f"too few for {num_distractors + 1} objects"):
+            make_device(config)
 
 
 @pytest.mark.slow

@@ -75,11 +75,12 @@ def sized(level: Level, size: int = 0, num_distractors: int = -1) -> Level:
     """Returns a level with another size of the room (0: its own) and number of distractors (-1: its own).
 
     Raises:
-      UserError: half of the room, or more, would be full of objects.
+      UserError: more than half of a small room, or a third of another, would be full of objects.
     """
     size, num_distractors = size or level.size, level.num_distractors if num_distractors < 0 else num_distractors
     num_objects = len(level.targets) + num_distractors
-    if 2 * num_objects > (num_cells := max(0, size - 2) ** 2):
+    num_cells = max(0, size - 2) ** 2
+    if num_objects > (num_cells // 2 if 9 <= num_cells <= 36 else num_cells // 3):  # else hardly all can be reached
         raise UserError(
             f"--babyai_size {size}: has {num_cells} cells within its walls, too few for {num_objects} objects; give a "
             "larger one, or fewer --babyai_num_distractors"

@@ -228,5 +228,5 @@ class Rules(NamedTuple):
         return tuple(action.words for action in self.actions) if is_typed else EVENTS[1:]
 
 
-ELLM_RULES = Rules(ELLM_ACTIONS["harder"], (5, 5, 5, 5), 1, 9, 400, can_die=False, health_reward=0.0)
+ELLM_RULES = Rules(ELLM_ACTIONS["harder"], (5, 5, 5, 5), 1, 9, 400, health_reward=0.0)
 BK_RULES = Rules(BK_ACTIONS, (5, 5, 5, 5), most_collected=9, spent_steps=1, ends_when_done=True)
