@@ -82,7 +82,15 @@ def start():
         process.communicate()
 
 
-def test_each_stop_signal_sets_the_request_and_only_sigusr1_can_ask_for_a_save_instead():
+@pytest.fixture
+def hang_up():
+    """SIGHUP as a terminal's programs have it, also where nohup started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_each_stop_signal_sets_the_request_and_only_sigusr1_can_ask_for_a_save_instead(hang_up):
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
     for number in STOP_SIGNALS:
         with StopRequest().installed() as stop:
