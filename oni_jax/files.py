@@ -5,6 +5,7 @@ import errno
 import fcntl
 import glob
 import io
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import socket
 import sys
 import tempfile
 import weakref
+from collections.abc import Mapping
 
 from oni_jax.config import UserError
 
@@ -55,6 +57,20 @@ def reserve(path: str | os.PathLike, num_bytes: int) -> None:
             os.posix_fallocate(file.fileno(), 0, num_bytes)
         elif there.st_size < num_bytes:
             file.truncate(num_bytes)
+
+
+def other_settings(path: str, settings: Mapping[str, object], may_lack: bool = False) -> list[str]:
+    """Returns the names of settings that the JSON object at `path` has otherwise, or lacks, unless it `may_lack` some.
+
+    Raises:
+        OSError, ValueError: it can't be read, or is no object.
+    """
+    with open(path, encoding="utf-8") as file:
+        before = json.load(file)
+    if not isinstance(before, dict):
+        raise ValueError("it holds no JSON object")
+    names = [name for name in settings if name in before or not may_lack]
+    return sorted(name for name in names if before.get(name) != settings[name])
 
 
 def check_output(flag: str, path: str) -> None:

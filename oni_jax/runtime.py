@@ -13,7 +13,7 @@ import termios
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -155,10 +155,15 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+def heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Returns the signals that a program is to handle: SIGHUP stays ignored where it is, as by nohup."""
+    return [x for x in numbers if x != signal.SIGHUP or signal.getsignal(x) != signal.SIG_IGN]
+
+
 class StopRequest:
     """Set, once installed, by a stop signal: SIGINT, SIGTERM, SIGUSR1, which Slurm sends before a job's end, or SIGHUP.
 
-    The last comes when a terminal is closed or a connection lost; it stays ignored where it is, as by nohup.
+    The last comes when a terminal is closed or a connection lost; see `heeded`.
 
     A second SIGINT raises KeyboardInterrupt, and kills the process after a grace period of LEAVE_SECS, even while it
     compiles or waits for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
@@ -185,8 +190,7 @@ class StopRequest:
         ended = threading.Event()
         threading.Thread(target=self._leave_if_stuck, args=(read_end, ended), name="signals", daemon=True).start()
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        handled = [x for x in STOP_SIGNALS if x != signal.SIGHUP or signal.getsignal(x) != signal.SIG_IGN]
-        previous = {number: signal.signal(number, self._handle) for number in handled}
+        previous = {number: signal.signal(number, self._handle) for number in heeded(STOP_SIGNALS)}
         try:
             yield self
             if self.interrupted_twice:

@@ -202,7 +202,9 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
         unique = dict.fromkeys(own for own, _ in asked)
         servers = {own: stack.enter_context(server_or_judge(own, language, shares_cpu)) for own in unique}
         prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
-        service = AnnotationService(prompts, LabelStore(store_path(config, folder)), LOWEST_PRIORITY * shares_cpu)
+        store = LabelStore(store_path(config, folder))
+        store.check_writable()
+        service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu)
         try:
             yield service
         except KeyboardInterrupt:  # interrupted twice: don't wait

@@ -60,17 +60,19 @@ class LabelStore:
         self._database: sqlite3.Connection | None = None
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            database = self._open()
+            self._open().close()
+        except OSError as error:
+            raise UserError(f"label store {self.path}: {error}") from None
+
+    def check_writable(self) -> None:
+        """Raises UserError: answers can't be written, so that nobody is asked for them."""
+        with contextlib.closing(self._open()) as database:
             try:
-                database.execute("BEGIN IMMEDIATE")  # fails now where it can't be written
+                database.execute("BEGIN IMMEDIATE")
                 database.execute("ROLLBACK")
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error):  # another run is writing
-                    raise OSError(str(error)) from None
-            finally:
-                database.close()
-        except OSError as error:
-            raise UserError(f"label store {self.path}: {error}") from None
+                    raise UserError(f"label store {self.path}: {error}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_database": None}

@@ -17,7 +17,7 @@ from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.files import write_atomically
+from oni_jax.files import other_settings, write_atomically
 from oni_jax.potentials.config import AnnotateSegments, CompareConfig
 from oni_jax.potentials.samples import random_episodes
 from oni_jax.preferences.annotation import AnnotationLog, label_pairs
@@ -82,9 +82,7 @@ def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) ->
     path = os.path.join(folder, SETTINGS)
     try:
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                before = json.load(file)
-            if changed := sorted(name for name in settings if before.get(name) != settings[name]):
+            if changed := other_settings(path, settings):
                 raise UserError(
                     f"--reward_dir {folder}: its labels have another {', '.join(changed)}; choose another folder"
                 )
@@ -98,6 +96,6 @@ def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) ->
         os.makedirs(folder, exist_ok=True)
         write_episodes(os.path.join(folder, SEGMENTS), draw_pairs(own, episodes))
         write_atomically(path, json.dumps(settings, indent=1).encode())
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     return read_episodes(os.path.join(folder, SEGMENTS))

@@ -19,7 +19,7 @@ from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, backoff_secs
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.files import write_atomically
+from oni_jax.files import other_settings, write_atomically
 from oni_jax.potentials.config import WriteGoals, WritePotential
 from oni_jax.potentials.samples import random_episodes
 from oni_jax.runtime import StopRequest
@@ -117,10 +117,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
                 raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
             write_atomically(path, json.dumps(settings, indent=1).encode())
             return []
-        with open(path, encoding="utf-8") as file:
-            before = json.load(file)
-        changed = sorted(name for name in settings if before.get(name, settings[name]) != settings[name])
-        if changed:
+        if changed := other_settings(path, settings, may_lack=True):  # an older version's
             raise UserError(
                 f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"
             )
@@ -129,7 +126,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
             return []
         with open(answers, encoding="utf-8") as file:
             texts = [json.loads(line) for line in file]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     print(f"{len(texts)} answers are there already", flush=True)
     return [str(text) for text in texts]

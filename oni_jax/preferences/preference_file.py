@@ -10,13 +10,13 @@ import fcntl
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.files import ScratchFolder, reserve, write_atomically
+from oni_jax.files import ScratchFolder, other_settings, reserve, write_atomically
 from oni_jax.preferences.dataset import as_labels, open_array
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
@@ -96,16 +96,15 @@ class PreferenceFile:
                 if len(self._rows) == len(is_made):  # which no other process labels
                     write_atomically(path, note)
                 else:
-                    _create_note(path, note)
+                    with _created_once(path) as partial:
+                        write_atomically(partial, note)
             if os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    before = json.load(file)
-                if changed := sorted(name for name in settings if before.get(name) != settings[name]):
+                if changed := other_settings(path, settings):
                     raise UserError(
                         f"{self.path}: its labels have another {', '.join(changed)}; name another file with "
                         f"--custom_annotator_string, or remove it and {path}"
                     )
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{path}: can't be read or written ({error})") from None
 
     def clear(self) -> None:
@@ -143,21 +142,19 @@ def chunk_rows(num_pairs: int, num_chunks: int, chunk: int) -> range:
 
 
 def _create(path: str, num_pairs: int) -> None:
-    """Creates a file of "not labelled yet", atomically; of concurrent processes the first one's stays."""
-    with contextlib.closing(ScratchFolder(os.path.dirname(path))) as folder:
-        partial = os.path.join(folder.path, "labels.npy")
+    """Creates a file of "not labelled yet"."""
+    with _created_once(path) as partial:
         labels = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int8, shape=(num_pairs,))
         reserve(partial, os.path.getsize(partial))
         labels[:] = UNKNOWN
         labels.flush()
-        with contextlib.suppress(FileExistsError):
-            os.link(partial, path)
 
 
-def _create_note(path: str, note: bytes) -> None:
-    """Creates a file as a whole; of concurrent processes the first one's stays."""
+@contextlib.contextmanager
+def _created_once(path: str) -> Iterator[str]:
+    """Creates a file, written at the path given, atomically; of concurrent processes the first one's stays."""
     with contextlib.closing(ScratchFolder(os.path.dirname(path))) as folder:
-        partial = os.path.join(folder.path, "note.json")
-        write_atomically(partial, note)
+        partial = os.path.join(folder.path, os.path.basename(path))
+        yield partial
         with contextlib.suppress(FileExistsError):
             os.link(partial, path)

@@ -191,12 +191,13 @@ class SuggestedGoalReward(GoalReward):
         answered = []
         for (item,), answer, _ in annotations:
             self._asked.pop(item, None)
-            was_tried = self._again.pop(item, 0) is None
+            was_asked_again = item in self._again
+            self._again.pop(item, None)
             if answer is not None and self._matcher.words(answer):
                 answered.append((item, answer))
                 continue
             self._put_aside.add(item)
-            if answer is None and not was_tried:  # else it was kept by a run that reads it
+            if answer is None and not was_asked_again:  # else it was kept by a run that reads it
                 self._again[item] = None
                 if len(self._again) > self._max_asked:
                     del self._again[next(iter(self._again))]

@@ -90,9 +90,8 @@ class PairDraws:
         draws = [(item, row) for item, rows in self._waiting.items() for row in rows]
         saved = {"num_batches": np.array([self._num_batches])}
         if draws:
-            saved["items_waiting"] = join_texts(
-                caption for item, _ in draws for caption in item
-            )  # a row truncates them
+            captions = [caption for item, _ in draws for caption in item]  # whole: a row truncates them
+            saved["items_waiting"] = join_texts(captions)
             saved |= {f"waiting_{name}": x for name, x in stack([row for _, row in draws]).items()}
         return saved
 

@@ -68,5 +68,5 @@ def _likeliest(logprobs: object) -> dict[str, float]:
     return {
         token: min(0.0, float(x))
         for token, x in pairs
-        if isinstance(token, str) and isinstance(x, int | float) and -1e9 < x < 1e9
+        if isinstance(token, str) and isinstance(x, int | float) and -1e9 < x < 1e9  # no NaN, nor what no float holds
     }

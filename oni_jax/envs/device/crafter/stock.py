@@ -21,7 +21,7 @@ from oni_jax.config import UserError
 from oni_jax.envs.device.crafter import things
 from oni_jax.envs.device.crafter.maps import MAX_BORN, Map, episode_seed, make_map
 from oni_jax.files import write_atomically
-from oni_jax.runtime import start_child, stop_child
+from oni_jax.runtime import heeded, start_child, stop_child
 
 SEED = 0  # whose first episodes' maps the stock is of
 CACHE = "ONI_JAX_CACHE"  # environment variable: the folder, ~/.cache/oni_jax when unset
@@ -107,8 +107,8 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    hang_up = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM, *hang_up)}
+    stops = heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    before = {number: signal.signal(number, leave) for number in stops}
     try:
         yield
     finally:
