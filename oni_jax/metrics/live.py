@@ -61,6 +61,7 @@ class LiveView(PlainView):
         self._console, self._screen = console, Screen(console)
         self._folder = folder
         self._found: Row = {"labels_by": printable(labels_by)}
+        self._row: Row = {}  # the newest one
         self._content = Content(run, {}, "", {label: Curve() for label in CURVES}, collections.deque(maxlen=LINES_KEPT))
         self._terminal = terminal
         terminal()  # now: a world that compiles for it does so with the rest
@@ -86,7 +87,7 @@ class LiveView(PlainView):
         known = finite(row)
         with self._lock:
             self._pace.add(row)
-            self._content.row = {**row, "secs_left": self._pace.secs_left(), **self._found}
+            self._row = {**row, "secs_left": self._pace.secs_left(), **self._found}
             self._row_at, self._is_new = time.monotonic(), True
             for label, curve in self._content.curves.items():
                 if (value := curve_value(label, known)) is not None:
@@ -130,6 +131,7 @@ class LiveView(PlainView):
                 self._look(keyboard)
                 self._wait(keyboard)
             content = self._content
+            content.row = self._row
             content.state, content.shown, content.has_keys = self._state() if content.row else "", OVERVIEW_PAGE, False
             if self._screen.takes_text():
                 self._draw()
@@ -153,6 +155,7 @@ class LiveView(PlainView):
 
     def _look(self, keyboard: Keyboard) -> None:
         """Draws if there is something new, the terminal takes text, and it is time."""
+        self._content.row = self._row  # once: a row that comes meanwhile wakes the thread again
         if self._content.row and keyboard.listen():  # at the start, and after a shell has had the terminal
             self._screen.forget()
             self._is_new = True
@@ -200,11 +203,12 @@ class LiveView(PlainView):
         with self._lock:
             printed = [self._printed.popleft() for _ in range(len(self._printed))]
             content.log = [*content.log, *map(printable, printed)][-LINES_KEPT:]
+            self._is_new = content.row is not self._row
             if content.row:
                 content.row = {**content.row, **self._newest_checkpoint()}
             canvas = Canvas(self._console, width)
             lines, self._episode = page(canvas, max(1, height - 1), content) if content.row else ([], range(0))
-            self._is_new, self._drawn_state = False, content.state
+            self._drawn_state = content.state
         if lines:
             with self._console.capture() as capture:
                 for line in lines:

@@ -14,7 +14,7 @@ from tests.metrics.terminals import Grid, Terminal
 from tests.pseudoterminal import DEADLINE_SECS
 
 PROGRAM = textwrap.dedent("""
-    import os, signal, sys, time
+    import os, signal, sys, threading, time
     from contextlib import closing
     from oni_jax.config import RunConfig
     from oni_jax.envs.display import Canvas
@@ -25,7 +25,12 @@ PROGRAM = textwrap.dedent("""
 
     live.MAX_FRACTION = 1.0  # every row is drawn
     clock, ahead = time.monotonic, 0.0
-    time.monotonic = lambda: clock() + ahead
+    def monotonic():
+        if meanwhile and threading.current_thread().name == "view":
+            meanwhile.pop()()
+        return clock() + ahead
+    meanwhile = []  # done while the view looks at what there is
+    time.monotonic = monotonic
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     keep_printing()
     streams = sys.stdout, sys.stderr
@@ -38,8 +43,11 @@ PROGRAM = textwrap.dedent("""
             os.write(2, b".")
             for number, word in enumerate(words):
                 word = word.strip()
+                row = {**ROW, "answers": ANSWERS, "env_steps": 1000 * number, "updates": 1000 + number}
                 if word == "row":
-                    view.update({**ROW, "answers": ANSWERS, "env_steps": 1000 * number, "updates": 1000 + number})
+                    view.update(row)
+                elif word == "row meanwhile":
+                    meanwhile.append(lambda row=row: view.update(row))
                 elif word.startswith("look"):
                     canvas = Canvas()
                     canvas.write(0, 0, word)
@@ -226,6 +234,14 @@ def test_what_is_printed_scrolls_off_above_it(program):
     assert not any(line.startswith("my_run") for line in program.grid.history)
     program.tell("warn")
     assert program.said == "a warning\n."  # went to its own file
+
+
+def test_the_first_row_may_come_while_the_view_looks(program):
+    program.shows("compiling")
+    program.tell("row meanwhile")
+    program.shows("update 1,000", " q  queues")
+    check_rows(program.grid)
+    assert not any(line.startswith("my_run") for line in program.grid.history)
 
 
 def test_what_others_write_is_gone_with_the_next_drawing(program):
