@@ -32,12 +32,12 @@ def check_potential(config: CheckPotential, stop: StopRequest) -> int:
     if stop:
         return 130
     sampler = SegmentSampler(episodes, own.potential_horizon, own.seed)
-    windows = windows_of([sampler.draw() for _ in range(own.num_windows)]).take(range(own.num_windows))
+    windows = windows_of([sampler.draw() for _ in range(own.num_windows)])
     try:
         started = time.perf_counter()
         values = sandbox.call(windows)
         secs = time.perf_counter() - started
-        again = sandbox.call(windows[::-1])[::-1]
+        again = sandbox.call(windows.take(range(own.num_windows)[::-1]))[::-1]
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
     finally:

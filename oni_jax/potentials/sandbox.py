@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import numpy as np
 import pydantic_monty as monty
 
 from oni_jax.potentials.code import FUNCTION
-from oni_jax.potentials.windows import Window
+from oni_jax.potentials.windows import Windows
 
 CALL_SECS, CALLS_PER_SEC = 0.1, 500  # limits of one call, and of the mean of many
 MAX_MEMORY_BYTES, MAX_RECURSION = 128 << 20, 100
@@ -27,16 +28,26 @@ _POLICY: Any = {
     "random_start": {"seed": 0},
     "sleep": "zero",
 }
-# What was changed by a call would be read by the others, of which observations are shared.
+# Observations come as numbers in a row, which takes less time than lists of lists. What was changed by a call would be
+# read by the others, of which observations are shared.
 _DRIVER = f"""
-def _call_all(windows, shared):
-    before, results = str(shared), []
-    for obs, past_obs, past_actions in windows:
+def _nested(numbers, shape):
+    rows = list(numbers)
+    for size in shape[::-1]:
+        rows = [rows[i : i + size] for i in range(0, len(rows), size)]
+    return rows
+
+def _call_all(columns, windows, actions):
+    lists = {{name: _nested(numbers, shape) for name, (numbers, shape) in columns.items()}}
+    made = [dict(zip(lists, values)) for values in zip(*lists.values())]
+    before, results = str(made), []
+    for numbers, past_actions in zip(windows, actions):
+        obs, past_obs = made[numbers[-1]], [made[number] for number in numbers[:-1]]
         try:
             results.append((True, {FUNCTION}(obs, past_obs, past_actions)))
         except Exception as error:
             results.append((False, type(error).__name__ + ": " + str(error)))
-    return results, str(shared) == before
+    return results, str(made) == before
 """
 
 
@@ -77,16 +88,17 @@ class Sandbox:
             self.close()
             raise CodeError(problem_of(error)) from None
 
-    def call(self, windows: Sequence[Window]) -> list[Value]:
+    def call(self, windows: Windows) -> list[Value]:
         """Calls the code on windows. Raises CodeError: it has never worked, and fails on the first of these."""
-        if not self._has_worked and windows:
-            probed = [self._call_all([window]) for window in windows[:NUM_PROBED]]
+        number = len(windows.actions)
+        if not self._has_worked and number:
+            probed = [self._call_all(windows.take([row])) for row in range(min(number, NUM_PROBED))]
             if all(own.problem for (own,) in probed):
                 raise CodeError(f"it fails on every window: {probed[0][0].problem}")
             self._has_worked = True
-        size = min(WINDOWS_AT_ONCE, max(1, math.ceil(len(windows) / self._num_workers)))
-        chunks = [windows[i : i + size] for i in range(0, len(windows), size)]
-        self.num_calls += len(windows)
+        size = min(WINDOWS_AT_ONCE, max(1, math.ceil(number / self._num_workers)))
+        chunks = [windows.take(range(i, min(i + size, number))) for i in range(0, number, size)]
+        self.num_calls += number
         return [value for values in self._threads.map(self._call_all, chunks) for value in values]
 
     def _session(self, num_windows: int) -> Any:
@@ -98,21 +110,30 @@ class Sandbox:
         }
         return _Session(self._pool.checkout(limits=limits, os_policy=_POLICY), self._code)
 
-    def _call_all(self, windows: Sequence[Window]) -> list[Value]:
+    def _call_all(self, windows: Windows) -> list[Value]:
+        number = len(windows.actions)
         try:
-            with self._session(len(windows)) as session:
-                shared = {id(own): own for window in windows for own in (window.observation, *window.past)}
-                arguments = {"windows": [tuple(window) for window in windows], "shared": [*shared.values()]}
+            with self._session(number) as session:
+                observations, numbers = windows.distinct()
+                columns = {name: _flat(x) for name, x in observations.items()}
+                arguments = {"columns": columns, "windows": numbers, "actions": windows.actions.tolist()}
                 results, unchanged = session.feed_run(
-                    "_call_all(windows, shared)", inputs=arguments, print_callback=_ignore
+                    "_call_all(columns, windows, actions)", inputs=arguments, print_callback=_ignore
                 )
-            if unchanged or len(windows) == 1:
+            if unchanged or number == 1:
                 return [_value(ok, result) for ok, result in results]
         except monty.MontyError as error:
-            if len(windows) == 1:
+            if number == 1:
                 return [Value(0.0, {}, problem_of(error))]
-        half = len(windows) // 2  # one that breaks a limit, or changes its arguments, is to spoil no other
-        return self._call_all(windows[:half]) + self._call_all(windows[half:])
+        half = number // 2  # one that breaks a limit, or changes its arguments, is to spoil no other
+        return self._call_all(windows.take(range(half))) + self._call_all(windows.take(range(half, number)))
+
+
+def _flat(x: np.ndarray) -> tuple[Any, Sequence[int]]:
+    """Returns the numbers of [N, ...], and the shape of each of the N."""
+    if not x.size:
+        return x.tolist(), ()
+    return x.tobytes() if x.dtype == np.uint8 else x.reshape(-1).tolist(), x.shape[1:]
 
 
 class _Session:

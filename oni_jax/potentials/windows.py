@@ -3,21 +3,11 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.envs.history import ACTIONS, past_name
-
-Observation = dict[str, Any]  # name -> a number, or nested lists of numbers
-
-
-class Window(NamedTuple):
-    """One window in plain Python. Equal observations may be one object: don't change them."""
-
-    observation: Observation
-    past: list[Observation]  # H; the oldest first
-    actions: list[int]  # H; the one beside an observation was taken there, or is NO_ACTION
 
 
 class Windows(NamedTuple):
@@ -35,19 +25,17 @@ class Windows(NamedTuple):
         """Returns a hash of each window's bytes: equal windows have equal ones."""
         return row_digests([*self.steps.values(), self.actions])
 
-    def take(self, rows: Sequence[int]) -> list[Window]:
-        """Returns these windows as lists; each distinct observation is made once."""
-        chosen = {name: x[rows] for name, x in self.steps.items()}
+    def take(self, rows: Sequence[int]) -> "Windows":
+        """Returns these windows."""
+        return Windows({name: x[rows] for name, x in self.steps.items()}, self.actions[rows])
+
+    def distinct(self) -> tuple[Mapping[str, np.ndarray], list[list[int]]]:
+        """Returns the distinct observations [N, ...], and for each window the numbers of its H+1, the oldest first."""
         index: dict[bytes, int] = {}
-        numbers = [index.setdefault(row, len(index)) for row in row_bytes(list(chosen.values()), 2)]
+        numbers = [index.setdefault(row, len(index)) for row in row_bytes(list(self.steps.values()), 2)]
         first = np.unique(numbers, return_index=True)[1]  # a row of each
-        columns = {name: x.reshape(-1, *x.shape[2:])[first].tolist() for name, x in chosen.items()}
-        made = [dict(zip(columns, values)) for values in zip(*columns.values())]
-        size = len(numbers) // max(1, len(rows))
-        return [
-            Window(made[numbers[end - 1]], [made[number] for number in numbers[end - size : end - 1]], actions)
-            for end, actions in zip(range(size, len(numbers) + 1, size), self.actions[rows].tolist())
-        ]
+        made = {name: x.reshape(len(numbers), *x.shape[2:])[first] for name, x in self.steps.items()}
+        return made, np.reshape(numbers, (len(self.actions), -1)).tolist()
 
 
 def row_bytes(arrays: Sequence[np.ndarray], num_axes: int) -> list[bytes]:

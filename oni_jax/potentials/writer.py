@@ -112,7 +112,7 @@ def call_on(code: str, segments: Sequence[Segment]) -> tuple[list[Value], str]:
     except CodeError as error:
         return [], str(error)
     try:
-        values = sandbox.call(windows_of(segments).take(range(len(segments))))
+        values = sandbox.call(windows_of(segments))
     except CodeError as error:
         return [], str(error)
     finally:

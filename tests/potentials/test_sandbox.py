@@ -4,10 +4,11 @@ import glob
 import os
 import re
 
+import numpy as np
 import pytest
 
 from oni_jax.potentials.sandbox import CodeError, Sandbox
-from oni_jax.potentials.windows import Window
+from oni_jax.potentials.windows import Windows
 
 HEAD = "def compute_reward(obs, past_obs, past_actions):\n    "
 # A failure's name -> bodies that end in it.
@@ -38,8 +39,10 @@ HOSTILE = [
 ]
 
 
-def windows(number: int) -> list[Window]:
-    return [Window({"x": [i, 0]}, [{"x": [i - 1, 0]}], [i % 3]) for i in range(number)]
+def windows(number: int) -> Windows:
+    """Each observation is the present of one window, and the past of the next."""
+    now = np.arange(number)
+    return Windows({"x": np.stack([[now - 1, now], [0 * now, 0 * now]], axis=-1).swapaxes(0, 1)}, now[:, None] % 3)
 
 
 def called(body: str, number: int = 20, num_workers: int = 1):
@@ -80,14 +83,28 @@ def test_values_come_in_order_from_several_workers():
     assert [value.parts for value in values] == [{"now": i} for i in range(1500)]
 
 
-def test_what_a_code_changes_spoils_no_other_call():
-    seen = [{"x": [i, 0]} for i in range(10)]  # each is the present of one window, and the past of the next
-    shared = [Window(now, [before], [0]) for before, now in zip(seen, seen[1:])]
-    sandbox = Sandbox(f"{HEAD}obs['x'][0] += 100\n    return past_obs[0]['x'][0] + obs['x'][0], {{}}")
-    values = sandbox.call(shared)
+def test_a_code_sees_nested_lists_of_numbers():
+    rng, size = np.random.default_rng(0), (3, 3)  # three windows of two steps and the present
+    steps = {
+        "image": rng.integers(0, 256, (*size, 2, 4, 3)).astype(np.uint8),
+        "direction": rng.integers(-5, 5, size).astype(np.int32),
+        "level": rng.integers(0, 256, size).astype(np.uint8),
+        "stats": rng.normal(size=(*size, 2)),
+        "open": rng.random((*size, 2)) < 0.5,
+        "nothing": np.zeros((*size, 0), np.uint8),
+    }
+    actions = rng.integers(0, 9, (3, 2))
+    lists = [[{name: x[i, t].tolist() for name, x in steps.items()} for t in range(3)] for i in range(3)]
+    expected = [str((own[-1], own[:-1], taken)) for own, taken in zip(lists, actions.tolist())]
+    sandbox = Sandbox(f"EXPECTED = {expected}\n{HEAD}return EXPECTED.index(str((obs, past_obs, past_actions))), {{}}")
+    values = sandbox.call(Windows(steps, actions))
     sandbox.close()
-    assert [value.value for value in values] == [100 + i + i + 1 for i in range(9)]
-    assert seen[3] == {"x": [3, 0]}
+    assert [(own.value, own.problem) for own in values] == [(0, ""), (1, ""), (2, "")]
+
+
+def test_what_a_code_changes_spoils_no_other_call():
+    values = called("obs['x'][0] += 100\n    return past_obs[0]['x'][0] + obs['x'][0], {}", 9)
+    assert [value.value for value in values] == [100 + i + i - 1 for i in range(9)]
 
 
 def test_time_and_chance_are_the_same_in_every_call(capfd):

@@ -1,4 +1,4 @@
-"""Windows of arrays in plain Python, and what a code reads of them."""
+"""Windows of arrays, and what a code reads of them."""
 
 import numpy as np
 import pytest
@@ -19,33 +19,35 @@ def observed() -> dict[str, np.ndarray]:
 def test_windows_are_those_of_the_arrays():
     x = observed()
     assert sorted(names_read(["image", "place"], H)) == sorted(x)
-    windows = make_windows(x, ["image", "place"], H).take(range(T * B))
-    assert len(windows) == T * B
-    for i, window in enumerate(windows):
+    windows = make_windows(x, ["image", "place"], H)
+    made, numbers = windows.distinct()
+    assert len(numbers) == T * B
+    for i, own in enumerate(numbers):
         t, b = divmod(i, B)
-        assert window.observation == {"image": x["image"][t, b].tolist(), "place": x["place"][t, b]}
-        for step in range(H):
-            expected = {"image": x["past2/image"][t, b, step].tolist(), "place": x["past2/place"][t, b, step]}
-            assert window.past[step] == expected
-        assert window.actions == x["past2/actions"][t, b].tolist()
+        for name in ("image", "place"):
+            expected = [*x[f"past2/{name}"][t, b], x[name][t, b]]
+            np.testing.assert_array_equal(made[name][own], expected)
+            np.testing.assert_array_equal(windows.take([i]).steps[name][0], expected)
+        np.testing.assert_array_equal(windows.actions[i], x["past2/actions"][t, b])
 
 
 def test_equal_windows_have_equal_digests_and_others_have_not():
     windows = make_windows(observed(), ["image", "place"], H)
-    digests, made = windows.digests(), windows.take(range(T * B))
+    digests, numbers = windows.digests(), windows.distinct()[1]
+    equal = np.all(windows.actions[:, None] == windows.actions, axis=-1)
     for i in range(T * B):
         for j in range(T * B):
-            assert (digests[i] == digests[j]) == (made[i] == made[j])
+            assert (digests[i] == digests[j]) == (numbers[i] == numbers[j] and equal[i, j])
     assert (
         Windows({"x": np.zeros((1, 1, 2))}, np.zeros((1, 0))).digests()
         != Windows({"x": np.ones((1, 1, 2))}, np.zeros((1, 0))).digests()
     )
 
 
-def test_equal_observations_are_one_object():
-    steps = np.arange(4)[None] + np.arange(3)[:, None]  # three windows that slide by one
-    windows = Windows({"x": steps}, np.zeros((3, 3), np.int32)).take(range(3))
-    assert windows[0].observation is windows[1].past[-1] and windows[2].past[0] is windows[1].past[1]
+def test_equal_observations_are_one():
+    steps = 5 + np.arange(4)[None] + np.arange(3)[:, None]  # three windows that slide by one
+    made, numbers = Windows({"x": steps}, np.zeros((3, 3), np.int32)).distinct()
+    assert made["x"].tolist() == [5, 6, 7, 8, 9, 10] and numbers == [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
 
 
 def test_without_the_past_windows_differ_in_the_present_alone():
@@ -56,7 +58,8 @@ def test_without_the_past_windows_differ_in_the_present_alone():
     for kept in ({"past": False, "actions": True}, {"past": True, "actions": False}):
         one, other = windows.without(**kept).digests()
         assert one != other
-    assert windows.without(past=True, actions=True).take([1])[0] == ({"x": 5}, [], [])
+    cut = windows.without(past=True, actions=True)
+    assert cut.steps["x"].tolist() == [[5], [5]] and cut.actions.shape == (2, 0)
 
 
 @pytest.mark.parametrize(

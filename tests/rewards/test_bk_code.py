@@ -62,7 +62,7 @@ def test_values_are_the_recorded_ones():
     codes = np.rint(scaled * np.array([10, 5, 3])[:, None, None]).astype(np.uint8)
     windows = Windows({"image": np.moveaxis(codes, 2, -1)}, actions[:, :-1])
     sandbox = Sandbox(RECORDED)
-    found = sandbox.call(windows.take(range(len(actions))))
+    found = sandbox.call(windows)
     sandbox.close()
     assert not any(own.problem for own in found)
     np.testing.assert_allclose([own.value for own in found], expected, atol=1e-6)

@@ -18,7 +18,7 @@ from oni_jax.envs.device.babyai.env import BabyAI
 from oni_jax.envs.device.babyai.judge_rules import caption_value, judge_caption, judge_pair, write_potential
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.sandbox import Sandbox
-from oni_jax.potentials.windows import Window
+from oni_jax.potentials.windows import Windows
 from oni_jax.types import TIE
 from tests import golden
 from tests.processes import Launched, rows, summary
@@ -121,19 +121,19 @@ def test_the_judge_s_potential_reads_no_colour_and_no_kind():
         image = np.ones((7, 7, 3), int)
         for x, y, (kind, colour) in shown:
             image[x, y, :2] = (5 + (kind - 5 + recoloured) % 3, (colour + recoloured) % 6)
-        return {"image": image.tolist(), "direction": 0}
+        return image
 
     sandbox = Sandbox(write_potential())
     for recoloured in range(3):
         now, nothing = observation(things, recoloured), observation([], recoloured)
         met = observation(things[2:], recoloured)
         far = observation(things[:1], recoloured)
-        windows = [
-            Window(now, [nothing] * 5, [0] * 5),  # the box is right ahead
-            Window(now, [nothing, met, nothing, nothing, nothing], [0] * 5),  # and was so before: the ball is new
-            Window(far, [nothing] * 5, [0] * 5),
-            Window(nothing, [nothing] * 5, [0] * 5),
+        images = [
+            [*[nothing] * 5, now],  # the box is right ahead
+            [nothing, met, *[nothing] * 3, now],  # and was so before: the ball is new
+            [*[nothing] * 5, far],
+            [nothing] * 6,
         ]
-        found = sandbox.call(windows)
+        found = sandbox.call(Windows({"image": np.array(images)}, np.zeros((4, 5), int)))
         assert [(own.value, own.problem) for own in found] == [(1.0, ""), (1 / 3, ""), (1 / 6, ""), (0.0, "")]
     sandbox.close()
