@@ -13,7 +13,7 @@ from launch.sweeps.results import table
 
 PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"
-HEADER = ["on two CPU cores, no GPU; time of a run", "without", "with"]
+HEADER = ["two CPU cores, no GPU, two runs at a time; time of a run", "without", "with"]
 PARITY_STEPS = 300_000
 
 
@@ -38,16 +38,16 @@ LINES = (
         {
             "oracle": "goals by the world's rules",
             "all_actions": "all actions for goals",
-            "judge": "goals by the judge",
+            "judge": "goals by fixed rules",
         },
     ),
     Line(
-        "the same, fewer actions",
+        "the same by Crafter's original rules, with death",
         "crafter",
         "Crafter-v1",
         "rnd_alone",
         "curiosity (RND)",
-        {"judge_alone": "labels of events by the judge", "none": "the world's reward"},
+        {"judge_alone": "labels of events by fixed rules", "none": "to compare: the world's reward"},
     ),
     Line(
         "fraction of episodes with a wooden pickaxe, 1 M steps",
@@ -55,7 +55,7 @@ LINES = (
         "CrafterTextEnv-v1",
         "scratch",
         "from scratch",
-        {"tuned": "pretrained on goals, this included, 5 M steps"},
+        {"tuned": "pretrained on goals by the world's rules, this included, 5 M steps more"},
     ),
 )
 

@@ -23,12 +23,13 @@ STUDY = Study(
     compared=("all_answers",),
     also=("labels_held",),
     note=(
-        "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays nothing. "
-        "30 answers give half of the gain of all, and so do 100; 1,000 give four fifths: the first achievements need "
-        "few, those that come late in a run need more. No loss is seen of wrong answers, 30 % of them too, though one "
-        "of a quarter of the gain is not excluded: a wrong one names what was right in another state, and a goal pays "
-        "only when it is reached. Answers ten seconds late delay learning; so does a minute, which is half of a run, "
-        "and costs two thirds of the gain. Other programs ran beside most of the runs, which took up to three times as "
-        "long for it, so that seconds are fewer steps. Episodes go on without health (`--crafter_dying off`)."
+        "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays "
+        "nothing. 30 answers give half of the gain of all, which were not counted, and so do 100; 1,000 give four "
+        "fifths: the first achievements need few, those that come late in a run need more. No loss is seen of wrong"
+        " answers, 30 % of them too, though one of a third of the gain is not excluded: a wrong one names what was "
+        "right in another state, and a goal pays only when it is reached. Answers ten seconds late delay learning; "
+        "so does a minute, which is half of a run: seven tenths of the gain at the end, nine tenths over the run. "
+        "Other programs ran beside most of the runs, which took up to three times as long for it, so that seconds "
+        "are fewer steps. Episodes go on without health (`--crafter_dying off`)."
     ),
 )

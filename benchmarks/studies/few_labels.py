@@ -22,13 +22,14 @@ STUDY = Study(
     compared=("all_answers",),
     also=("labels_held",),
     note=(
-        "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. The "
-        "world pays nothing, so success comes of going to things; with the world's reward the same network reaches "
-        "0.96 (babyai_rnd). A judge on the same cores answers some 100 prompts a second: `all_answers` is 4,500 "
-        "labels. With 1,000 of them, or 300, no loss is shown; with 100 a quarter of the gain over the run is left, "
-        "which is not shown to be any, and with 30 nothing. No loss is seen of 5 and 10 % wrong answers; with 20 and "
-        "30 % some two thirds of the gain are left, though no loss is shown either. Which are wrong differs from seed "
-        "to seed. Nor is one seen of a second's delay. Ten seconds, a quarter of a run, cost half of the gain over "
-        "the run and nothing in the end."
+        "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. "
+        "The world pays nothing, so success comes of going to things; with the world's reward the same network "
+        "reaches 0.96 (babyai_rnd). A judge is asked at most 100 prompts a second, so that slower runs get more "
+        "labels: `all_answers` is 4,500 of them. With 1,000 no loss is shown; nor with 300, where half of the gain "
+        "over the run is left; with 100 a quarter is, which is not shown to be any, and with 30 nothing. No loss is"
+        " seen of 5 and 10 % wrong answers; with 20 and 30 % some two thirds of the gain are left, though no loss "
+        "is shown either; they had a quarter fewer labels. Which are wrong differs from seed to seed. Nor is one "
+        "seen of a second's delay. Ten seconds, a quarter of a run, cost half of the gain over the run, without a "
+        "mark; in the end no loss is seen."
     ),
 )
