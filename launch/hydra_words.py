@@ -86,7 +86,12 @@ WORDS = (
     Word("eval_video_goals", "", 'launch.evaluate --crafter_task "attack cow" --record 2'),
     Word("single_goal_eval", "", 'launch.evaluate --crafter_task "attack cow"', "one task a call"),
     Word("num_eval_episodes", "", f"launch.evaluate --episodes {VALUE}"),
-    Word("eval_every_frames", "", f"--save_every_steps {VALUE}", "and launch.evaluate --checkpoint all"),
+    Word(
+        "eval_every_frames",
+        "",
+        f"--save_every_steps {VALUE} --save_every_sec 0 --keep_checkpoints 1000",
+        "and launch.evaluate --checkpoint all",
+    ),
     Word("frame_stack", "", "--crafter_view grey", "which shows 4 frames; without it, policies see tiles"),
     Word("use_image", "True", "--crafter_view grey"),
     Word("use_image", "False", "--language_state", "beside the tiles"),

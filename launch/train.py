@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:
         shows_next: prints the commands that come next.
 
     Returns:
-        The exit code: 0 done or stopped by a signal, 2 bad input (one line on stderr), 130 interrupted twice.
+        The exit code: 0 done or stopped by a signal, 1 a process of the run failed, 2 bad input (one
+        line on stderr), 130 interrupted twice.
     """
     if argv is None and not help.wants_help(sys.argv[1:]):
         tune_memory()
@@ -40,7 +41,6 @@ def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:
 
 
 def _run(shows_next: bool, config: Config, stop: StopRequest) -> int:
-    stop.usr1_saves = config.run.on_sigusr1 == "save"
     shows_next = shows_next and is_primary_process(config.devices)
     try:
         oni_jax.train(config, stop=stop)

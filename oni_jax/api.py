@@ -18,7 +18,7 @@ from oni_jax.checks import check_run
 from oni_jax.config import Config, UserError, nearest, num_processes, settings, with_values
 from oni_jax.experiment import check_unchanged, experiment_folder, read_settings
 from oni_jax.run_files import METRICS, saved_steps, steps_are_done
-from oni_jax.runtime import StopRequest
+from oni_jax.runtime import ChildError, StopRequest
 from oni_jax.types import EnvSpec
 
 
@@ -41,6 +41,8 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
         ChildError: an actor process or the annotation service died; a checkpoint is saved.
     """
     config = with_settings(config or Config(), values)
+    stop, is_given = stop if stop is not None else StopRequest(), stop is not None
+    stop.usr1_saves = config.run.on_sigusr1 == "save"
     if config.devices.cpu_devices > 1:  # read when JAX is imported; a plugin, which checks load, may compute
         os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
     check_run(config)
@@ -55,10 +57,8 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     from oni_jax import system  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:
-        if stop is None:
-            stop = StopRequest()
-            if threading.current_thread() is threading.main_thread():  # only there can signals be handled
-                stack.enter_context(stop.installed())
+        if not is_given and threading.current_thread() is threading.main_thread():  # only there can signals be handled
+            stack.enter_context(stop.installed())
         system.run(config, stop)
     return Run(folder)
 
@@ -89,7 +89,15 @@ def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
             raise UserError(f"{name}: there is no such setting{nearest(name, known)}")
         if type(value) is not known[name] and (known[name], type(value)) != (float, int):
             raise UserError(f"{name} is {value!r}: must be of type {getattr(known[name], '__name__', known[name])}")
-    return with_values(config, values)
+    others = tuple((with_values(reward, values), with_values(asked, values)) for reward, asked in config.others)
+    return dataclasses.replace(with_values(config, values), others=others)
+
+
+def _whole(played: Any) -> Any:
+    """Returns an evaluation that no lost actor has cut short. Raises ChildError."""
+    if played.interrupted:
+        raise ChildError(f"{played.interrupted} after {len(played.episodes)} of {played.num_episodes} episodes")
+    return played
 
 
 class Run:
@@ -184,6 +192,10 @@ class Run:
 
         Returns:
             An `oni_jax.evaluation.results.Evaluation`, with `measures()`, `summaries()` and `success()`.
+
+        Raises:
+            UserError: bad input, or no such run or checkpoint.
+            ChildError: an actor process was lost; its episodes would be missing.
         """
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player
@@ -203,9 +215,9 @@ class Run:
         check_evaluate(config)
         task = evaluated_task(config)
         if config.policy == RANDOM:
-            return play(config, chosen_players(config, task, None, config.checkpoint)[0])
+            return _whole(play(config, chosen_players(config, task, None, config.checkpoint)[0]))
         player = load_player(config, experiment, self.env_steps, task)
-        played = play(config, player._replace(scoring=load_scoring(train_dir, player)))
+        played = _whole(play(config, player._replace(scoring=load_scoring(train_dir, player))))
         return played._replace(labels_by=labels_by(self.config, self.folder))
 
     @functools.cached_property

@@ -43,15 +43,31 @@ def last_row(folder: str) -> Mapping[str, Any]:
     return _object(lines[-1]) if lines else {}
 
 
+def saved_secs(folder: str) -> float:
+    """Returns the seconds of training that the newest checkpoint of a run holds; 0: there is none."""
+    newest = str(max(saved_steps(folder), default=0))
+    try:
+        with open(os.path.join(folder, CHECKPOINTS, newest, "progress", "metadata"), "rb") as file:
+            return float(_object(file.read()).get("train_secs", 0.0))
+    except OSError:
+        return 0.0
+
+
 def fraction_done(limits: RunConfig, env_steps: float, secs: float) -> float:
     """Returns how much of a run is done, in [0, 1], by the limit that comes first."""
     return min(1.0, max(env_steps / limits.train_for_env_steps, secs / limits.train_for_seconds))
 
 
+def ended_at(folder: str) -> tuple[int, float]:
+    """Returns the environment steps and seconds of a run that has ended, as far as its newest checkpoint holds them."""
+    found = summary(folder)
+    steps = min(found.get("env_steps", 0), max(saved_steps(folder), default=0))
+    return steps, min(found.get("train_secs", 0.0), saved_secs(folder))
+
+
 def steps_are_done(limits: RunConfig, folder: str) -> bool:
     """Returns whether the run in a folder has reached its limit of steps, and ended."""
-    ended_at = summary(folder).get("env_steps", 0)
-    return min(ended_at, max(saved_steps(folder), default=0)) >= limits.train_for_env_steps
+    return ended_at(folder)[0] >= limits.train_for_env_steps
 
 
 def _object(text: bytes) -> Mapping[str, Any]:

@@ -61,7 +61,13 @@ def run(config: Config, stop: StopRequest) -> None:
     keep_compiled_code()
     known: Any = jax.config
     if config.devices.cpu_devices != max(1, known.jax_num_cpu_devices):  # JAX refuses it beside XLA's own flag
-        jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
+        try:
+            jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
+        except RuntimeError:  # JAX has computed
+            asked, number = config.devices.cpu_devices, jax.local_device_count("cpu")
+            raise UserError(
+                f"--cpu_devices {asked}: this process computes with {number} already; start another one"
+            ) from None
     config = with_chosen_env(config)
     with joined(config.devices, stop) as peers:
         try:

@@ -283,7 +283,7 @@ class Training:
 
     def summary(self) -> Mapping[str, Any]:
         progress, stats, means = self.progress, self._annotator.stats(), self._stats.row()
-        secs, made_by = max(1e-9, time.monotonic() - self._started), labels_by(self._config, self._folder)
+        secs, made_by = max(1e-9, progress.train_secs - self._secs_before), labels_by(self._config, self._folder)
         return {
             "env_steps": progress.env_steps,
             "updates": progress.updates,

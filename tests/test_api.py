@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 import oni_jax
+from launch import flags
+from oni_jax.api import with_settings
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
+from oni_jax.evaluation import program
+from oni_jax.evaluation.playing import ActorsLostError
+from oni_jax.runtime import ChildError
 from tests.evaluation.runs import CATCH, write_run
 from tests.processes import ROOT
 
@@ -118,6 +123,23 @@ def test_an_evaluation(run):
             run.evaluate(**refused)
 
 
+def test_an_evaluation_that_loses_an_actor_is_no_evaluation(run, monkeypatch):
+    def lost(*args, **kwargs):
+        raise ActorsLostError(ChildError("actor-0 was killed"), [])
+
+    monkeypatch.setattr(program, "play_episodes", lost)
+    with pytest.raises(ChildError, match="an actor process was lost after 0 of 3 episodes"):
+        run.evaluate(episodes=3, num_workers=1)
+
+
+def test_settings_hold_for_all_rewards():
+    config = flags.parse("--llm_reward_type online_cls,rnd --llm_reward_coeff 1,2".split())
+    assert len(config.others) == 1
+    changed = with_settings(config, {"llm_server_addr": "host", "llm_reward_coeff": 0.5})
+    for own in changed.terms():
+        assert (own.annotation.llm_server_addr, own.reward.llm_reward_coeff) == ("host", 0.5)
+
+
 def test_training_goes_on_outside_the_main_thread(run, tmp_path):
     """It can't handle signals there."""
     failures, unrewarded = [], {"llm_reward_type": "none", "llm_reward_coeff": 0.0}
@@ -141,6 +163,7 @@ def test_training_goes_on_outside_the_main_thread(run, tmp_path):
         ({"batch_size": "3"}, "batch_size is '3': must be of type int"),
         ({"batch_size": 33}, "--batch_size 33: must be a multiple"),
         ({"root_env": "nothing"}, "nothing"),
+        ({"cpu_devices": 3, "batch_size": 288}, "--cpu_devices 3: this process computes with"),
     ],
 )
 def test_bad_settings(values, told, tmp_path):

@@ -17,6 +17,7 @@ import pytest
 
 from oni_jax.checkpointing import Checkpoints, Saved, restore_params
 from oni_jax.config import UserError
+from oni_jax.run_files import saved_secs
 from tests.full_disk import full_disk
 
 
@@ -72,6 +73,17 @@ def test_the_newest_comes_back(three):
     assert newest is not None
     assert_equal(newest, saved(3))
     assert sorted(path.name for path in three.iterdir()) == ["2", "3"]
+
+
+def test_the_time_that_it_holds_can_be_read_without_jax(tmp_path):
+    assert saved_secs(str(tmp_path)) == 0.0
+    checkpoints = Checkpoints(str(tmp_path / "checkpoints"))
+    for step in (1, 20):
+        checkpoints.save(step, Saved({"x": np.zeros(2)}, {}, {"train_secs": step + 0.5}))
+    checkpoints.close()
+    assert saved_secs(str(tmp_path)) == 20.5
+    (tmp_path / "checkpoints" / "300").mkdir()  # damaged
+    assert saved_secs(str(tmp_path)) == 0.0
 
 
 def test_none_at_all(tmp_path):

@@ -42,7 +42,7 @@ LINES = (
         },
     ),
     Line(
-        "the same by Crafter's original rules, with death",
+        "the same by Crafter's original rules",
         "crafter",
         "Crafter-v1",
         "rnd_alone",
@@ -55,7 +55,7 @@ LINES = (
         "CrafterTextEnv-v1",
         "scratch",
         "from scratch",
-        {"tuned": "pretrained on goals by the world's rules, this included, 5 M steps more"},
+        {"tuned": "pretrained on goals by its rules, this included, 5 M steps more"},
     ),
 )
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from launch.sweeps.grid import GridRun
 from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
-from oni_jax.run_files import fraction_done, last_row, summary
+from oni_jax.run_files import fraction_done, last_row, saved_secs, summary
 from oni_jax.runtime import LEAVE_SECS, Every, StopRequest
 
 CHILD = ("-m", "launch.sweeps.child")
@@ -73,7 +73,7 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
 
 def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
     """Starts a run. Raises OSError."""
-    secs_before = summary(run.folder).get("train_secs", 0.0)
+    secs_before = saved_secs(run.folder)
     left = max(1.0, run.config.run.train_for_seconds - secs_before)
     words = [*run.words, *([f"--train_for_seconds={left}"] if secs_before else [])]
     os.makedirs(run.folder, exist_ok=True)

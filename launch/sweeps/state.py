@@ -3,7 +3,7 @@
 import os
 
 from launch.sweeps.grid import GridRun
-from oni_jax.run_files import fraction_done, summary
+from oni_jax.run_files import ended_at, fraction_done
 
 LOG = "output.log"
 _LINE_BYTES = 1 << 16  # upper bound of a line
@@ -19,8 +19,7 @@ def last_line(path: str) -> str:
 
 def fraction_saved(run: GridRun) -> float:
     """Returns how much of the run was done when it ended last, in [0, 1]. A time limit counts over all starts."""
-    found = summary(run.folder)
-    return fraction_done(run.config.run, found.get("env_steps", 0), found.get("train_secs", 0.0))
+    return fraction_done(run.config.run, *ended_at(run.folder))
 
 
 def is_finished(run: GridRun) -> bool:

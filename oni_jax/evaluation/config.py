@@ -68,6 +68,8 @@ def check_evaluate(config: EvaluationConfig) -> None:
     check_checkpoint("compare_checkpoint", config.compare_checkpoint, (LATEST, BEST))
     if config.policy == RANDOM and config.compare:
         raise UserError(f"--policy random --compare: write --experiment {config.compare} --compare random")
+    if config.compare_checkpoint != LATEST and not config.compare:
+        raise UserError(f"--compare_checkpoint {config.compare_checkpoint}: of which run? Add --compare")
     for flag in ("json", "csv"):
         if path := getattr(config, flag):
             check_output(flag, path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oni_jax.config import EnvConfig, UserError, with_values
 from oni_jax.envs.goals import NO_GOALS, TASK, check_goals_shown
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
@@ -47,12 +47,15 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
     else:
         env = read_settings(folder).env
     env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
-    return chosen_task(_with_goals(config, env), config.root_env, config.max_episode_steps)
+    env = dataclasses.replace(env, root_env=config.root_env or env.root_env)
+    return chosen_task(_with_goals(config, env), env.root_env, config.max_episode_steps)
 
 
 def _with_goals(config: EvaluationConfig, env: EnvConfig) -> EnvConfig:
     """Returns a run's environment with the task to play, and with who suggests the goals that its policy sees."""
     if config.crafter_task:
+        if find_environment(env).settings != "crafter":
+            raise UserError(f"--crafter_task {config.crafter_task}: has no meaning in {env.root_env}; leave it out")
         suggester = env.goals.goal_suggester
         values = {"crafter_task": config.crafter_task, "goal_suggester": TASK if suggester != NO_GOALS else suggester}
         env = with_values(env, values)

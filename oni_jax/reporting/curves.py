@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import ActorConfig, AnnotationConfig, Config, RunConfig, UserError
+from oni_jax.config import ActorConfig, AnnotationConfig, Config, DevicesConfig, RunConfig, UserError
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.evaluation.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.experiment import read_settings
@@ -92,7 +92,7 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     env_steps, hours, *columns = np.stack(rows, axis=1)
     found = {name: column for name, column in zip(names[2:], columns) if np.isfinite(column).any()}
     if EPISODE_SUCCESS in found:
-        found[SUCCESS] = found.pop(EPISODE_SUCCESS)
+        found[SUCCESS] = found[EPISODE_SUCCESS]
     task = TASKS.get(config.env.root_env)
     if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
         found[SUCCESS] = found["mean_return"] / GOAL_REWARD
@@ -159,7 +159,8 @@ def _comparable(config: Config) -> Config:
     others = tuple((reward, without_local(own)) for reward, own in config.others)
     annotation = without_local(config.annotation)
     run = RunConfig(stats_avg=config.run.stats_avg)
-    return dataclasses.replace(config, run=run, actors=ActorConfig(), annotation=annotation, others=others)
+    local = {"actors": ActorConfig(), "devices": DevicesConfig()}
+    return dataclasses.replace(config, run=run, annotation=annotation, others=others, **local)
 
 
 def _label(names: Sequence[str]) -> str:

@@ -89,7 +89,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     facts = [("environment steps", f"{run.env_steps[-1]:,.0f}"), ("of training", str(time))]
     for metric, (label, form) in TILES.items():
         if (value := last_value(run, metric)) is not None:
-            facts.append((label.format(episodes=f"{run.config.run.stats_avg:,}"), format(value, form)))
+            number = min(run.config.run.stats_avg, int(last_value(run, "episodes") or 0))
+            facts.append((label.format(episodes=f"{number:,}"), format(value, form)))
     return facts
 
 

@@ -10,6 +10,7 @@ import time
 from launch import flags, sweep
 from launch.sweeps import children
 from oni_jax.config import config_to_json
+from oni_jax.run_files import saved_secs, saved_steps
 
 MODULE = "tests.launch.stand_in_sweep"
 STEPS_OF_ROW, SECS_OF_ROW = 100, 10  # by its own clock
@@ -28,8 +29,7 @@ def train(words: list[str]) -> int:
         return 1
     folder = pathlib.Path(config.run.train_dir, config.run.experiment)
     (folder / "config.json").write_text(config_to_json(config))
-    before = folder / "summary.json"
-    steps = json.loads(before.read_text())["env_steps"] if before.exists() else 0
+    steps, secs_before = max(saved_steps(str(folder)), default=0), saved_secs(str(folder))
     print(f"from {steps}, process {os.getpid()}", flush=True)
     secs = 0
     while steps < config.run.train_for_env_steps and secs < config.run.train_for_seconds and not asked:
@@ -41,9 +41,17 @@ def train(words: list[str]) -> int:
         row |= {"episode/success": 0.5} if config.env.root_env.startswith("BabyAI") else {}
         with open(folder / "metrics.jsonl", "a") as file:
             file.write(json.dumps(row) + "\n")
-    done = {"env_steps": steps, "env_steps_per_sec": 5000.0, "train_secs": secs}
-    before.write_text(json.dumps(done))
+    end(folder, steps, secs_before + secs)
     return 0
+
+
+def end(folder: pathlib.Path, steps: int, secs: float) -> None:
+    """Writes what a run that ends leaves: a checkpoint, as far as it is read here, and the summary."""
+    progress = folder / "checkpoints" / str(steps) / "progress"
+    progress.mkdir(parents=True)
+    (progress / "metadata").write_text(json.dumps({"train_secs": secs}))
+    done = {"env_steps": steps, "env_steps_per_sec": 5000.0, "train_secs": secs}
+    (folder / "summary.json").write_text(json.dumps(done))
 
 
 if __name__ == "__main__":

@@ -141,6 +141,11 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
         (("--experiment", "first", "--json", "/nowhere/a.json"), "--json /nowhere/a.json: there is no folder /nowhere"),
         (("--experiment", "first", "--csv", "/"), "--csv /: is no regular file"),
         (("--experiment", "first", "--compare", "nobody"), "^error: /[^:]*nobody/config.json can't be read"),
+        (("--experiment", "first", "--compare_checkpoint", "320"), "--compare_checkpoint 320: of which run"),
+        (
+            ("--experiment", "first", "--crafter_task", "attack cow"),
+            "--crafter_task attack cow: has no meaning in Catch",
+        ),
         (("--policy", "random", "--compare", "x"), "--experiment x --compare random"),
         (("--episodes", "0"), "--episodes 0: must be in"),
     ],

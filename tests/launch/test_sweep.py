@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 
 import pytest
@@ -12,7 +13,7 @@ from launch import flags, sweep
 from launch.sweeps import children
 from launch.sweeps.grid import plan
 from oni_jax.config import Config, with_values
-from tests.launch.stand_in_sweep import MODULE, use_stand_in
+from tests.launch.stand_in_sweep import MODULE, end, use_stand_in
 from tests.processes import Launched, rows, summary
 
 CATCH = "--root_env=Catch-v0 --encoder_custom=mlp_encoder --llm_reward_type=none --train_for_env_steps=1000".split()
@@ -69,7 +70,8 @@ def test_success_is_there_where_the_environment_reports_it(stand_in, tmp_path, c
 def test_finished_runs_are_skipped_and_others_go_on(stand_in, tmp_path, capsys):
     assert run(tmp_path, "seed=1-2", "--jobs=2") == 0
     folder = tmp_path / "s" / "seed=2"
-    (folder / "summary.json").write_text(json.dumps({"env_steps": 300, "train_secs": 1.0}))
+    shutil.rmtree(folder / "checkpoints")
+    end(folder, 300, 1.0)
     before = (tmp_path / "s" / "seed=1" / "output.log").read_text()
     capsys.readouterr()
     assert run(tmp_path, "seed=1-3", "--jobs=2") == 0
@@ -145,10 +147,28 @@ def test_a_folder_with_other_settings_is_refused(stand_in, tmp_path, capsys):
 def test_a_time_limit_counts_over_all_starts(stand_in, tmp_path, capsys):
     words = [*CATCH, "--train_for_seconds=60"]
     folder = tmp_path / "s" / "seed=1"
-    folder.mkdir(parents=True)
-    (folder / "summary.json").write_text(json.dumps({"env_steps": 200, "train_secs": 60.5}))
+    end(folder, 200, 60.5)
     assert run(tmp_path, "seed=1-2", "--dry_run", training=words) == 0
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["--experiment=s/seed=2"]
+
+
+def test_what_no_checkpoint_holds_is_trained_again(stand_in, tmp_path, capsys):
+    """After a second Ctrl-C, and where the disk was full, the summary counts more than can be resumed."""
+    folder = tmp_path / "s" / "seed=1"
+    end(folder, 200, 20.0)
+    (folder / "summary.json").write_text(json.dumps({"env_steps": 900, "train_secs": 60.5}))
+    assert run(tmp_path, "seed=1", training=[*CATCH, "--train_for_seconds=60"]) == 0
+    assert (folder / "output.log").read_text().startswith("from 200,")
+    assert summary(folder)["train_secs"] == 60.0
+    assert "seed=1 is done" in capsys.readouterr().out
+
+
+def test_a_run_that_was_killed_has_trained_for_what_it_saved(stand_in, tmp_path):
+    folder = tmp_path / "s" / "seed=1"
+    end(folder, 200, 20.0)
+    (folder / "summary.json").unlink()
+    assert run(tmp_path, "seed=1", training=[*CATCH, "--train_for_seconds=60"]) == 0
+    assert summary(folder)["train_secs"] == 60.0
 
 
 def test_dry_run_shows_commands_that_train_understands(tmp_path, capsys):

@@ -23,6 +23,12 @@ def test_a_run(tmp_path):
     assert series(found, "nothing", "hours")[0].size == 0
 
 
+def test_success_keeps_the_name_that_the_environment_gave_it(tmp_path):
+    path = write_run(tmp_path / "a", [row(10, 36.0, **{"episode/success": 0.25})], root_env="Catch-v0")
+    found = read_run(str(path), "a", ("episode/success",))
+    assert found.metrics["success"].tolist() == found.metrics["episode/success"].tolist() == [0.25]
+
+
 def test_a_task_without_a_goal_has_no_success(tmp_path):
     assert "success" not in run(tmp_path / "a", [row(1, 1.0, mean_return=5.0)], root_env="NetHackScore-v1").metrics
 
@@ -101,7 +107,8 @@ def test_runs_that_differ_in_their_seed_alone_are_one_setting(tmp_path):
 
 
 def test_seeds_on_several_machines_are_one_setting(tmp_path):
-    places = [{"llm_server_addr": f"node{i}", "label_store": f"{i}", "num_workers": i + 1} for i in range(2)]
+    machines = [{"num_workers": i + 1, "cpu_devices": i + 1} for i in range(2)]
+    places = [{"llm_server_addr": f"node{i}", "label_store": f"{i}", **own} for i, own in enumerate(machines)]
     runs = [run(tmp_path / f"a{i}", learning(i), seed=i, **place) for i, place in enumerate(places)]
     judged = run(tmp_path / "judged", learning(1))
     assert [(own.label, len(own.runs)) for own in group_runs([*runs, judged])] == [("a", 2), ("judged", 1)]
