@@ -836,6 +836,8 @@ def _check_batches(learner: LearnerConfig) -> None:
     if learner.num_batches_per_iteration != 1:
         number = learner.num_batches_per_iteration
         raise UserError(f"--num_batches_per_iteration {number}: only 1 is supported; see --num_minibatches")
+    if learner.bootstrap == "published" and not learner.gamma:
+        raise UserError("--bootstrap published: divides by --gamma, which is 0; leave one of them out")
     if not learner.with_vtrace:
         raise UserError(
             "--with_vtrace false: leave V-trace on; where the newest policy acted, --gae_lambda makes it GAE"

@@ -213,11 +213,13 @@ class Training:
         progress = self.progress
         progress.env_steps += self._config.learner.batch_size
         progress.updates = self.learner.version
-        progress.bad_updates += int(metrics["loss/bad_update"])
         guidance = self.learner.guidance
         progress.reward_sum, progress.steps_before_reward = guidance.reward_sum, guidance.steps_before
-        progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
-        progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
+        if metrics["loss/bad_update"]:
+            progress.bad_updates += 1
+        else:
+            progress.rewarded_steps += int(metrics["loss/num_rewarded_steps"])
+            progress.policy_lag_sum += metrics["loss/policy_lag_mean"]
 
     def _save(self, at_rest: bool = True) -> None:
         if self._checkpoints is None:

@@ -122,6 +122,7 @@ def test_defaults_pass_the_checks():
             for text in ("a", "a:", ":1", "a:b", "a:0", "a:65536")
         ],
         ({"num_batches_per_iteration": 3}, ["--num_batches_per_iteration 3"]),
+        ({"bootstrap": "published", "gamma": 0.0}, ["--bootstrap published", "--gamma"]),
         ({"with_vtrace": False}, ["--with_vtrace", "GAE"]),
         ({"llm_reward_coeff": -0.1}, ["--llm_reward_coeff -0.1"]),
         ({"extrinsic_reward_coeff": -1.0}, ["--extrinsic_reward_coeff -1.0"]),

@@ -27,7 +27,6 @@ TEXT_DTYPE = np.dtype(
     [
         ("caption", "<i8"),  # of the observation
         ("outcome_caption", "<i8"),  # that the action led to; the final observation's where the episode ended
-        ("event", "<i8"),  # what the action did
     ]
 )
 

@@ -44,7 +44,7 @@ class CaptionTracker:
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, max_known: int = MAX_KNOWN):
-        self._has_captions, self._has_events = spec.has_captions, spec.has_events
+        self._has_captions = spec.has_captions
         self._max_known = max_known
         self._ids: dict[bytes, int] = {}
         self._counts = EpisodicCounts(num_envs)
@@ -64,8 +64,6 @@ class CaptionTracker:
         new: NewTexts = []
         if self._has_captions:
             self._count_captions(out, ids, new)
-        if self._has_events:
-            ids["event"] = [self._id(text, new) for text in out.texts.events]
         return new
 
     def _count_captions(self, out: StepOutput, ids: np.ndarray, new: NewTexts) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from oni_jax.config import UserError
 from oni_jax.learner.update import SOURCES
 
-ADVICE = "find the cause, or lower {flag}, and resume from the newest checkpoint, which is older"
+ADVICE = "find the cause, or lower {flag}, and resume from the newest checkpoint"
 
 
 class BadUpdates:

@@ -68,8 +68,9 @@ def shard_take(replicas: Replicas) -> Callable[[Array, Examples], Examples]:
 
 def pack_shards(collected: Collected, payload_sharding: PyTree, rewards: RewardSum, replicas: Replicas) -> Batch:
     """Looks up what the rewards need for this process's part of a batch, and puts both on the devices."""
+    captions = rewards.read(collected.captions)
     if len(replicas) == 1:
-        return replicas.put(Batch(collected.payload, rewards.prepare(collected.captions)))
-    shards = split_captions(rewards.read(collected.captions), replicas.num_local)
+        return replicas.put(Batch(collected.payload, rewards.prepare(captions)))
+    shards = split_captions(captions, replicas.num_local)
     features = jax.tree.map(lambda *x: np.stack(x), *map(rewards.prepare, shards))
     return replicas.put(Batch(collected.payload, features), Batch(payload_sharding, AXIS_0))  # type: ignore

@@ -207,6 +207,7 @@ class SuggestedGoalReward(GoalReward):
         for item, worths in matches:
             self._worths[item] = worths
             self._waiting.pop(item, None)
+            self._asked.pop(item, None)  # seen, and asked again, while it was matched
             self._new.update(dict.fromkeys(self._captions.get(item, ()), worths))
 
     def suggested(self) -> Mapping[bytes, np.ndarray]:

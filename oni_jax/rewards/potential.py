@@ -94,10 +94,16 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
     """Makes a potential the reward, by the shaping that the settings name.
 
     Raises:
-        UserError: the published shaping is asked for where rollouts don't follow one another.
+        UserError: the published shaping is asked for where rollouts don't follow one another, or the other one where
+            truncations count as ends.
     """
     config = context.config
     if config.reward.potential_shaping != PUBLISHED:
+        if config.learner.bootstrap == "published":
+            raise UserError(
+                f"--bootstrap published: takes truncations for ends, where shaping goes on; leave it out, or add "
+                f"--potential_shaping {PUBLISHED}"
+            )
         return Potential(scorer, config.learner.gamma, context.frozen)
     if find_environment(config.env).device is None:
         raise UserError(

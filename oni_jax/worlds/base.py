@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from oni_jax.envs.display import Terminal
-from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
+from oni_jax.types import Array, EnvSpec, PyTree, StepCaptions, Trajectory
 
 
 class Episodes(NamedTuple):
@@ -23,7 +23,6 @@ class Collected(NamedTuple):
 
     payload: PyTree  # transferred to the device, or there already; only the world's `unpack` reads it
     captions: StepCaptions
-    events: CaptionBatch | None = None  # effects of the actions, where the environment has events
     episodes: Episodes | None = None
 
 

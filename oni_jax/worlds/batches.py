@@ -75,7 +75,7 @@ class BatchAssembler:
                 self._copy_trajectories()
         core_state = self._read_core_states(self._start_rows, self._device_indices)
         payload = ActorPayload(as_bytes(self._records), as_bytes(self._policy_records), self._finals, core_state)
-        batch = Collected(payload, self._captions(), self._events(), self._episodes())
+        batch = Collected(payload, self._captions(), self._episodes())
         for slot in self._copied_slots:
             self._exchange.release(slot)
         self._start_batch()
@@ -135,10 +135,6 @@ class BatchAssembler:
 
     def _episodes(self) -> Episodes:
         return Episodes(self._envs, self._records["is_first"][:-1], episode_ends(self._records), self._gaps)
-
-    def _events(self) -> CaptionBatch | None:
-        has_events = self._ring.spec.has_events
-        return _caption_batch(self._texts["event"][1:], self._exchange.captions) if has_events else None
 
 
 def step_captions(

@@ -6,10 +6,9 @@ import numpy as np
 
 from oni_jax.envs.captions import EpisodicCounts
 from oni_jax.envs.device.base import DeviceEnv
-from oni_jax.envs.device.shown import TextTable, join_codes
+from oni_jax.envs.device.shown import TextTable
 from oni_jax.ops.captions import unique_in_order
 from oni_jax.types import CaptionBatch
-from oni_jax.worlds.device_rollout import Texts
 
 
 class Counted(NamedTuple):
@@ -52,24 +51,16 @@ class TextReader:
     """Makes texts of a rollout's codes."""
 
     def __init__(self, env: DeviceEnv):
-        self._captions, self._events = TextTable(env.caption), TextTable(env.event)
+        self._table = TextTable(env.caption)
 
     @property
     def num_captions(self) -> int:
         """Captions made so far."""
-        return self._captions.num_made
+        return self._table.num_made
 
     def captions(self, codes: np.ndarray, keys: np.ndarray) -> CaptionBatch:
         """Returns the captions of codes [T, N] uint64 with keys [T, N, M] uint8."""
-        return _batch(self._captions, codes, keys)
-
-    def events(self, texts: Texts) -> CaptionBatch:
-        """Returns what the actions did."""
-        return _batch(self._events, join_codes(texts.event_codes), texts.event_keys)
-
-
-def _batch(table: TextTable, codes: np.ndarray, keys: np.ndarray) -> CaptionBatch:
-    unique, index = unique_in_order(codes)
-    rows = np.empty(len(unique), np.int64)
-    rows[index.ravel()] = np.arange(index.size)  # a row of each
-    return CaptionBatch(table.look_up(unique, keys.reshape(codes.size, -1)[rows]), index)
+        unique, index = unique_in_order(codes)
+        rows = np.empty(len(unique), np.int64)
+        rows[index.ravel()] = np.arange(index.size)  # a row of each
+        return CaptionBatch(self._table.look_up(unique, keys.reshape(codes.size, -1)[rows]), index)

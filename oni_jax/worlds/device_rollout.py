@@ -36,8 +36,6 @@ class Texts(NamedTuple):
     keys: Array  # [T+1, N, M] uint8
     final_codes: Array  # [T, N, 2] uint32; of the captions that the actions led to, before any reset
     final_keys: Array  # [T, N, M] uint8
-    event_codes: Array  # [T, N, 2] uint32
-    event_keys: Array  # [T, N, M'] uint8
     stats: Array  # [T, N, K] float32; valid where an episode ended
 
 
@@ -109,7 +107,7 @@ def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Runni
         trajectory = _trajectory(spec, running, shown, is_first, stepped, acted)
         final = stepped.final
         codes = shown.caption_code, shown.caption_key, final.caption_code, final.caption_key
-        return after, trajectory, Texts(*codes, final.event_code, final.event_key, stepped.stats)
+        return after, trajectory, Texts(*codes, stepped.stats)
 
     return collect
 

@@ -50,7 +50,9 @@ class DeviceWorld(World):
         self.description = f"{self._num_envs} environments (batch_size / rollout) on the learner's device"
         limit = step_limit(env, config.env.max_episode_steps)
         task = Task(env, spec, acting.policy, limit, learner.rollout)
-        collect = replicas.sharded(make_collect_fn(task), (AXIS_0, AXIS_0), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * 7)))
+        collect = replicas.sharded(
+            make_collect_fn(task), (AXIS_0, AXIS_0), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * len(Texts._fields)))
+        )
         self._collect: Any = jax.jit(collect, donate_argnums=2)  # compiled by `start`
         start = make_start_fn(task, seed)
         self._start_fn = jax.jit(replicas.sharded(lambda _, indices: start(indices), (AXIS_0,), AXIS_0))
@@ -121,12 +123,11 @@ class DeviceWorld(World):
                 rows = np.empty(len(captions.own.captions), np.int64)
                 rows[captions.own.index.ravel()] = np.arange(captions.own.index.size)  # a step of each
                 self._goals.see(captions.own.captions, codes[:-1].ravel()[rows])
-            events = self._texts.events(texts) if self.spec.has_events else None
         own_counts, caused_counts = self._replicas.put(tuple(counted), AXIS_1)
         payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
         is_first = local_rows(trajectory.is_first)[:-1]
         episodes = Episodes(np.arange(self._num_envs, dtype=np.int32), is_first, ended, np.zeros(self._num_envs, bool))
-        return Collected(payload, captions, events, episodes)
+        return Collected(payload, captions, episodes)
 
     def _answer_scene(self) -> None:
         """Starts reading the first environment's scene, if it is asked for."""

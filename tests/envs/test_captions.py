@@ -13,17 +13,17 @@ SPEC = EnvSpec({}, num_actions=2, has_captions=True, episode_stats=())
 
 
 class Stage:
-    """Two environments whose captions, and events, a test dictates."""
+    """Two environments whose captions a test dictates."""
 
     def __init__(self, spec=SPEC, **kwargs):
         self.out = make_step_output(spec, 2)
         self.tracker = CaptionTracker(spec, 2, **kwargs)
         self.numbers = np.zeros(2, TEXT_DTYPE)
 
-    def show(self, *captions, first=(), ended=(), finals=(), events=(b"", b"")):
+    def show(self, *captions, first=(), ended=(), finals=()):
         """Captions of both; `finals` of those that ended. Returns the new texts."""
         records, texts = self.out.records, self.out.texts
-        texts.captions[:], texts.events[:] = captions, events
+        texts.captions[:] = captions
         for i, caption in zip(ended, finals):
             texts.final_captions[i] = caption
         records["is_first"] = np.isin([0, 1], [*first, *ended])
@@ -78,14 +78,6 @@ def test_memory_is_bounded():
     stage.show(b"a", b"b", first=(0, 1))
     stage.show(b"c", b"d")
     assert stage.show(b"a", b"d") == [b"a", b"d"]
-    assert stage.out.records["caption_count"].tolist() == [2, 2]
-
-
-def test_events_are_numbered_and_not_counted():
-    stage = Stage(SPEC._replace(has_events=True))
-    assert stage.show(b"a", b"a", first=(0, 1)) == [b"a", b""]
-    assert stage.show(b"a", b"a", events=(b"chop tree", b"")) == [b"chop tree"]
-    assert stage.numbers["event"].tolist() == [caption_id(b"chop tree"), caption_id(b"")]
     assert stage.out.records["caption_count"].tolist() == [2, 2]
 
 

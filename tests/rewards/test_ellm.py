@@ -1,6 +1,7 @@
 """ELLM's reward where an LLM suggests goals: who is asked about first, what the world is given, what is counted."""
 
 import dataclasses
+import threading
 import time
 
 import numpy as np
@@ -33,7 +34,7 @@ def config_of(suggester: str = "llm", server: str = "", goals=(), **reward) -> C
     return Config(
         EnvConfig(root_env="CrafterTextEnv-v1", goals=settings),
         network=NetworkConfig(encoder_custom="generic_encoder"),
-        reward=RewardConfig(llm_reward_type="ellm", llm_reward_coeff=1.0, **reward),
+        reward=RewardConfig(**{"llm_reward_type": "ellm", "llm_reward_coeff": 1.0, **reward}),
         annotation=AnnotationConfig(llm_server_addr=server),
     )
 
@@ -207,6 +208,29 @@ def test_a_restart_embeds_nothing_anew(tmp_path):
         assert counts[0] == counts[1] > 0
 
 
+def test_what_is_seen_while_its_answer_is_matched_is_not_asked_again(tmp_path):
+    """It would be waited for without end, until nothing else is asked."""
+    may_answer = threading.Event()
+
+    def embed(body, number):
+        may_answer.wait(10 * (b"eat" in str(body).encode()))
+        rows = [np.random.default_rng(list(text.encode())).normal(size=8).tolist() for text in body["input"]]
+        return 200, {"data": [{"index": i, "embedding": row} for i, row in enumerate(rows)]}
+
+    with server(embed) as (annotation, _):
+        settings = config_of(goals={"goal_similarity": "embeddings"}, potential_embeddings="server")
+        run = RunConfig(train_dir=str(tmp_path), experiment="run")
+        rewards, started = make(dataclasses.replace(settings, annotation=annotation, run=run)), time.monotonic()
+        observe(rewards, COW)
+        answer(rewards, COW, b"- eat cow")
+        observe(rewards, COW)
+        may_answer.set()
+        while not rewards.suggested() and time.monotonic() - started < 10:
+            time.sleep(0.01)
+        observe(rewards, COW)
+        assert asked(rewards) == []
+
+
 def test_the_strict_parser():
     """An answer that it can't read, kept by a run of the other parser, is none: it covers no step."""
     rewards = make(config_of(server="localhost:1", goals={"goal_parser": "strict"}))
@@ -232,6 +256,7 @@ def test_an_llm_is_asked_only_where_it_suggests():
 @pytest.mark.parametrize(
     "config, error",
     [
+        (config_of(llm_reward_type="none", llm_reward_coeff=0.0), "--goal_suggester llm: nothing asks it without"),
         (config_of("oracle", goals={"goal_parser": "strict"}), "--goal_parser strict: has no meaning without"),
         (config_of("all", goals={"goal_similarity": "embeddings"}), "--goal_similarity embeddings: has no meaning"),
         (config_of(goals={"goal_parser": "strict"}), "--goal_parser strict: can't read the rule-based judge"),

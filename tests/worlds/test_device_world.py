@@ -70,9 +70,9 @@ def seed_and_index(i: int) -> tuple[int, int]:
 
 
 def test_captions_and_counts_are_those_of_the_states(played, whole):
-    own, caused, events = (
+    own, caused = (
         np.concatenate([[[batch.captions[j] for j in row] for row in batch.index] for batch in part])
-        for part in zip(*((each.captions.own, each.captions.caused, each.events) for each in played[0]))
+        for part in zip(*((each.captions.own, each.captions.caused) for each in played[0]))
     )
     signals = whole.observations["signal"][..., 0].astype(int)
     finals = whole.final_observations["signal"][..., 0].astype(int)
@@ -83,7 +83,6 @@ def test_captions_and_counts_are_those_of_the_states(played, whole):
                 seen = Counter([b"The signal is %d." % signals[t, i]])
             assert own[t, i] == b"The signal is %d." % signals[t, i]
             assert whole.own_counts[t, i] == seen[own[t, i]]
-            assert events[t, i] == b"You say %d." % whole.actions[t, i]
             ended = whole.terminations[t, i] or whole.truncations[t, i]
             assert t + 1 == 4 * T or ended or caused[t, i] == own[t + 1, i]
             assert not ended or caused[t, i] == b"The signal is %d." % finals[t, i]
