@@ -57,6 +57,14 @@ def tune_memory() -> None:
         os.execve(sys.executable, command, {**os.environ, "GLIBC_TUNABLES": tunables})
 
 
+def memory_bytes() -> int:
+    """Returns the machine's memory, or as much of it as the control group of this process leaves it."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:  # no such file, or "max"
+        memory = min(memory, int(file.read()))
+    return memory
+
+
 def return_memory() -> None:
     """Returns memory that glibc holds free to the system: a tenth of a program's, and more by the hour.
 

@@ -8,6 +8,7 @@ import jax
 
 from oni_jax.actors.pool import num_workers
 from oni_jax.config import ActorConfig, Config, with_values
+from oni_jax.runtime import memory_bytes
 
 GIB = 1 << 30
 GAME_BYTES = 1_000_000  # of host memory; NetHack's take 0.6 to 0.7 MB, and their rows in the ring 0.04
@@ -37,16 +38,10 @@ class Chosen(NamedTuple):
 
 
 def this_machine() -> Machine:
-    """Returns the machine of this process, with the memory that its control group leaves it."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            memory = min(memory, int(file.read()))
-    except (OSError, ValueError):  # no such file, or "max"
-        pass
+    """Returns the machine of this process."""
     devices = [] if jax.default_backend() == "cpu" else jax.local_devices()
     stats = devices[0].memory_stats() or {} if devices else {}
-    return Machine(len(os.sched_getaffinity(0)), memory, len(devices), stats.get("bytes_limit", 0))
+    return Machine(len(os.sched_getaffinity(0)), memory_bytes(), len(devices), stats.get("bytes_limit", 0))
 
 
 def with_sizes(

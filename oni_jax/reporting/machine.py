@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import jax
 
+from oni_jax.runtime import memory_bytes
+
 PACKAGES = ("oni-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "nle")
 
 
@@ -14,10 +16,9 @@ def describe_machine() -> Mapping[str, str]:
     """Returns hardware and versions by label."""
     devices = jax.devices()
     versions = {found.name: found.version for found in importlib.metadata.distributions()}  # oni-jax may be a checkout
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-        "memory": f"{memory:.1f} GiB",
+        "memory": f"{memory_bytes() / 2**30:.1f} GiB",
         "JAX computes on": f"{len(devices)} x {devices[0].device_kind}",
         "system": platform.platform(),
         "Python": platform.python_version(),

@@ -193,7 +193,7 @@ def test_an_axis_may_set_several_flags(names, tmp_path):
 
 def test_jobs_by_default(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
-    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PHYS_PAGES": 16 << 18}.get(name, 4096))
+    monkeypatch.setattr("launch.sweep.memory_bytes", lambda: 16 << 30)
     monkeypatch.setattr("shutil.which", lambda name: None)
 
     def jobs(**values) -> int:
