@@ -1,3 +1,4 @@
+import asyncio
 import http.client
 import itertools
 import json
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.judge_faults import FAULTS
+from launch import judge as program
 from oni_jax.annotation.answers import read_choice
 from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, Reader, make_choice
 from oni_jax.annotation.queries.registry import QUERIES
@@ -264,10 +266,12 @@ def test_alone(tmp_path, number):
 @pytest.mark.parametrize(
     "flags", [("--port", "99999"), ("--fault", "hang"), ("--log", "/proc/no/log"), ("word",), ("--prot", "1")]
 )
-def test_bad_flags(flags):
-    process = start(*flags)
-    _, errors = process.communicate(timeout=20)
-    assert process.returncode == 2 and errors.startswith("error:") and errors.count("\n") == 1
+def test_bad_flags(flags, capfd, monkeypatch):
+    serve = program.serve
+    monkeypatch.setattr(program, "serve", lambda *own: asyncio.wait_for(serve(*own), 5))
+    assert program.main(flags) == 2
+    errors = capfd.readouterr().err
+    assert errors.startswith("error:") and errors.count("\n") == 1
 
 
 def test_port_taken(judge):
