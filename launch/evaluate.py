@@ -20,7 +20,9 @@ from oni_jax.runtime import StopRequest
 
 def make_deterministic() -> None:
     """Turns on deterministic GPU kernels, before JAX is imported: otherwise XLA may choose others in each process."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
+    flags, own = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_deterministic_ops=true"
+    if own not in flags.split():  # twice would be another key of JAX's compilation cache
+        os.environ["XLA_FLAGS"] = f"{flags} {own}".strip()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

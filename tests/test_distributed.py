@@ -35,7 +35,7 @@ WORDS = (
     f"--root_env=Catch-v0 --num_workers=1 --num_envs_per_worker=8 --batch_size={BATCH} --rollout=5 --recurrence=5 "
     "--encoder_custom=mlp_encoder --hidden_size=16 --policy_initialization=xavier_uniform "
     "--encoder_msg_model=lt_cnn_small --encoder_hidden_dim=16 --llm_reward_type=online_motif --llm_reward_coeff=0.3 "
-    "--reward_model_batch_size=16 --reward_dataset_size=256 --online_dataset_subsample=1 --log_every_sec=1"
+    "--reward_model_batch_size=16 --reward_dataset_size=256 --online_dataset_subsample=1 --log_every_sec=0.1"
 ).split()
 
 
@@ -102,13 +102,13 @@ def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
 
 
 def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
-    """A run that goes on, in which the last process is told to end a hundred updates later: all end, and are alike."""
+    """A run that goes on, in which the last process is told to end some updates later: all end, and are alike."""
     runs = start(folder, number)
     wait_for_updates(folder, runs[0], num_updates + 10)
     threads = pathlib.Path(f"/proc/{runs[0].process.pid}/task").iterdir()
     assert os.SCHED_BATCH in {os.sched_getscheduler(int(thread.name)) for thread in threads}  # gloo's is among them
     next(process for process in runs[-1].descendants() if process.name().startswith("actor-")).kill()
-    wait_for_updates(folder, runs[0], num_updates + 100)
+    wait_for_updates(folder, runs[0], num_updates + 25)
     runs[-1].process.send_signal(signal.SIGTERM)
     outputs = finish(runs)
     assert f"resumed at {num_updates * BATCH:,} environment steps" in outputs[0]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 LEARNT = ("online_cls_reward_model", "online_motif")
 WORDS = (
     "--llm_reward_coeff=0.4 --encoder_msg_model=lt_cnn_small --encoder_hidden_dim=32 --remove_duplicated_obs "
-    "--save_every_steps=2048 --reward_model_batch_size=32"
+    "--save_every_steps=2048 --reward_model_batch_size=32 --log_every_sec=1"
 ).split()
 
 
@@ -112,7 +112,7 @@ def test_an_actor_that_hangs_when_its_run_is_killed_is_ended_by_the_next(tmp_pat
 
 def test_a_run_outlives_a_full_disk(tmp_path):
     """A disk that is full for all files that are longer than 20 KB: checkpoints, the label store's log, the counts."""
-    words = f"--save_every_steps=512 --train_dir={tmp_path} --experiment=run".split()
+    words = f"--save_every_steps=512 --log_every_sec=1 --train_dir={tmp_path} --experiment=run".split()
     run = Launched("launch.train", *SMALL, *RETRIEVAL, *words)
     folder = tmp_path / "run"
     run.wait_for(lambda: num_checkpoints(folder) and len(rows(folder)) > 2, 300)

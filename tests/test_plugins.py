@@ -1,10 +1,9 @@
 """A gymnasium environment from outside the package is trained on, evaluated and filmed by the ordinary programs."""
 
+import asyncio
 import contextlib
 import http.server
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from benchmarks.launched import rows
+from launch import evaluate, inspect_reward, judge, train
 from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs import registry
 from oni_jax.envs.base import make_step_output
@@ -72,7 +72,7 @@ def llm_server() -> Iterator[str]:
         server.shutdown()
 
 
-def test_it_is_trained_on_evaluated_and_filmed(tmp_path):
+def test_it_is_trained_on_evaluated_and_filmed(tmp_path, capfd):
     folder = tmp_path / "run"
     with llm_server() as address:
         flags = (*TRAIN, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={address}")
@@ -83,40 +83,37 @@ def test_it_is_trained_on_evaluated_and_filmed(tmp_path):
     done = summary(folder)
     assert done["labels_held"] == 7 and done["rewarded_steps"] > 0  # at the exit, and 1 to 6 steps away
     assert done["mean_return"] > 0.9 and rows(folder)[0].keys() >= {"env_steps"}
-    played = Launched(
-        "launch.evaluate",
-        *f"--train_dir={tmp_path} --experiment=run --episodes=70 --compare=random --record=1 --num_workers=1".split(),
-        f"--json={tmp_path / 'evaluation.json'}",
-    )
-    output = played.finish()
-    assert played.process.returncode == 0 and "the replay of" not in output, output
+    words = f"--train_dir={tmp_path} --experiment=run --episodes=70 --compare=random --record=1 --num_workers=1".split()
+    assert evaluate.main([*words, f"--json={tmp_path / 'evaluation.json'}"]) == 0
+    assert "the replay of" not in "".join(capfd.readouterr())
     (evaluation,) = json.loads((tmp_path / "evaluation.json").read_text())["evaluations"]
     assert evaluation["measures"]["return"]["mean"] > 0.9 and evaluation["num_episodes"] == 70
-    inspected = launched("launch.inspect_reward", f"--train_dir={tmp_path}", "--experiment=run")
-    assert inspected.returncode == 0 and "The walker is at the exit." in inspected.stdout, inspected.stderr
+    assert inspect_reward.main([f"--train_dir={tmp_path}", "--experiment=run"]) == 0
+    assert "The walker is at the exit." in capfd.readouterr().out
     films = sorted(path.name for path in (folder / "recordings").iterdir())
     assert len(films) >= 3 and all(name.endswith(".gif") for name in films)
 
 
-def launched(program: str, *words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", program, *words], capture_output=True, text=True, timeout=60)
+def test_without_rules_the_judge_refuses(tmp_path, capfd, monkeypatch):
+    assert train.main([*TRAIN, f"--train_dir={tmp_path}"]) == 2
+    told = capfd.readouterr()
+    assert "--llm_server_addr" in told.err and told.err.count("\n") == 1 and told.out == ""
+    serve = judge.serve
+    monkeypatch.setattr(judge, "serve", lambda *own: asyncio.wait_for(serve(*own), 5))
+    assert judge.main([*PLUGIN, "--port=0"]) == 2
+    told = capfd.readouterr()
+    assert "no rules" in told.err and told.err.count("\n") == 1 and told.out == ""
 
 
-def test_without_rules_the_judge_refuses():
-    result = launched("launch.train", *TRAIN)
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
-    assert "--llm_server_addr" in result.stderr
-    result = launched("launch.judge", *PLUGIN)
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
-
-
-def test_plugins_that_cannot_be(tmp_path):
+def test_plugins_that_cannot_be(tmp_path, capfd):
     for word, told in (
         ("no_such_module", "No module named"),
         ("tests.corridor_plugin,nothing.at.all", "nothing.at.all"),
     ):
-        result = launched("launch.train", f"--plugin={word}", "--llm_reward_type=none")
-        assert result.returncode == 2 and told in result.stderr and len(result.stderr.splitlines()) == 1
+        words = f"--plugin={word} --llm_reward_type=none --train_for_env_steps=1 --train_dir={tmp_path}"
+        assert train.main(words.split()) == 2
+        error = capfd.readouterr().err
+        assert told in error and error.count("\n") == 1
     (tmp_path / "broken_plugin.py").write_text("1 / 0\n")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="broken_plugin.*ZeroDivisionError"):
         patch.syspath_prepend(tmp_path)

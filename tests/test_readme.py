@@ -1,5 +1,7 @@
 """The README's commands run as they are printed, those of docs/extending.md too; those that need more say so."""
 
+import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -21,6 +23,7 @@ SHORT = {
     "--num_envs_per_worker 4 --max_episode_steps 60",
     "launch.evaluate": "--episodes 4 --num_workers 1",
 }
+IN_PROCESS = ("launch.inspect_reward", "launch.evaluate", "launch.report", "launch.ls")  # without importing JAX again
 NEEDS = ("a GPU", "a server", "a terminal", "minutes")
 
 
@@ -31,12 +34,17 @@ def files_of(page: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def run(line: str, folder: pathlib.Path, short: bool = True) -> None:
+    """Runs a line in a folder, made `short` or as it is printed; in this process those that are short and may."""
     if line.startswith("make "):
         command = ["make", "--dry-run", "--no-print-directory", line.split()[1], "ARGS="]  # not those of `make test`
         line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     python, *words = shlex.split(line, comments=True)
     assert python == ".venv/bin/python", line
     more = SHORT.get(words[1], "") if short and "--help" not in words else ""
+    if short and words[1] in IN_PROCESS:
+        with contextlib.chdir(folder):
+            assert importlib.import_module(words[1]).main([*words[2:], *more.split()]) == 0, line
+        return
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, *words, *more.split()]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

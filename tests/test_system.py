@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import multiprocessing
 import pathlib
+import shutil
 import signal
 import time
 
@@ -11,13 +13,19 @@ import psutil
 import pytest
 
 from benchmarks.faults import free_port
+from launch import train as program
+from oni_jax.experiment import is_running
 from oni_jax.learner.message_counts import MessageCounts
 from tests.documented import undocumented
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 
+def words_in(tmp_path: pathlib.Path, *words: str) -> list[str]:
+    return [*SMALL, f"--train_dir={tmp_path}", "--experiment=run", *words]
+
+
 def train(tmp_path: pathlib.Path, *words: str) -> Launched:
-    return Launched("launch.train", *SMALL, f"--train_dir={tmp_path}", "--experiment=run", *words)
+    return Launched("launch.train", *words_in(tmp_path, *words))
 
 
 def an_actor(run: Launched) -> psutil.Process:
@@ -55,10 +63,10 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
 
 @pytest.fixture
 def judge(unused_port):
-    program = Launched("launch.judge", f"--port={unused_port}")
-    yield f"127.0.0.1:{unused_port}", program
-    program.process.send_signal(signal.SIGTERM)
-    program.finish(20)
+    own = Launched("launch.judge", f"--port={unused_port}")
+    yield f"127.0.0.1:{unused_port}", own
+    own.process.send_signal(signal.SIGTERM)
+    own.finish(20)
 
 
 @pytest.fixture
@@ -96,10 +104,11 @@ def test_a_resumed_run_goes_on_and_asks_nothing_twice(tmp_path, judge):
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGUSR1, marks=pytest.mark.slow), signal.SIGINT])
-def test_a_stopped_run_saves_and_exits_0(tmp_path, number):
+def test_a_run_refuses_a_second_one_and_when_stopped_saves_and_exits_0(tmp_path, number, capfd):
     run = train(tmp_path, *RETRIEVAL)
     folder = tmp_path / "run"
     run.wait_for(lambda: rows(folder))
+    assert "in use" in refused(capfd, tmp_path, *RETRIEVAL)
     run.process.send_signal(number)
     output = run.finish(30)
     assert run.process.returncode == 0, output
@@ -114,7 +123,8 @@ def test_signals_to_every_process_of_a_run_save_it_and_then_stop_it_while_an_act
     for process in (run.process, *run.descendants()):
         process.send_signal(signal.SIGUSR1)
     run.wait_for(lambda: checkpoints(folder))
-    wait_for_metric(run, folder, "env_steps", checkpoints(folder)[0] + 512)  # it went on
+    wait_for_metric(run, folder, "env_steps", checkpoints(folder)[0] + 2048)  # it went on, beyond what lay in the ring
+    assert rows(folder)[-1]["actor_restarts"] == 0
     an_actor(run).kill()
     for process in run.descendants():
         with contextlib.suppress(psutil.NoSuchProcess):  # the killed one is listed until it is replaced
@@ -141,38 +151,47 @@ def test_a_second_interrupt_leaves_while_it_compiles(tmp_path, monkeypatch):
     assert run.leftovers() == []
 
 
-@pytest.mark.parametrize("delay_secs", [1.5, 4.0])
-def test_a_run_stopped_while_it_starts_exits_0(tmp_path, delay_secs):
+@pytest.mark.parametrize(
+    "seen, told",
+    [
+        ("starting: importing JAX", "SIGTERM: left before the first step"),
+        ("compiling the update", "SIGTERM: saving and leaving"),
+    ],
+)
+def test_a_run_stopped_while_it_starts_exits_0(tmp_path, seen, told):
     run = train(tmp_path, "--llm_reward_type=none")
-    time.sleep(delay_secs)
+    run.wait_for(lambda: seen in run.output())
     run.process.send_signal(signal.SIGTERM)
     output = run.finish(60)
     assert run.process.returncode == 0 and "Traceback" not in output, output
-    assert "SIGTERM: left before the first step" in output or "SIGTERM: saving and leaving" in output, output
+    assert told in output, output
     assert summary(tmp_path / "run")["state"] == "stopped"
     assert run.leftovers() == []
 
 
-def test_a_task_of_other_actions_is_refused_by_name(tmp_path):
-    run = train(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=256")
-    assert run.finish() and run.process.returncode == 0
-    line = refused(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=256", "--root_env=NetHackScore-v1")
-    assert "--root_env" in line
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> pathlib.Path:
+    """The folder of a run of 512 steps without a reward."""
+    train_dir = tmp_path_factory.mktemp("finished")
+    assert program.main(words_in(train_dir, "--llm_reward_type=none", "--train_for_env_steps=512"), False) == 0
+    return train_dir / "run"
 
 
-def test_a_killed_run_leaves_nothing_and_is_resumed(tmp_path):
+def test_a_task_of_other_actions_is_refused_by_name(tmp_path, finished, capfd):
+    shutil.copytree(finished, tmp_path / "run")
+    words = "--llm_reward_type=none", "--train_for_env_steps=512", "--root_env=NetHackScore-v1"
+    assert "--root_env" in refused(capfd, tmp_path, *words)
+
+
+def test_a_killed_run_leaves_nothing_but_what_it_saved(tmp_path):
+    """test_killed_runs resumes such runs."""
     run = train(tmp_path, *RETRIEVAL, "--save_every_steps=512")
     folder = tmp_path / "run"
     run.wait_for(lambda: rows(folder) and rows(folder)[-1]["env_steps"] >= 2048)
-    assert len(run.descendants()) >= 4  # two actors, the annotation service, the judge
+    assert len(run.descendants()) >= 4 and is_running(str(folder))  # two actors, the annotation service, the judge
     run.kill()
-    assert run.leftovers() == []
-    saved = checkpoints(folder)[-1]
-    again = train(tmp_path, *RETRIEVAL, f"--train_for_env_steps={saved + 512}")
-    output = again.finish()
-    assert again.process.returncode == 0, output
-    assert f"resumed at {saved:,}" in output
-    assert summary(folder)["env_steps"] == saved + 512
+    assert run.leftovers() == [] and not is_running(str(folder))
+    assert checkpoints(folder)
 
 
 def test_actors_that_die_are_replaced_until_there_are_too_many(tmp_path):
@@ -202,57 +221,48 @@ def test_without_a_server_training_goes_on_and_says_so(tmp_path, unused_port):
     assert done["labels_held"] == 0 and done["rewarded_steps"] == 0 and done["env_steps"] == 4096
 
 
-def refused(tmp_path: pathlib.Path, *words: str) -> str:
-    """The one line with which a start is refused, beside the one that it starts."""
-    run = train(tmp_path, *words)
-    output = run.finish(90)
-    assert run.process.returncode == 2, output
-    assert run.leftovers() == []
-    lines = [line for line in output.splitlines() if not line.startswith("starting: ")]
+def refused(capfd, tmp_path: pathlib.Path, *words: str) -> str:
+    """The one line with which a start in this process is refused, beside those that it starts with other settings."""
+    capfd.readouterr()
+    assert program.main(words_in(tmp_path, "--train_for_seconds=1", *words)) == 2  # were it not refused, it would end
+    assert multiprocessing.active_children() == []
+    return the_error("".join(capfd.readouterr()))
+
+
+def the_error(output: str) -> str:
+    lines = [line for line in output.splitlines() if not line.startswith(("starting: ", "settings changed "))]
     assert len(lines) == 1 and lines[0].startswith("error: "), output
     return lines[0]
 
 
-def test_a_server_that_is_required_and_missing(tmp_path, unused_port):
-    line = refused(tmp_path, *RETRIEVAL, f"--llm_server_addr=127.0.0.1:{unused_port}", "--llm_required")
+def test_a_server_that_is_required_and_missing(tmp_path, unused_port, capfd):
+    line = refused(capfd, tmp_path, *RETRIEVAL, f"--llm_server_addr=127.0.0.1:{unused_port}", "--llm_required")
     assert str(unused_port) in line
 
 
-def test_a_prompt_without_a_place_for_the_message(tmp_path):
+def test_a_prompt_without_a_place_for_the_message(tmp_path, capfd):
     prompt = tmp_path / "prompt.json"
     prompt.write_text("{}")
-    assert str(prompt) in refused(tmp_path, *RETRIEVAL, f"--prompt_file={prompt}")
+    assert str(prompt) in refused(capfd, tmp_path, *RETRIEVAL, f"--prompt_file={prompt}")
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_cannot_be_written(tmp_path, capfd):
     (tmp_path / "run").write_text("a file in the way")
-    assert "--train_dir" in refused(tmp_path, "--llm_reward_type=none")
+    assert "--train_dir" in refused(capfd, tmp_path, "--llm_reward_type=none")
 
 
-def test_damaged_and_foreign_checkpoints(tmp_path):
-    run = train(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=512")
-    assert run.finish() and run.process.returncode == 0
-    assert "hidden_size: 32 -> 16" in refused(tmp_path, "--llm_reward_type=none", "--hidden_size=16")
+def test_damaged_and_foreign_checkpoints(tmp_path, finished, capfd):
+    shutil.copytree(finished, tmp_path / "run")
+    assert "hidden_size: 32 -> 16" in refused(capfd, tmp_path, "--llm_reward_type=none", "--hidden_size=16")
     config = tmp_path / "run" / "config.json"
-    config.write_text(
-        config.read_text()
-        .replace('"hidden_size": 32', '"hidden_size": 16')
-        .replace('"train_for_env_steps": 512', '"train_for_env_steps": 1024')
-    )
-    assert "checkpoints/512" in refused(
-        tmp_path, "--llm_reward_type=none", "--hidden_size=16", "--train_for_env_steps=1024"
-    )
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
+    words = "--llm_reward_type=none", "--train_for_env_steps=1024"
+    assert "checkpoints/512" in refused(capfd, tmp_path, *words, "--hidden_size=16")
     config.write_text(config.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
     for path in (tmp_path / "run" / "checkpoints" / "512" / "state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
-    assert "checkpoints/512" in refused(tmp_path, "--llm_reward_type=none", "--train_for_env_steps=1024")
-
-
-def test_a_second_run_of_an_experiment_is_refused(tmp_path):
-    run = train(tmp_path, "--llm_reward_type=none")
-    run.wait_for(lambda: rows(tmp_path / "run"))
-    assert "in use" in refused(tmp_path, "--llm_reward_type=none")
-    run.process.send_signal(signal.SIGTERM)
-    run.finish(30)
-    assert run.process.returncode == 0
+    run = train(tmp_path, *words)
+    output = run.finish(90)
+    assert run.process.returncode == 2 and run.leftovers() == [], output
+    assert "checkpoints/512" in the_error(output)

@@ -1,3 +1,4 @@
+import asyncio
 import http.client
 import itertools
 import json
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import judge_faults
 from benchmarks.judge_faults import FAULTS
+from launch import judge as program
 from oni_jax.annotation.answers import read_choice
 from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, Reader, make_choice
 from oni_jax.annotation.queries.registry import QUERIES
@@ -230,8 +233,8 @@ def test_bad_requests(judge, body):
     assert status == 400 and answer["error"]["message"]
 
 
-def start(*flags, program="launch.judge"):
-    command = [sys.executable, "-m", program, *flags]
+def start(*flags):
+    command = [sys.executable, "-m", "launch.judge", *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -261,25 +264,35 @@ def test_alone(tmp_path, number):
     assert process.communicate(timeout=10)[1] == "" and process.returncode == 0
 
 
+@pytest.fixture
+def refused(capfd, monkeypatch):
+    """What a program of the judge says, in a line, when it refuses its flags; one that does not serves for 5 s."""
+    serve = program.serve
+    monkeypatch.setattr(program, "serve", lambda *own: asyncio.wait_for(serve(*own), 5))
+
+    def line_of(module: Any, *flags: str) -> str:
+        assert module.main(flags) == 2
+        line = capfd.readouterr().err
+        assert line.count("\n") == 1
+        return line
+
+    return line_of
+
+
 @pytest.mark.parametrize(
     "flags", [("--port", "99999"), ("--fault", "hang"), ("--log", "/proc/no/log"), ("word",), ("--prot", "1")]
 )
-def test_bad_flags(flags):
-    process = start(*flags)
-    _, errors = process.communicate(timeout=20)
-    assert process.returncode == 2 and errors.startswith("error:") and errors.count("\n") == 1
+def test_bad_flags(refused, flags):
+    assert refused(program, *flags).startswith("error:")
 
 
-def test_port_taken(judge):
-    process = start("--port", judge.address.rpartition(":")[2])
-    _, errors = process.communicate(timeout=20)
-    assert process.returncode == 2 and "can't listen" in errors and errors.count("\n") == 1
+def test_port_taken(refused, judge):
+    assert "can't listen" in refused(program, "--port", judge.address.rpartition(":")[2])
 
 
-def test_every_fault_has_a_name():
+def test_every_fault_has_a_name(refused):
     assert len(FAULTS) >= 15
-    process = start("--fault", "gremlins", program="benchmarks.judge_faults")
-    assert "gremlins" in process.communicate(timeout=20)[1] and process.returncode == 2
+    assert "gremlins" in refused(judge_faults, "--fault", "gremlins")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -194,3 +194,10 @@ def test_nothing_finished_is_one_line(run, capfd, monkeypatch):
     assert run("--experiment", "first") == 2
     text = "stopped (SIGINT) before an episode was finished: nothing to report"
     assert capfd.readouterr().err == f"error: {text}\n"
+
+
+def test_a_second_evaluation_of_a_process_leaves_xla_s_flags(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_x=1")
+    for _ in range(2):
+        evaluate.make_deterministic()
+        assert os.environ["XLA_FLAGS"] == "--xla_x=1 --xla_gpu_deterministic_ops=true"

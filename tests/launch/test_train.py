@@ -23,12 +23,6 @@ def test_bad_input_is_one_line_and_exit_code_2():
     assert result.stderr.splitlines() == ["error: --batch_size 1000: must be a multiple of --rollout 32, such as 992"]
 
 
-def test_help_exits_0():
-    result = run_train("--help")
-    assert result.returncode == 0 and result.stderr == ""
-    assert "--llm_reward_type" in result.stdout
-
-
 def test_errors_come_before_jax():
     code = (
         "import sys; from launch.train import main; "
