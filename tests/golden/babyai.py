@@ -34,18 +34,28 @@ def check(npz: Npz) -> list[Result]:
     texts = json.loads(str(npz["texts"]))
     if isinstance(texts, list):
         return [("captions", float(np.sum(np.array(texts) != captions_of(npz["image"]))), 0.0)]
-    env = BabyAI(LEVELS[str(npz["name"]).removeprefix("minigrid_")])
-    results = []
-    for stream, rows in texts.items():
-        prefix = f"s{stream}/"
-        recorded = {name.removeprefix(prefix): x for name, x in npz.items() if name.startswith(prefix)}
-        recorded["mission"], recorded["caption"] = np.array(rows["mission_and_description"]).T
+    env, results = env_of(npz), []
+    for stream in texts:
+        recorded = stream_of(npz, stream)
         played = play(env, recorded)
         results += [
-            (prefix + name, float(np.sum(rows_that_differ(recorded[name], played[name]))), 0.0)
+            (f"s{stream}/{name}", float(np.sum(rows_that_differ(recorded[name], played[name]))), 0.0)
             for name in (*ROWS, *OUTCOMES)
         ]
     return results
+
+
+def env_of(npz: Npz) -> BabyAI:
+    return BabyAI(LEVELS[str(npz["name"]).removeprefix("minigrid_")])
+
+
+def stream_of(npz: Npz, stream: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of a recorded stream, its texts among them."""
+    prefix = f"s{stream}/"
+    recorded = {name.removeprefix(prefix): x for name, x in npz.items() if name.startswith(prefix)}
+    rows = json.loads(str(npz["texts"]))[stream]["mission_and_description"]
+    recorded["mission"], recorded["caption"] = np.array(rows).T
+    return recorded
 
 
 def captions_of(images: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ Four kinds of file: ELLM's episodes, its table of effects, BK's streams of rows,
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -35,6 +35,9 @@ _TEXTS = ("caption", "inventory_text", "status_text")
 _UNSEEN = 255
 CRAFTER = EnvConfig(root_env="CrafterTextEnv-v1")
 _begin = jax.jit(states.begin)
+# Made once, so that they are compiled once.
+_ellm_keys, _bk_keys = jax.jit(jax.vmap(view.ellm_key)), jax.jit(jax.vmap(view.bk_key))
+_grey = jax.jit(jax.vmap(pixels.grey))
 
 
 def recognises(npz: Npz) -> bool:
@@ -68,8 +71,8 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
     )
     rules = ELLM_RULES._replace(actions=ELLM_ACTIONS[texts["settings"]["action_space_type"]])
     names = rules.goals
-    possible = np.asarray(jax.jit(jax.vmap(functools.partial(goals.possible, names)))(seen))
-    keys = np.asarray(jax.jit(jax.vmap(view.ellm_key))(seen))
+    possible = np.asarray(_possible(names)(seen))
+    keys = np.asarray(_ellm_keys(seen))
     made = np.array([captions.ellm_parts(key) for key in keys])
     recorded = np.array([[texts["strings"][i] for i in npz[f"state_{name}"]] for name in _TEXTS]).T
     first = maps.make_map(maps.episode_seed(texts["seed"], 1))
@@ -85,6 +88,11 @@ def _check_ellm(npz: Npz, texts: Any) -> list[Result]:
     if texts.get("canned_replies"):
         results.append(("suggested", _suggestion_errors(npz, texts, made), 0.0))
     return results + (_check_pictures(npz) if "frames_t" in npz else [])
+
+
+@functools.cache
+def _possible(names: tuple[str, ...]) -> Callable:
+    return jax.jit(jax.vmap(functools.partial(goals.possible, names)))
 
 
 def _oracle_errors(npz: Npz, texts: Any, names: tuple[str, ...], possible: np.ndarray) -> float:
@@ -121,7 +129,13 @@ def _checks_success(texts: Any) -> bool:
 
 def _taken(seen: view.Seen, npz: Npz, rules: Rules, success: str) -> tuple[np.ndarray, np.ndarray]:
     """Computes by our rules which steps succeeded, as published, and which goals [N, G] they reached."""
+    before = jax.tree.map(lambda x: x[npz["step_state"]], seen)
+    succeeded, taken = _take(rules, success)(before, npz["step_action"].astype(np.int32))
+    return np.asarray(succeeded), np.asarray(taken)
 
+
+@functools.cache
+def _take(rules: Rules, success: str) -> Callable:
     def take(seen: view.Seen, action: Any) -> tuple[Any, Any]:
         nothing = jnp.zeros(1, jnp.uint8)
         state = states.begin(
@@ -141,9 +155,7 @@ def _taken(seen: view.Seen, npz: Npz, rules: Rules, success: str) -> tuple[np.nd
         after = player.update(rules, state, action, jnp.float32(0))
         return after.names_something, goals.reached(rules, after, action, success)
 
-    before = jax.tree.map(lambda x: x[npz["step_state"]], seen)
-    succeeded, taken = jax.jit(jax.vmap(take))(before, npz["step_action"].astype(np.int32))
-    return np.asarray(succeeded), np.asarray(taken)
+    return jax.jit(jax.vmap(take))
 
 
 def _replayed(npz: Npz, texts: Any, names: tuple[str, ...], taken: np.ndarray) -> tuple[list[float], list[str]]:
@@ -152,8 +164,7 @@ def _replayed(npz: Npz, texts: Any, names: tuple[str, ...], taken: np.ndarray) -
     taken: [N, G] bool; goals that the steps reached.
     """
     settings = texts["settings"]
-    together = device_goals.same_meaning(names, prerequisites.SAME)
-    pay = jax.jit(functools.partial(device_goals.pay, together=together))
+    pay = _pay(names)
     paid, reached, episode = [], np.zeros(len(names), bool), -1
     achieved = [""] * len(npz["state_episode"])
     for state, own in zip(npz["step_state"], taken):
@@ -165,6 +176,11 @@ def _replayed(npz: Npz, texts: Any, names: tuple[str, ...], taken: np.ndarray) -
         paid.append(float(now))
         achieved[state + 1] = ", ".join(sorted(np.array(names)[reached]))
     return paid, achieved
+
+
+@functools.cache
+def _pay(names: tuple[str, ...]) -> Callable:
+    return jax.jit(functools.partial(device_goals.pay, together=device_goals.same_meaning(names, prerequisites.SAME)))
 
 
 def _check_pictures(npz: Npz) -> list[Result]:
@@ -181,14 +197,20 @@ def _check_pictures(npz: Npz) -> list[Result]:
         light.astype(np.float32),
         np.zeros(len(at), np.uint32),
     )
-    textures, recorded = load_textures("published"), npz["frames_rgb64"]
-    made = np.asarray(jax.jit(jax.vmap(lambda scene: pixels.rgb(textures, scene)))(scenes))
-    grey = np.asarray(jax.jit(jax.vmap(pixels.grey))(recorded))[..., 0].astype(int) - npz["frames_gray84"]
+    recorded = npz["frames_rgb64"]
+    made = np.asarray(_rgb()(scenes))
+    grey = np.asarray(_grey(recorded))[..., 0].astype(int) - npz["frames_gray84"]
     return [
         _result("picture", made[drawn], recorded[drawn]),
         ("grey picture", float(np.abs(grey).max()), 1.0),
         ("grey picture, part of its pixels", float(np.mean(grey != 0)), 0.005),
     ]
+
+
+@functools.cache
+def _rgb() -> Callable:
+    textures = load_textures("published")
+    return jax.jit(jax.vmap(lambda scene: pixels.rgb(textures, scene)))
 
 
 def _semantic(first: maps.Map) -> np.ndarray:
@@ -237,7 +259,7 @@ def _check_views(npz: Npz, texts: Any) -> list[Result]:
 
 def _bk_captions(cells: Any, **rest: Any) -> list[str]:
     seen = _seen_of(cells, np.where(cells < PLAYER, cells, 0), **rest)
-    return [captions.bk_caption(key).decode() for key in np.asarray(jax.jit(jax.vmap(view.bk_key))(seen))]
+    return [captions.bk_caption(key).decode() for key in np.asarray(_bk_keys(seen))]
 
 
 def _seen_of(cells: Any, materials: Any, **rest: Any) -> view.Seen:
@@ -277,9 +299,7 @@ def effects(table: Mapping[str, Any], keys: np.ndarray, inventories: np.ndarray)
     """Computes the effects of all actions in states [N] by our rules."""
     first = jax.tree.map(lambda *x: np.stack(x), *[_state(table, key, inventories) for key in keys.tolist()])
     draws = np.array(table["draws"], np.float32)[keys[:, 4]]
-    over_actions = jax.vmap(_act, (None, None, 0))
-    found = jax.jit(jax.vmap(over_actions, (0, 0, None)))(first, draws, jnp.arange(len(ELLM_ACTIONS["harder"])))
-    found = jax.tree.map(np.asarray, found)
+    found = jax.tree.map(np.asarray, _act_all(first, draws, jnp.arange(len(ELLM_ACTIONS["harder"]))))
     return found._replace(obj_after=np.searchsorted(_RECORDED_KINDS, found.obj_after))
 
 
@@ -300,6 +320,9 @@ def _act(state: states.State, draw: Any, action: Any) -> Effects:
         sleeping_after=after.is_sleeping,
         moved=(after.position != state.position).any(),
     )
+
+
+_act_all = jax.jit(jax.vmap(jax.vmap(_act, (None, None, 0)), (0, 0, None)))
 
 
 def _state(table: Mapping[str, Any], key: list[int], inventories: np.ndarray) -> states.State:

@@ -23,6 +23,7 @@ from tests.golden import data_file
 
 RECORDED = json.loads(data_file("ellm_single_task.json").read_text())
 MODES = {False: "hidden", True: "paid", "reward_last": "shown"}
+QUICK = (1, 2, 4, 5, 6, 11, 12, 13, 14)  # of the runs: each mode, both ends, and all that a task can ask
 ON_A_PLANT = 100  # added to the material
 
 
@@ -67,7 +68,10 @@ class Replayed(DeviceWrapper):
         return (jnp.arange(len(ELLM_ACTIONS["harder"])) == action) & took_effect
 
 
-@pytest.mark.parametrize("number", range(len(RECORDED["runs"])))
+@pytest.mark.parametrize(
+    "number",
+    [i if i in QUICK else pytest.param(i, marks=pytest.mark.slow) for i in range(len(RECORDED["runs"]))],
+)
 def test_recorded_tasks(number):
     run = RECORDED["runs"][number]
     name, mode, ends = run["task"], MODES[run["hierarchical"]], run["end_on_success"]
@@ -110,3 +114,14 @@ def test_unknown_tasks(task):
     config = EnvConfig(root_env="CrafterTextEnv-v1", crafter=CrafterConfig(crafter_task=task))
     with pytest.raises(UserError, match="--crafter_task"):
         find_environment(config).make_spec(config)
+
+
+def test_the_quick_runs_are_of_each_kind():
+    runs = RECORDED["runs"]
+
+    def kinds(numbers):
+        of_runs = {(MODES[runs[i]["hierarchical"]], runs[i]["end_on_success"]) for i in numbers}
+        asked = {(x.beside > 0, x.owned, x.each_step) for i in numbers if (x := NAMED.get(runs[i]["task"]))}
+        return of_runs, asked
+
+    assert kinds(QUICK) == kinds(range(len(runs)))

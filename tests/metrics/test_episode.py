@@ -11,7 +11,7 @@ from tests.pseudoterminal import DEADLINE_SECS
 BABYAI = "--root_env=BabyAI-Text-GoToLocal-RedBall-S20 --encoder_custom=mlp_encoder --batch_size=256 --hidden_size=16"
 WORLDS = {  # flags, and words of an episode's first and last rows
     "nethack": (SMALL, "Dlvl:1", "HP:"),
-    "babyai": ([*BABYAI.split(), "--log_every_sec=1"], "red ball", "# # # #"),
+    "babyai": ([*BABYAI.split(), "--babyai_size=8", "--log_every_sec=0.3"], "red ball", "# # # #"),
     "catch": ("--root_env=Catch-v0 --encoder_custom=mlp_encoder --num_workers=1 --hidden_size=16".split(), "", ""),
 }
 

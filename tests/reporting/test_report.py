@@ -70,13 +70,26 @@ def made(folder: pathlib.Path, name: str = "run", *words: str) -> int:
     return report.main(["--train_dir", str(folder), "--experiment", name, *words])
 
 
-def test_a_browser_shows_it_without_a_network(tmp_path):
-    run = write_experiment(tmp_path, NAME, goal="gold <script>console.error(2)</script>")
+@pytest.fixture
+def no_figures(monkeypatch):
+    """They take seconds."""
+    monkeypatch.setattr("oni_jax.reporting.report._figures", lambda run: ())
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> pathlib.Path:
+    """A report of all that there can be, with hostile text wherever a run has text."""
+    folder = tmp_path_factory.mktemp("reports")
+    run = write_experiment(folder, NAME, goal="gold <script>console.error(2)</script>")
     (run / "evaluation.json").write_text(json.dumps(evaluation()))
     (run / "recordings").mkdir()
     (run / "recordings" / "best1-a.gif").write_bytes(gif())
-    assert made(tmp_path, NAME, "--html", str(tmp_path / "report.html")) == 0
-    seen = open_page(str(tmp_path / "report.html"))
+    assert made(folder, NAME, "--html", str(folder / "report.html")) == 0
+    return folder / "report.html"
+
+
+def test_a_browser_shows_it_without_a_network(page):
+    seen = open_page(str(page))
     assert seen.requests == [] and seen.complaints == []
     assert len(seen.pictures) == 8 and min(min(size) for size in seen.pictures) > 100
     assert seen.pictures[-1] == (640, 240)
@@ -101,6 +114,7 @@ def test_the_browser_sees_what_must_not_be(tmp_path):
     assert [width for width, _ in seen.pictures] == [0, 0]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_policy_in_the_page_stops_what_is_left_unescaped(tmp_path):
     bad = "<script>document.title = 'run'</script><img src='http://127.0.0.1:9/x.png'>"
     run = write_experiment(tmp_path, "kept")
@@ -120,7 +134,7 @@ def test_text_is_escaped_wherever_it_stands():
     assert template.render(x="a\x00\u202e\ud800b").count("a\\x00\\u202e\\ud800b") == 2
 
 
-def test_no_text_of_a_run_becomes_an_element(tmp_path):
+def test_no_text_of_a_run_becomes_an_element(page):
     class Elements(html.parser.HTMLParser):
         def __init__(self):
             super().__init__()
@@ -133,16 +147,14 @@ def test_no_text_of_a_run_becomes_an_element(tmp_path):
         def handle_endtag(self, tag):
             self.depth -= 1
 
-    run = write_experiment(tmp_path, NAME, goal="gold <script>console.error(2)</script>")
-    (run / "evaluation.json").write_text(json.dumps(evaluation()))
-    assert made(tmp_path, NAME) == 0
-    page = Elements()
-    page.feed((run / "report.html").read_text())
-    allowed = "html head meta link title style body h1 h2 h3 p div b span figure img details summary"
+    parsed = Elements()
+    parsed.feed(page.read_text())
+    allowed = "html head meta link title style body h1 h2 h3 p div b span figure figcaption img details summary"
     allowed += " table thead tbody tr th td"
-    assert page.seen == {(tag,) for tag in allowed.split()} and page.depth == 0
+    assert parsed.seen == {(tag,) for tag in allowed.split()} and parsed.depth == 0
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path, capsys):
     run = write_experiment(tmp_path)
     assert made(tmp_path) == 0
@@ -152,6 +164,7 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path, capsys
     assert "You find gold." in text and "(no message)" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_run_without_a_reward_to_inspect(tmp_path):
     folder = tmp_path / "run"
     write_experiment(tmp_path)
@@ -163,6 +176,7 @@ def test_a_run_without_a_reward_to_inspect(tmp_path):
     assert "llm_reward_type is none, so there is nothing to inspect" in (folder / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_headline_says_who_made_the_labels(tmp_path):
     write_run(tmp_path / "run", settings_of(tmp_path, "online_cls", llm_server_addr="node1:9001", llm_model="<b>"))
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(learning(1)[0]) + "\n")
@@ -171,6 +185,7 @@ def test_the_headline_says_who_made_the_labels(tmp_path):
     assert headline.endswith("seed 1, labels by: rule-based judge, not an LLM")  # of the store
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr("oni_jax.reporting.report.MAX_RECORDING_BYTES", 5000)
     folder = write_experiment(tmp_path) / "recordings"
@@ -185,6 +200,7 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
     assert "best2-a.gif is left out: it is larger than" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_run_s_own_recordings_come_before_others(tmp_path):
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
@@ -195,6 +211,7 @@ def test_the_run_s_own_recordings_come_before_others(tmp_path):
     assert "worst1-run" in text and "-random-" not in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_of_recordings_of_a_rank_the_newest_comes_first(tmp_path):
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()

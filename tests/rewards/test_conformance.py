@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 import zlib
 
 import chex
@@ -243,15 +244,24 @@ def test_a_message_is_scored_alike_wherever_it_stands(taught):
 
 
 def test_scoring_is_pure(taught):
+    """It gives the same again, leaves its arguments alone, and is the same program when it is traced again."""
     _, rewards, state = taught
     before = jax.tree.map(np.array, state)
-    features = rewards.prepare(observed(rewards, captions_of()))
-    first = jitted(rewards)(state, steps_read_by(rewards), features, KEY)
-    second = jitted(rewards)(state, steps_read_by(rewards), features, KEY)
-    plain = rewards.score(state, steps_read_by(rewards), features, KEY)
-    chex.assert_trees_all_equal(first, second)
-    chex.assert_trees_all_close(plain, first, rtol=1e-4, atol=1e-5)
+    arguments = state, steps_read_by(rewards), rewards.prepare(observed(rewards, captions_of())), KEY
+
+    def run(*given):
+        leaves = jax.tree.leaves(given)
+        output = rewards.score(*given)
+        assert all(x is y for x, y in zip(leaves, jax.tree.leaves(given), strict=True))
+        return output
+
+    first = jax.make_jaxpr(run)(*arguments)
+    chex.assert_trees_all_equal(*(jitted(rewards)(*arguments) for _ in range(2)))
     chex.assert_trees_all_equal(state, before)
+    again = jax.make_jaxpr(functools.partial(run))(*arguments)  # another function: else the first trace is kept
+    texts = [re.sub(" at 0x[0-9a-f]+", "", str(program)) for program in (first, again)]
+    assert texts[0] == texts[1] and not again.effects
+    chex.assert_trees_all_equal(first.consts, again.consts)
 
 
 def test_what_scoring_keeps_outlasts_the_gradient_steps_of_another_reward(taught):

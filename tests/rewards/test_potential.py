@@ -1,7 +1,9 @@
 """Potential shaping telescopes: over an episode only its beginning, and where it was cut off its end, are left."""
 
 import dataclasses
+import functools
 import pathlib
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import jax
@@ -64,10 +66,16 @@ def episodes_of(ends: list[tuple[int, bool]], seed: int) -> list[tuple[list[int]
     return [(rng.integers(0, 50, length + 1).tolist(), terminated) for length, terminated in ends]
 
 
-def shaped(columns: list[list[tuple[list[int], bool]]], num_devices: int) -> np.ndarray:
-    """F [R * T, B] of B games that play these episodes one after another, scored rollout by rollout."""
+@functools.cache
+def scoring(num_devices: int) -> tuple[RewardSum, Replicas, Callable]:
     rewards = RewardSum([Term("probe", Potential(Probe(), GAMMA), 1.0)])
     replicas = Replicas(jax.devices()[:num_devices])
+    return rewards, replicas, jax.jit(shard_score(rewards, replicas))
+
+
+def shaped(columns: list[list[tuple[list[int], bool]]], num_devices: int) -> np.ndarray:
+    """F [R * T, B] of B games that play these episodes one after another, scored rollout by rollout."""
+    rewards, replicas, score = scoring(num_devices)
     steps = [
         [
             (own, caused, i + 2 == len(states) and terminated, i + 2 == len(states) and not terminated)
@@ -78,7 +86,6 @@ def shaped(columns: list[list[tuple[list[int], bool]]], num_devices: int) -> np.
     ]
     num_rollouts = min(map(len, steps)) // T
     own, caused, terminated, truncated = np.array([column[: num_rollouts * T] for column in steps]).transpose(2, 1, 0)
-    score = jax.jit(shard_score(rewards, replicas))
     given = []
     for start in range(0, num_rollouts * T, T):
         rows = slice(start, start + T)
