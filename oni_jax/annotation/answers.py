@@ -22,11 +22,14 @@ class Reply(NamedTuple):
     usage: Mapping[str, int] = types.MappingProxyType({})  # TOKEN_COUNTS that a request of one prompt reports
 
 
-def read_choice(choice: object, kind: QueryKind, answer_key: str) -> Reply:
-    """Reads one element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key."""
+def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool = False) -> Reply:
+    """Reads one element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key.
+
+    one_word: a choice alone was asked for, see `QueryKind.read_word`.
+    """
     fields = choice if isinstance(choice, Mapping) else {}
     text = _text(fields)
-    answer = kind.read(text, fields.get("logprobs"), answer_key)
+    answer = (kind.read_word if one_word else kind.read)(text, fields.get("logprobs"), answer_key)
     # An answer that `is_answer` rejects would be refused when it is read from the store.
     valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
     return Reply(text, answer if valid else None)
@@ -40,10 +43,13 @@ def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _text(fields: Mapping[str, Any]) -> str:
-    """Returns the text of a completion, or of a chat message (a string, or a list of parts)."""
+    """Returns the text of a completion, or of a chat message (a string, or a list of parts).
+
+    Lone surrogates, which neither UTF-8 nor SQLite holds, are replaced.
+    """
     message = fields.get("message")
     content = message.get("content") if isinstance(message, Mapping) else fields.get("text")
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, Mapping))
         content = "".join(part for part in parts if isinstance(part, str))
-    return content[:MAX_TEXT_CHARS] if isinstance(content, str) else ""
+    return content[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode() if isinstance(content, str) else ""

@@ -24,6 +24,8 @@ KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
 MAX_DETAIL_CHARS = 300
 MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
 MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
+# Fields without which a request asks for something else: only an error that says so drops them.
+_REQUIRED = ("temperature", "max_tokens", "max_completion_tokens")
 _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
 NO_ANSWERS: Mapping[Item, str] = types.MappingProxyType({})
 # A dead peer (power, network) is detected within 20 s.
@@ -63,8 +65,8 @@ class Client:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **key_header}
         self._key = "".join(key_header.values()).removeprefix("Bearer ")
         self._chat_template = load_chat_template(config.llm_chat_template)
-        self._optional = self._optional_fields()
-        self._optional_proven = False
+        self._fields = self._first_fields()
+        self._fields_proven = False
         self.events: Counter[str] = Counter()  # recoveries: choices reordered, fields dropped, stale connections
         self.tokens: Counter[str] = Counter()  # as the server counts: prompt_tokens, completion_tokens
 
@@ -94,49 +96,61 @@ class Client:
         Raises:
             RequestError: the request failed.
         """
-        conversations = [self._prompt.turns(item, first_answers.get(item, "")) for item in items]
-        optional = self._optional
-        while True:  # drops the optional fields that the server refuses
-            try:
-                replies = await self._request(conversations, optional)
-                break
-            except RequestError as error:
-                fewer = self._without_refused(optional, error)
-                if fewer is None:
-                    raise
-                optional = fewer
-        if optional != self._optional:  # kept only now that a request has succeeded without them
-            self.events["fields_dropped"] += len(self._optional) - len(optional)
-            self._optional = optional
-        self._optional_proven = True
-        return replies
+        return await self._replies([self._prompt.turns(item, first_answers.get(item, "")) for item in items])
 
     async def complete(self, conversation: Sequence[Turn]) -> Reply:
         """Returns the reply to a conversation. Raises RequestError: the request failed."""
-        return (await self._request([conversation], {}))[0]
+        return (await self._replies([conversation]))[0]
 
-    def _without_refused(self, optional: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
-        """The fields to retry with: without those that the error names, or empty. None: the fields are not at fault."""
-        if self._optional_proven or not optional or error.status not in (400, 422, 500):
+    async def _replies(self, conversations: Sequence[Sequence[Turn]]) -> list[Reply]:
+        fields = self._fields
+        while True:  # drops or renames the fields that the server refuses
+            try:
+                replies = await self._request(conversations, fields)
+                break
+            except RequestError as error:
+                others = self._without_refused(fields, error)
+                if others is None:
+                    raise
+                fields = others
+        if fields != self._fields:  # kept only now that a request has succeeded with them
+            self.events["fields_dropped"] += len(self._fields) - len(fields)
+            self._fields = fields
+        self._fields_proven = True
+        return replies
+
+    def _without_refused(self, fields: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
+        """The fields to retry with: without those that the error names, or without the optional ones; `max_tokens` is
+        renamed. None: the fields are not at fault."""
+        if self._fields_proven or error.status not in (400, 422, 500):
             return None
-        rest = {name: value for name, value in optional.items() if name not in error.detail}
-        if len(rest) < len(optional):
+        if "support" in error.detail:
+            if "max_tokens" in fields and "max_completion_tokens" in error.detail:  # OpenAI, since 2024
+                return {("max_completion_tokens" if n == "max_tokens" else n): value for n, value in fields.items()}
+            if "temperature" in fields and "temperature" in error.detail:
+                return {name: value for name, value in fields.items() if name != "temperature"}
+        required = {name: value for name, value in fields.items() if name in _REQUIRED}
+        rest = {name: value for name, value in fields.items() if name in required or name not in error.detail}
+        if len(rest) < len(fields):
             return rest
-        return None if error.status == 500 else {}
+        return None if error.status == 500 or fields == required else required
 
-    def _optional_fields(self) -> dict[str, Any]:
+    def _first_fields(self) -> dict[str, Any]:
         """Fields that a server may refuse."""
-        if self._config.llm_answer != "label" or not self._prompt.kind.choices:
-            return {}
-        num_top = _NUM_TOP_LOGPROBS[self._config.llm_api]
-        logprobs = {"logprobs": True, "top_logprobs": num_top} if self._chat else {"logprobs": num_top}
-        return {**logprobs, **CONSTRAINTS[self._config.llm_constraint](self._prompt.kind.choices)}
-
-    def _body(self, conversations: Sequence[Sequence[Turn]], optional: Mapping[str, Any]) -> bytes:
         config = self._config
-        body: dict[str, Any] = {"model": config.llm_model, "temperature": config.llm_temperature, **optional}
-        label = config.llm_answer == "label" and self._prompt.kind.choices
-        body["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS) if label else config.llm_max_tokens
+        fields = {"temperature": config.llm_temperature, "max_tokens": config.llm_max_tokens}
+        if not self._wants_label():
+            return fields
+        fields["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS)
+        num_top = _NUM_TOP_LOGPROBS[config.llm_api]
+        logprobs = {"logprobs": True, "top_logprobs": num_top} if self._chat else {"logprobs": num_top}
+        return {**fields, **logprobs, **CONSTRAINTS[config.llm_constraint](self._prompt.kind.choices)}
+
+    def _wants_label(self) -> bool:
+        return self._config.llm_answer == "label" and bool(self._prompt.kind.choices)
+
+    def _body(self, conversations: Sequence[Sequence[Turn]], fields: Mapping[str, Any]) -> bytes:
+        body: dict[str, Any] = {"model": self._config.llm_model, **fields}
         if self._chat:
             body["messages"] = [{"role": role, "content": content} for role, content in conversations[0]]
         else:
@@ -144,8 +158,8 @@ class Client:
             body["prompt"] = prompts if len(prompts) > 1 else prompts[0]
         return json.dumps(body).encode()
 
-    async def _request(self, conversations: Sequence[Sequence[Turn]], optional: Mapping[str, Any]) -> list[Reply]:
-        body = self._body(conversations, optional)
+    async def _request(self, conversations: Sequence[Sequence[Turn]], fields: Mapping[str, Any]) -> list[Reply]:
+        body = self._body(conversations, fields)
         max_bytes = min((1 + len(conversations)) * MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES)
         reuse = types.SimpleNamespace(reused=False)
         try:
@@ -214,7 +228,8 @@ class Client:
                 choices = sorted(choices, key=lambda choice: choice["index"])
         usage, prompt = read_usage(answer), self._prompt
         self.tokens.update(usage)
-        replies = [read_choice(choice, prompt.kind, prompt.answer_key) for choice in choices]
+        one_word = self._wants_label()
+        replies = [read_choice(choice, prompt.kind, prompt.answer_key, one_word) for choice in choices]
         return replies if num_choices > 1 else [replies[0]._replace(usage=usage)]
 
 

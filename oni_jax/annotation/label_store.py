@@ -95,7 +95,7 @@ class LabelStore:
     def put_many(self, model: str, digest: str, answered: Sequence[tuple[Annotation, str]]) -> None:
         """Commits annotations with the answers' text. An answer that is stored already is kept."""
         now = time.time()
-        rows = [(_encode(annotation.item), annotation.answer, _storable(text), now) for annotation, text in answered]
+        rows = [(_encode(annotation.item), annotation.answer, _shortened(text), now) for annotation, text in answered]
         with self._connection() as database, database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("INSERT OR IGNORE INTO prompts (model, digest) VALUES (?, ?)", (model, digest))
@@ -263,8 +263,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _storable(text: str) -> str:
-    """Truncates an answer to its beginning and end, and replaces lone surrogates, which SQLite refuses."""
-    if len(text) > MAX_TEXT_CHARS:
-        text = f"{text[: MAX_TEXT_CHARS // 2]} [...] {text[-MAX_TEXT_CHARS // 2 :]}"
-    return text.encode("utf-8", "replace").decode()
+def _shortened(text: str) -> str:
+    """Truncates an answer to its beginning and end."""
+    half = MAX_TEXT_CHARS // 2
+    return text if len(text) <= MAX_TEXT_CHARS else f"{text[:half]} [...] {text[-half:]}"

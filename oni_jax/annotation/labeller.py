@@ -295,6 +295,8 @@ class Labeller:
             return
         try:
             self._store.put_many(*self._key, self._answered)
+            # Another run's answer that came first is the one that is kept.
+            held = {kept.item: kept for kept in self._held([annotation.item for annotation, _ in self._answered])}
         except OSError as error:
             self._failures["label_store"] += 1
             self._store_problem = str(error)
@@ -305,7 +307,7 @@ class Labeller:
             self._changed.set()
             return
         self._store_problem = ""
-        annotations = [annotation for annotation, _ in self._answered]
+        annotations = [held.get(annotation.item, annotation) for annotation, _ in self._answered]
         self._answered = []
         self._deliver(annotations)
         self._changed.set()

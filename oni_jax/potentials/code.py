@@ -36,9 +36,8 @@ def read_code(path: str) -> tuple[str, str]:
 
 def check_plain(path: str, code: str) -> None:
     """Raises UserError: the code is NumPy's, as published code is."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = _parsed(code)
+    if tree is None:
         return  # Monty says what is wrong
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & _NOT_OURS
     if used:
@@ -47,6 +46,14 @@ def check_plain(path: str, code: str) -> None:
             '{"image": lists by column, row and channel, "direction": 0}, past_obs a list of them, and the numbers are '
             "MiniGrid's integer codes"
         )
+
+
+def _parsed(code: str) -> ast.Module | None:
+    """Returns a code's syntax tree. None: this Python can't parse it; Monty may, whose syntax is newer."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 class Reads(NamedTuple):
@@ -58,7 +65,9 @@ class Reads(NamedTuple):
 
 def arguments_read(code: str) -> Reads:
     """Returns what a code reads. What it does not name, windows need not differ in."""
-    tree = ast.parse(code)
+    tree = _parsed(code)
+    if tree is None:
+        return Reads(True, True)
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == FUNCTION]
     names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
     parameters = [argument.arg for argument in found[0].args.args] if len(found) == 1 else []

@@ -1,18 +1,22 @@
 """Conversations with an LLM that go on after their last answer.
 
-The folder holds `answers.jsonl`, all answers so far, and `settings.json`. What is asked depends on the settings and the
-answers alone, so that a conversation that was interrupted is held again, with the answers that are there.
+The folder holds `answers.jsonl`, all answers so far, and `settings.json`, with a hash of the episodes. What is asked
+depends on the settings and the answers alone, so that a conversation that was interrupted is held again, with the
+answers that are there.
 """
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from oni_jax.annotation.client import Client
-from oni_jax.annotation.failures import RequestError
+from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, backoff_secs
@@ -23,13 +27,15 @@ from oni_jax.files import other_settings, write_atomically
 from oni_jax.potentials.config import WriteGoals, WritePotential
 from oni_jax.potentials.samples import random_episodes
 from oni_jax.runtime import StopRequest
-from oni_jax.segments.episodes import SegmentSampler, read_episodes
+from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
 CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
+POLL_SECS = 0.1  # between checks for a stop request
 ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
 
 Ask = Callable[[Sequence[Turn]], Awaitable[str]]
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -65,13 +71,15 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
     env_spec(config.env)
     language = find_environment(config.env).language
     prompt = load_prompt(config.annotation, language, kind)
-    answers = _open_folder(own.reward_dir, _settings(config, prompt), result)
+    settings = _settings(config, prompt)
+    answers = _open_folder(own.reward_dir, settings, result)
     episodes = (
         read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
     )
     if stop:
         return False
     sampler = SegmentSampler(episodes, own.segment_length, own.seed)
+    _keep_settings(own.reward_dir, settings | {"segments_content": _digest(episodes)}, has_answers=bool(answers))
     with server_or_judge(config.annotation, language) as annotation:
         conversation = make(prompt, sampler, language.actions if language else ())
         try:
@@ -96,40 +104,56 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part.items()}
 
 
+def _digest(episodes: Sequence[Segment]) -> str:
+    """Returns a hash of what episodes say."""
+    found = hashlib.sha256()
+    for own in episodes:
+        found.update(b"\0".join(own.captions) + own.actions.astype(np.int32).tobytes())
+    return found.hexdigest()
+
+
 def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[str]:
     """Makes a conversation's folder, or checks that its conversation has these settings. Returns the answers so far.
 
     Args:
         folder: the path.
-        settings: all that the conversation depends on.
+        settings: what the conversation depends on, besides the segments' content.
         result: name of the file that it writes.
 
     Raises:
         UserError: the folder holds something else, or can't be read or written.
     """
-    path = os.path.join(folder, SETTINGS)
+    path = os.path.join(folder, ANSWERS)
     try:
         os.makedirs(folder, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise UserError(f"--reward_dir {folder}: can't be written; choose another folder")
-        if not os.path.exists(path):
-            if os.path.exists(os.path.join(folder, result)):
-                raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
+        texts = []
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                texts = [json.loads(line) for line in file]
+    except (OSError, ValueError) as error:
+        raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
+    if texts:
+        _keep_settings(folder, settings, has_answers=True)
+        print(f"{len(texts)} answers are there already", flush=True)
+    elif os.path.exists(os.path.join(folder, result)):
+        raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
+    return [str(text) for text in texts]
+
+
+def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) -> None:
+    """Writes a conversation's settings before its first answer. Raises UserError: it has others, or they can't be."""
+    path = os.path.join(folder, SETTINGS)
+    try:
+        if not has_answers:
             write_atomically(path, json.dumps(settings, indent=1).encode())
-            return []
-        if changed := other_settings(path, settings, may_lack=True):  # an older version's
+        elif changed := other_settings(path, settings, may_lack=True):  # an older version's
             raise UserError(
                 f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"
             )
-        answers = os.path.join(folder, ANSWERS)
-        if not os.path.exists(answers):
-            return []
-        with open(answers, encoding="utf-8") as file:
-            texts = [json.loads(line) for line in file]
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
-    print(f"{len(texts)} answers are there already", flush=True)
-    return [str(text) for text in texts]
 
 
 def _hold(
@@ -163,23 +187,40 @@ def _hold(
 
 
 async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, stop: StopRequest) -> str:
-    """Returns an answer's text. Waits for a server that is not there; other failures are retried a few times."""
+    """Returns an answer's text. Waits for a server that is away or overloaded; other failures are retried a few times.
+
+    Raises:
+        Stopped: a stop request came first.
+        UserError: the server refuses, such as the key or the model, or has failed too often.
+    """
     num_failures = num_refused = 0
-    while not stop:
+    told = ""
+    while True:
         try:
-            return (await client.complete(turns)).text
+            return (await _unless_stopped(client.complete(turns), stop)).text
         except RequestError as error:
-            if num_failures == 0 or not error.server_at_fault:
-                print(f"warning: no answer, trying again ({error.name}: {error.detail})", flush=True)
+            problem = f"{error.name}: {error.detail}"
             num_failures += 1
             num_refused += not error.server_at_fault
-            if num_refused > config.llm_max_retries:
-                raise UserError(f"the LLM server gives no answer ({error.name}: {error.detail})") from None
+            refuses = error.server_at_fault and error.status not in (0, *OVERLOADED)
+            if refuses or num_refused > config.llm_max_retries:
+                raise UserError(f"the LLM server gives no answer ({problem})") from None
+            if error.name != told or not error.server_at_fault:
+                print(f"warning: no answer, trying again ({problem})", flush=True)
+            told = error.name
             wait_secs = max(min(MAX_BACKOFF_SECS, error.retry_after_secs), backoff_secs(num_failures))
-            for _ in range(int(wait_secs / 0.1)):
-                if stop:
-                    break
-                await asyncio.sleep(0.1)
+            await _unless_stopped(asyncio.sleep(wait_secs), stop)
+
+
+async def _unless_stopped(awaited: Coroutine[Any, Any, T], stop: StopRequest) -> T:
+    """Waits for what is awaited. Raises Stopped: a stop request came first."""
+    task = asyncio.ensure_future(awaited)
+    while not stop:
+        done, _ = await asyncio.wait([task], timeout=POLL_SECS)
+        if done:
+            return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     raise Stopped
 
 

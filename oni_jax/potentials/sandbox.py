@@ -20,7 +20,8 @@ from oni_jax.potentials.windows import Windows
 CALL_SECS, CALLS_PER_SEC = 0.1, 500  # limits of one call, and of the mean of many
 MAX_MEMORY_BYTES, MAX_RECURSION = 128 << 20, 100
 WINDOWS_AT_ONCE = 512
-NUM_PROBED = 8  # windows, at first; a code that fails on all of them is refused
+NUM_PROBED = 8  # windows, at first; a code that fails on all of them, and breaks a limit, is called on no more
+_LIMITS = ("TimeoutError", "MemoryError")  # failures that take long
 MAX_PROBLEM_CHARS = 300
 # The same in all processes and runs; nothing waits.
 _POLICY: Any = {
@@ -29,16 +30,16 @@ _POLICY: Any = {
     "sleep": "zero",
 }
 # Observations come as numbers in a row, which takes less time than lists of lists. What was changed by a call would be
-# read by the others, of which observations are shared.
+# read by the others, of which observations are shared. Global names are those that no generated code has.
 _DRIVER = f"""
-def _nested(numbers, shape):
+def _oni_nested(numbers, shape):
     rows = list(numbers)
     for size in shape[::-1]:
         rows = [rows[i : i + size] for i in range(0, len(rows), size)]
     return rows
 
-def _call_all(columns, windows, actions):
-    lists = {{name: _nested(numbers, shape) for name, (numbers, shape) in columns.items()}}
+def _oni_call_all(columns, windows, actions):
+    lists = {{name: _oni_nested(numbers, shape) for name, (numbers, shape) in columns.items()}}
     made = [dict(zip(lists, values)) for values in zip(*lists.values())]
     before, results = str(made), []
     for numbers, past_actions in zip(windows, actions):
@@ -79,7 +80,6 @@ class Sandbox:
         self._pool = monty.Monty(min_processes=1, max_processes=num_workers).__enter__()
         self._threads = ThreadPoolExecutor(num_workers, "potential")
         self.close = weakref.finalize(self, _close, self._pool, self._threads)  # also when the program ends
-        self.num_calls = 0
         self._has_worked = False
         try:
             with self._session(1) as session:
@@ -89,17 +89,28 @@ class Sandbox:
             raise CodeError(problem_of(error)) from None
 
     def call(self, windows: Windows) -> list[Value]:
-        """Calls the code on windows. Raises CodeError: it has never worked, and fails on the first of these."""
+        """Calls the code on windows.
+
+        Raises:
+            CodeError: it has never worked, and fails on all of these; or on NUM_PROBED of them, spread over all, and
+                breaks a limit there, as it would take long to call it on the rest.
+        """
         number = len(windows.actions)
-        if not self._has_worked and number:
-            probed = [self._call_all(windows.take([row])) for row in range(min(number, NUM_PROBED))]
-            if all(own.problem for (own,) in probed):
-                raise CodeError(f"it fails on every window: {probed[0][0].problem}")
-            self._has_worked = True
+        if not self._has_worked:
+            rows = range(0, number, max(1, number // NUM_PROBED))[:NUM_PROBED]
+            probed = [value for row in rows for value in self._call_all(windows.take([row]))]
+            if any(own.problem.startswith(_LIMITS) for own in probed):
+                self._check_works(probed)
         size = min(WINDOWS_AT_ONCE, max(1, math.ceil(number / self._num_workers)))
         chunks = [windows.take(range(i, min(i + size, number))) for i in range(0, number, size)]
-        self.num_calls += number
-        return [value for values in self._threads.map(self._call_all, chunks) for value in values]
+        values = [value for values in self._threads.map(self._call_all, chunks) for value in values]
+        self._check_works(values)
+        return values
+
+    def _check_works(self, values: Sequence[Value]) -> None:
+        self._has_worked = self._has_worked or not all(value.problem for value in values)
+        if values and not self._has_worked:
+            raise CodeError(f"it fails on every window: {values[0].problem}")
 
     def _session(self, num_windows: int) -> Any:
         secs = max(CALL_SECS, num_windows / CALLS_PER_SEC)
@@ -116,13 +127,12 @@ class Sandbox:
             with self._session(number) as session:
                 observations, numbers = windows.distinct()
                 columns = {name: _flat(x) for name, x in observations.items()}
-                arguments = {"columns": columns, "windows": numbers, "actions": windows.actions.tolist()}
-                results, unchanged = session.feed_run(
-                    "_call_all(columns, windows, actions)", inputs=arguments, print_callback=_ignore
-                )
+                arguments = {"_oni_columns": columns, "_oni_windows": numbers, "_oni_actions": windows.actions.tolist()}
+                call = f"_oni_call_all({', '.join(arguments)})"
+                results, unchanged = session.feed_run(call, inputs=arguments, print_callback=_ignore)
             if unchanged or number == 1:
                 return [_value(ok, result) for ok, result in results]
-        except monty.MontyError as error:
+        except (monty.MontyError, TypeError) as error:  # the latter: a result that Python has no equal of
             if number == 1:
                 return [Value(0.0, {}, problem_of(error))]
         half = number // 2  # one that breaks a limit, or changes its arguments, is to spoil no other
@@ -165,8 +175,10 @@ def _ignore(stream: str, text: str) -> None:
     """Drops what generated code prints."""
 
 
-def problem_of(error: monty.MontyError) -> str:
+def problem_of(error: Exception) -> str:
     """Returns an error in one line."""
+    if isinstance(error, TypeError):
+        return f"WrongResult: {one_line(str(error))}"
     return one_line(str(error) or type(error).__name__)
 
 

@@ -191,6 +191,25 @@ def test_choices_of_both_endpoints():
     assert probability_of(read({"text": "FOO", "logprobs": logprobs})) == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [("FOO BAR", None), ("FOO\nBAR", None), ("BAR. The answer is FOO", None), ("FOO FOO", 1), ("BAR", 0), ("hm", None)],
+)
+def test_one_word_is_not_both_labels(text, label):
+    logprobs = legacy(["FOO"], [LOG(0.8)], [{"BAR": LOG(0.2)}])
+    reply = read_choice({"text": text, "logprobs": logprobs}, QUERIES["classification"], "", one_word=True)
+    assert label_of(reply) == label
+
+
+@pytest.mark.parametrize("kind", sorted(QUERIES))
+def test_half_a_character_is_replaced(kind):
+    text = "```python\nx = '\ud800'\n```\n- \ud83d\n"
+    reply = read({"message": {"content": text}}, kind)
+    assert reply.text == text.replace("\ud800", "?").replace("\ud83d", "?")
+    expected = {"code": b"x = '?'\n", "goals": b"?"}
+    assert reply.answer == expected.get(kind, reply.answer)
+
+
 def test_probability_of_a_preference_is_the_labels():
     tops = [("2", LOG(0.6)), ("1", LOG(0.2)), ("None", LOG(0.1)), ("The", LOG(0.1))]
     assert said({"text": "2", "logprobs": chat(("2", tops))}, "ranking") == ("2", 1, pytest.approx(6 / 9))

@@ -157,6 +157,58 @@ def test_refused_field_is_dropped_once_and_for_all(constraint, field):
     assert client.events["fields_dropped"] == 1
 
 
+NEW_MODEL = {  # what OpenAI's newer models say, in this order
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+    "instead.",
+    "temperature": "Unsupported value: 'temperature' does not support 0.1 with this model. Only the default (1) value "
+    "is supported.",
+    "logprobs": "You are not allowed to request logprobs from this model.",
+    "top_logprobs": "top_logprobs needs logprobs.",
+}
+
+
+@pytest.mark.parametrize("answer", ["reasoned", "label"])
+def test_newer_models_get_the_fields_that_they_take(answer):
+    def script(request):
+        refused = next((told for name, told in NEW_MODEL.items() if name in request.body), None)
+        reply = choices([{"message": {"content": "<label>FOO</label>"}}])
+        return refusal(400, refused) if refused else reply
+
+    config = AnnotationConfig(llm_answer=answer, llm_max_tokens=7)
+    results, server, client = ask(script, config, MESSAGES[:1], times=2)
+    assert [label_of(reply) for replies in results for reply in replies] == [1, 1]
+    first, last = server.requests[0].body, server.requests[-1].body
+    assert first["max_tokens"] == 7 and "max_completion_tokens" not in first
+    assert set(last) == {"model", "messages", "max_completion_tokens"} and last["max_completion_tokens"] == 7
+    assert len(server.requests) == (4 if answer == "reasoned" else 6)
+    assert client.events["fields_dropped"] == (1 if answer == "reasoned" else 3)
+
+
+def test_newer_models_answer_conversations():
+    def script(request):
+        if "max_tokens" in request.body:
+            return refusal(400, NEW_MODEL["max_tokens"])
+        return choices([{"message": {"content": "Hm."}}])
+
+    async def body():
+        async with fake_server(script) as server:
+            config = AnnotationConfig(llm_server_addr=server.address)
+            prompt = load_prompt(config)
+            async with Client(config, prompt) as client:
+                turns = prompt.turns((b"Hm.",))
+                return [(await client.complete(turns)).text for _ in range(2)], len(server.requests)
+
+    assert asyncio.run(body()) == (["Hm.", "Hm."], 3)
+
+
+@pytest.mark.parametrize("told", ["'max_tokens' or 'max_completion_tokens' is too large: 400", "bad temperature", "no"])
+def test_a_refusal_for_another_reason_drops_no_length_or_temperature(told):
+    error, server, _ = ask(lambda request: refusal(400, told))
+    assert error.name == "http_400" and len(server.requests) == 1
+    error, server, _ = ask(lambda request: refusal(400, told), LABELS)
+    assert error.name == "http_400" and {"max_tokens", "temperature"} <= set(server.requests[-1].body)
+
+
 def test_unnamed_refusal_drops_all_optional_fields_only_if_that_helps():
     config = dataclasses.replace(LABELS, llm_constraint="vllm")
     results, server, _ = ask(lambda r: refusal(400) if "logprobs" in r.body else labels(r), config, times=2)

@@ -120,6 +120,18 @@ def test_another_runs_labels_are_not_asked(store, tmp_path):
     assert b"message 3" not in flat(outcome.asked)
 
 
+def test_what_is_handed_out_is_what_the_store_holds(store):
+    """Another run asks about the same message at the same time, and its answer comes first."""
+    other = labelled((b"message 0",), 0, 0.0)
+
+    def script(request):
+        LabelStore(store.path).put_many(CONFIG.llm_model, load_prompt(CONFIG).digest, [(other, "")])
+        return labels(request)
+
+    outcome = run(script, store, 1)
+    assert outcome.annotations == [other] == store.all(CONFIG.llm_model, load_prompt(CONFIG).digest)
+
+
 @pytest.mark.parametrize("when", ["at_the_start", "meanwhile"])
 @pytest.mark.parametrize("kept", [b"riddle", b"2 1.0", b""])
 def test_a_row_that_is_no_answer_ends_it(store, when, kept):

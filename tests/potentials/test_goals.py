@@ -1,7 +1,12 @@
 """Goals that an LLM names for segments: scripted answers, the rule-based judge over HTTP, and their files."""
 
 import asyncio
+import contextlib
 import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 import numpy as np
@@ -14,24 +19,27 @@ from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.config import AnnotationConfig, EnvConfig, UserError
 from oni_jax.envs.device.babyai import ENVIRONMENT, judge_rules
-from oni_jax.potentials import conversation
-from oni_jax.potentials.config import WriteGoalsConfig
+from oni_jax.potentials import conversation, goal_writer
+from oni_jax.potentials.config import WriteGoals, WriteGoalsConfig
 from oni_jax.potentials.goal_writer import GoalConversation
 from oni_jax.potentials.goals import GOALS, PUBLISHED, GoalLibrary, read_library, write_library
 from oni_jax.runtime import StopRequest
-from oni_jax.segments.episodes import Segment, SegmentSampler
+from oni_jax.segments.episodes import Segment, SegmentSampler, write_episodes
 from tests.golden import data_file
 
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"
 LIBRARY = GoalLibrary(["a", "b"], ["x", "y"], [[0, 1], []])
 
 
+def episode(sees: bytes = b"You see %d.") -> Segment:
+    captions = [sees % i for i in range(9)]
+    return Segment({"x": np.arange(9)[:, None]}, captions, np.arange(8) % 3, np.zeros(8, np.float32))
+
+
 def segments() -> SegmentSampler:
-    captions = [b"You see %d." % i for i in range(9)]
-    episode = Segment({"x": np.arange(9)[:, None]}, captions, np.arange(8) % 3, np.zeros(8, np.float32))
-    return SegmentSampler([episode], 3, 0)
+    return SegmentSampler([episode()], 3, 0)
 
 
 def hold(folder, answers: list[str], **settings) -> tuple[list[list], list[str]]:
@@ -152,6 +160,99 @@ def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     write_library(str(tmp_path / "old"), LIBRARY)
     assert write_goals.main(["--root_env", NAME, "--reward_dir", str(tmp_path / "old")]) == 2
     assert "holds goals.json without its conversation" in capsys.readouterr().err
+
+
+def test_a_conversation_about_other_segments_does_not_go_on(tmp_path, capsys):
+    folder, file = tmp_path / "g", str(tmp_path / "seen.npz")
+    words = ["--root_env", NAME, "--reward_dir", str(folder), "--segments", file, "--num_iterations"]
+    assert write_goals.main([*words, "1"]) == 2  # there are none yet, and none are kept as these settings
+    write_episodes(file, [episode()])
+    assert write_goals.main([*words, "1", "--seed", "3"]) == write_goals.main([*words, "2", "--seed", "3"]) == 0
+    write_episodes(file, [episode(b"You carry %d.")])
+    capsys.readouterr()
+    assert write_goals.main([*words, "3", "--seed", "3"]) == 2
+    assert "its conversation had another segments_content; choose another folder" in capsys.readouterr().err
+    settings = json.loads((folder / "settings.json").read_text())
+    del settings["segments_content"]  # as an earlier version's
+    (folder / "settings.json").write_text(json.dumps(settings))
+    assert write_goals.main([*words, "3", "--seed", "3"]) == 0
+
+
+@contextlib.contextmanager
+def server(script: Callable[[int], tuple[int, dict]]) -> Iterator[tuple[str, list[int]]]:
+    """Yields the address of a server, and the numbers of its requests; `script`: status and answer by number."""
+    asked: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(len(asked))
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, answer = script(asked[-1])
+            with contextlib.suppress(OSError):  # a client that has gone
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, format, *args) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"127.0.0.1:{httpd.server_address[1]}", asked
+        finally:
+            httpd.shutdown()
+
+
+ANSWER = (200, {"choices": [{"message": {"content": "- a goal"}}]})
+
+
+@pytest.fixture
+def words(tmp_path) -> list[str]:
+    write_episodes(str(tmp_path / "seen.npz"), [episode()])
+    return [
+        *("--root_env", NAME, "--reward_dir", str(tmp_path / "g"), "--segments", str(tmp_path / "seen.npz")),
+        *("--num_iterations", "1", "--llm_model", "mine", "--llm_server_addr"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "name"),
+    [(401, "no", "wrong_key"), (404, "there is no model mine", "wrong_model"), (404, "no", "http_404")],
+)
+def test_a_server_that_refuses_ends_it_with_a_line(words, capsys, status, told, name):
+    with server(lambda number: (status, {"error": told})) as (address, asked):
+        assert write_goals.main([*words, address]) == 2
+    assert asked == [0]
+    error = capsys.readouterr().err
+    assert f"the LLM server gives no answer ({name}: " in error and error.count("\n") == 1
+    with server(lambda number: ANSWER) as (address, _):  # no answer is bound to that model yet
+        assert write_goals.main([*words, address, "--llm_model", "another"]) == 0
+
+
+def test_each_new_cause_of_waiting_is_told(words, capsys):
+    causes = [503, 503, 429, 503]
+    with server(lambda number: (causes[number], {}) if number < 4 else ANSWER) as (address, _):
+        assert write_goals.main([*words, address]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert [line.partition("(")[2].partition(":")[0] for line in told] == ["http_503", "http_429", "http_503"]
+
+
+def test_a_stop_request_is_heeded_while_an_answer_is_awaited(tmp_path, words):
+    stop, ended = StopRequest(), threading.Event()
+
+    def hang(number: int) -> tuple[int, dict]:
+        stop.reason = "SIGTERM"
+        ended.wait(60)
+        return ANSWER
+
+    own = WriteGoalsConfig(reward_dir=str(tmp_path / "g"), segments=str(tmp_path / "seen.npz"))
+    started = time.monotonic()
+    with server(hang) as (address, _):
+        config = WriteGoals(own, EnvConfig(root_env=NAME), AnnotationConfig(llm_server_addr=address))
+        assert goal_writer.write_goals(config, stop) == 130
+        ended.set()
+    assert time.monotonic() - started < 30
 
 
 def test_the_judge_s_goals_have_the_words_of_the_last_caption():

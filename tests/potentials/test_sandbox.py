@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import time
 
 import numpy as np
 import pytest
@@ -69,6 +70,35 @@ def test_a_code_that_fails_at_times_counts_as_0_there(name, body):
     assert [value.value for value in values] == [i if i != 5 else 0 for i in range(20)]
     assert [i for i, value in enumerate(values) if value.problem] == [5]
     assert values[5].problem.startswith(f"{name}:")
+
+
+@pytest.mark.parametrize("working", [19, 7])
+def test_a_code_that_works_on_few_windows_of_the_first_call_is_not_refused(working):
+    values = called(f"return 1.0 / (obs['x'][0] == {working}), {{}}")
+    assert [value.value for value in values] == [float(i == working) for i in range(20)]
+
+
+def test_a_code_that_breaks_a_limit_on_all_that_are_probed_is_called_no_more():
+    started = time.monotonic()
+    with pytest.raises(CodeError, match="it fails on every window: TimeoutError"):
+        called(HOSTILE[8][1], 1000)
+    assert time.monotonic() - started < 20  # all of them: more than 100 s
+
+
+@pytest.mark.parametrize("result", ["1.0, {Own(): 1}", "1.0, {(Own(),): 1}"])
+def test_a_result_that_python_can_t_hold_is_a_failure_of_its_window(result):
+    head = "class Own:\n        pass\n    "
+    values = called(f"{head}if obs['x'][0] != 5:\n        return obs['x'][0], {{}}\n    return {result}")
+    assert [value.value for value in values] == [i if i != 5 else 0 for i in range(20)]
+    assert values[5].problem.startswith("WrongResult: unhashable")
+
+
+def test_a_code_s_own_names_stay_its_own():
+    names = ("columns", "windows", "actions", "_nested", "_call_all")
+    sandbox = Sandbox("".join(f"{name} = [7]\n" for name in names) + f"{HEAD}return {'[0] + '.join(names)}[0], {{}}")
+    values = sandbox.call(windows(3))
+    sandbox.close()
+    assert [(own.value, own.problem) for own in values] == [(35, "")] * 3
 
 
 def test_catastrophic_patterns_end():

@@ -69,6 +69,10 @@ class QueryKind(Protocol):
         """Encodes a server's answer for the store, from its text and log-probabilities. None: unreadable."""
         ...
 
+    def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        """Encodes an answer where one of `choices` alone was asked for (--llm_answer label); see `read`."""
+        return self.read(text, logprobs, answer_key)
+
     def is_answer(self, kept: bytes) -> bool:
         """Returns whether stored bytes are an answer of this kind."""
         ...

@@ -35,6 +35,10 @@ class Classification(TwoChoices):
         probabilities = read_probabilities(logprobs, self.choices)
         return encode_label(label, probabilities[1] if probabilities else label)
 
+    def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        names_both = len({*_STANDING_ALONE.findall(text)}) > 1
+        return None if names_both else self.read(text, logprobs, answer_key)
+
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         helpful, words = rules.judge_caption(goal, *item)
         analysis = f"The message is about {words}, which is {'' if helpful else 'not '}helpful for this player."

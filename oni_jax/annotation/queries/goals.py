@@ -21,7 +21,7 @@ class Goals(QueryKind):
         return escaped.replace("\\x0a", "\n")  # a segment has lines
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
-        return "\n".join(goals_in(text)).encode("utf-8", "replace") or None
+        return "\n".join(goals_in(text)).encode() or None
 
     def is_answer(self, kept: bytes) -> bool:
         return bool(kept)

@@ -30,7 +30,7 @@ class Suggestions(QueryKind):
         return _SENTENCE.sub(lambda found: found[1] + found[2].upper(), escaped)
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
-        return text.encode("utf-8", "replace") if listed(text) else None
+        return text.encode() if listed(text) else None
 
     def is_answer(self, kept: bytes) -> bool:
         return bool(parsed(kept, strict=False))
@@ -56,7 +56,7 @@ class StrictSuggestions(Suggestions):
     asks_as = Suggestions.name
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
-        kept = text.encode("utf-8", "replace")
+        kept = text.encode()
         return kept if parsed(kept, strict=True) else None
 
 
