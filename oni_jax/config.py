@@ -552,11 +552,11 @@ class AnnotationConfig:
     llm_batch_size: int = setting(
         100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=_COUNT
     )
-    llm_max_in_flight: int = setting(16, "Most requests in flight.", within=_COUNT)
+    llm_max_in_flight: int = setting(16, "Most requests in flight, for each reward type that asks.", within=_COUNT)
     llm_max_per_sec: float = setting(
         0.0,
-        "Most prompts sent in a second; 0: as many as the server answers, but 100 to the rule-based judge where "
-        "environments run on the CPU beside it.",
+        "Most prompts sent in a second, for each reward type that asks; 0: as many as the server answers, but 100 to "
+        "the rule-based judge where environments run on the CPU beside it.",
         within="[0, inf)",
     )
     llm_max_backlog: int = setting(

@@ -96,7 +96,7 @@ def _estimate_line(means: tuple[float, float], rate: Rate | None) -> str:
     caution = "; new captions get rarer, so it may be fewer" * (rate.env_steps < STEPS)
     return (
         f"{what} {_rounded(num * means[0])} of prompts, {_rounded(num * means[1])} written, if {num:,.0f} queries are "
-        f"asked; that run asked {rate.num_queries:,} in its first {rate.env_steps:,} steps{caution}"
+        f"asked; that run asked {rate.num_queries:,} in all in its first {rate.env_steps:,} steps{caution}"
     )
 
 

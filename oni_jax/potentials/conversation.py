@@ -194,7 +194,7 @@ async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, 
         UserError: the server refuses, such as the key or the model, or has failed too often.
     """
     num_failures = num_refused = 0
-    told = ""
+    printed = ""
     while True:
         try:
             return (await _unless_stopped(client.complete(turns), stop)).text
@@ -205,9 +205,9 @@ async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, 
             refuses = error.server_at_fault and error.status not in (0, *OVERLOADED)
             if refuses or num_refused > config.llm_max_retries:
                 raise UserError(f"the LLM server gives no answer ({problem})") from None
-            if error.name != told or not error.server_at_fault:
+            if error.name != printed or not error.server_at_fault:
                 print(f"warning: no answer, trying again ({problem})", flush=True)
-            told = error.name
+            printed = error.name
             wait_secs = max(min(MAX_BACKOFF_SECS, error.retry_after_secs), backoff_secs(num_failures))
             await _unless_stopped(asyncio.sleep(wait_secs), stop)
 

@@ -180,6 +180,8 @@ async def label_pairs(
         running = asyncio.ensure_future(labeller.run())
         unfinished = file.unfinished()
         for start in range(0, len(unfinished), ROWS_AT_ONCE):
+            if stop:
+                break
             rows = unfinished[start : start + ROWS_AT_ONCE]
             labels.add(rows.tolist(), describe(rows))
             labeller.submit([*labels.rows_of][::-1])  # the last is asked about first

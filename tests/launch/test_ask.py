@@ -162,14 +162,14 @@ def test_captions_of_a_run_and_an_estimate_of_its_tokens(said, tmp_path):
     out = said(*CLASSIFY, "--messages_of", str(tmp_path / "run"), "--llm_answer", "label")
     assert re.findall(r"^\d\. (.*)", out, re.MULTILINE) == [KILL, DARK]  # the most frequent first
     assert "1 written (the server's count)" in out
-    assert "200 written, if 200 queries are asked; that run asked 100 in its first 500,000 steps; new" in out
+    assert "200 written, if 200 queries are asked; that run asked 100 in all in its first 500,000 steps; new" in out
     assert contents(tmp_path / "run") == before
 
 
 def test_the_estimate_of_a_long_run_is_of_its_first_million_steps(said, tmp_path):
     write_run(tmp_path / "run", (500_000, 600), (1_500_000, 800))
     out = said(*CLASSIFY, "--messages_of", str(tmp_path / "run"), "--llm_answer", "label")
-    assert "700 written, if 700 queries are asked; that run asked 700 in its first 1,000,000 steps\n" in out
+    assert "700 written, if 700 queries are asked; that run asked 700 in all in its first 1,000,000 steps\n" in out
 
 
 def test_a_comparison_of_models(said):

@@ -1,5 +1,7 @@
 """From episodes to a trained Preference Transformer, by the programs: pairs, labels, training; resumes and refusals."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -70,13 +72,17 @@ def test_the_same_command_goes_on(labelled, segments, capsys):
     assert "--llm_max_labels 5: limits what a training asks for; leave it out" in capsys.readouterr().err
 
 
-def test_training(labelled, capsys):
+def test_training(tmp_path, labelled, capsys):
     assert train(labelled) == 0
     model = load_preference_model(str(labelled))
     assert (model.settings.horizon, model.settings.num_actions, model.settings.is_scaled) == (5, 7, True)
     assert "epoch 2 of 2: loss" in capsys.readouterr().out
     assert train(labelled) == 2
-    assert "holds a trained network already" in capsys.readouterr().err
+    told = capsys.readouterr().err.strip()
+    assert "holds a trained network already" in told
+    removed = pathlib.Path(told.partition("remove ")[2].removesuffix(" to train another"))
+    removed.rename(tmp_path / "earlier")
+    assert train(labelled) == 0
 
 
 @pytest.mark.slow

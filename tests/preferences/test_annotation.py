@@ -131,6 +131,20 @@ def test_a_server_at_fault_is_waited_for_and_costs_no_retries(ask):
     assert len(labels) == len(ITEMS) and "20 requests failed" in printed and "put aside" not in printed
 
 
+def test_after_a_request_to_stop_no_more_pairs_are_described(ask, monkeypatch):
+    stop, described = StopRequest(), []
+
+    def describe(preference, dataset, rows):
+        described.append(rows.tolist())
+        stop.reason = "SIGINT"
+        return [ITEMS[row] for row in rows]
+
+    monkeypatch.setattr(annotation, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(annotation, "describe_pairs", describe)
+    ask(StandIn(lambda items: [READABLE] * len(items)), stop)
+    assert described == [[0, 1, 2, 3]]
+
+
 def test_a_request_to_stop_keeps_the_answers_in_flight(ask):
     stop = StopRequest()
 

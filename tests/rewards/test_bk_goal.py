@@ -227,6 +227,17 @@ def test_environments_without_captions_are_refused(tmp_path):
         make_rewards(catch, env_spec(catch.env, observations(catch)))
 
 
+def batch(*signals: int) -> CaptionBatch:
+    states = padded([f"The signal is {i}." for i in signals])
+    seen = {CAPTION: states[-1:][None], past_name(HORIZON, CAPTION): states[:-1][None, None]}
+    seen[past_name(HORIZON, ACTIONS)] = np.zeros((1, 1, HORIZON), np.int32)
+    return CaptionBatch([b""], np.zeros((1, 1), np.int32), seen)
+
+
+def potential(scorer: GoalPotential, *signals: int) -> float:
+    return scorer.prepare(batch(*signals))["potential"].item()
+
+
 def test_a_server_of_embeddings_that_goes_away_costs_potentials_for_a_while(monkeypatch, capsys):
     """One that was never there ends the run."""
     failures = [UserError("no embeddings")]
@@ -235,15 +246,6 @@ def test_a_server_of_embeddings_that_goes_away_costs_potentials_for_a_while(monk
         if failures:
             raise failures[0]
         return embed_grams(texts)
-
-    def batch(*signals: int) -> CaptionBatch:
-        states = padded([f"The signal is {i}." for i in signals])
-        seen = {CAPTION: states[-1:][None], past_name(HORIZON, CAPTION): states[:-1][None, None]}
-        seen[past_name(HORIZON, ACTIONS)] = np.zeros((1, 1, HORIZON), np.int32)
-        return CaptionBatch([b""], np.zeros((1, 1), np.int32), seen)
-
-    def potential(scorer: GoalPotential, *signals: int) -> float:
-        return scorer.prepare(batch(*signals))["potential"].item()
 
     known, new = range(1, HORIZON + 2), range(2, HORIZON + 3)
     there = GoalPotential(LIBRARY, embed_grams, text_of, ("left", "right"), 0.0, 0)
@@ -262,3 +264,18 @@ def test_a_server_of_embeddings_that_goes_away_costs_potentials_for_a_while(monk
     later = time.monotonic() + window_potential.RETRY_SECS
     monkeypatch.setattr(window_potential.time, "monotonic", lambda: later)
     assert potential(scorer, *new) == potential(there, *new) > 0
+
+
+def test_a_server_that_goes_away_when_the_memo_is_cleared_has_answered_all_the_same(monkeypatch):
+    failures = []
+
+    def embed(texts):
+        if failures:
+            raise failures[0]
+        return embed_grams(texts)
+
+    monkeypatch.setattr(window_potential, "MAX_KNOWN", 0)
+    scorer = GoalPotential(LIBRARY, embed, text_of, ("left", "right"), 0.0, 0, of_server=True)
+    assert potential(scorer, *range(1, HORIZON + 2)) > 0
+    failures.append(UserError("no embeddings"))
+    assert potential(scorer, *range(2, HORIZON + 3)) == 0
