@@ -93,7 +93,7 @@ def check_job(own: Sequence[str], training: Sequence[str], program: Submission) 
     config = flags.parse(training)
     flags.check(config)
     if config.run.train_for_seconds != Config().run.train_for_seconds:
-        raise UserError("--train_for_seconds: begins anew at each start of a job; give --train_for_env_steps")
+        raise UserError("--train_for_seconds: starts again from 0 at each start of a job; give --train_for_env_steps")
     if not re.fullmatch(TIMES, job.time):
         raise UserError(f"--time {job.time}: must be in a format of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
     if 0 < _secs(job.time) <= job.save_secs:

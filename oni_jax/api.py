@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +44,8 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     config = with_settings(config or Config(), values)
     stop, is_given = stop if stop is not None else StopRequest(), stop is not None
     stop.usr1_saves = config.run.on_sigusr1 == "save"
-    if config.devices.cpu_devices > 1:  # read when JAX is imported; a plugin, which checks load, may compute
+    # Read when JAX is imported; a plugin, which checks load, may compute.
+    if config.devices.cpu_devices > 1 and "jax" not in sys.modules:
         os.environ["JAX_NUM_CPU_DEVICES"] = str(config.devices.cpu_devices)
     check_run(config)
     check_unchanged(config)

@@ -113,10 +113,10 @@ def with_chosen_env(config: Config) -> Config:
         goals = dataclasses.replace(goals, goal_suggester=suggester)
     if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
-    if goals.goal_suggester == LLM and GOAL_REWARDED not in kinds:
-        raise UserError(f"--goal_suggester {LLM}: nothing asks it without --llm_reward_type {GOAL_REWARDED}")
     env = dataclasses.replace(env, goals=goals)
     _check_used(env)
+    if goals.goal_suggester == LLM and GOAL_REWARDED not in kinds:
+        raise UserError(f"--goal_suggester {LLM}: nothing asks it without --llm_reward_type {GOAL_REWARDED}")
     pays_goals = GOAL_REWARDED in kinds and goals.goal_suggester == TASK
     if env.crafter.crafter_task and not config.reward.extrinsic_reward_coeff and not pays_goals:
         raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")

@@ -136,7 +136,7 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         ([], [], "add the flags of launch.train"),
         ([], ["--llm_reward_typ", "none"], "did you mean --llm_reward_type?"),
         ([], ["--llm_reward_type", "online_cls"], "--llm_reward_coeff"),
-        ([], [*TRAINING, "--train_for_seconds=60"], "--train_for_seconds: begins anew at each start of a job"),
+        ([], [*TRAINING, "--train_for_seconds=60"], "--train_for_seconds: starts again from 0 at each start of a job"),
         (["--node", "2"], TRAINING, "did you mean --nodes?"),
         (["--nodes", "0"], TRAINING, "--nodes 0: must be in [1, inf)"),
         (["--time", "24h"], TRAINING, "--time 24h: must be in a format of Slurm's"),
