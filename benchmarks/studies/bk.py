@@ -35,14 +35,17 @@ STUDY = Study(
     metric="success",
     left_out=babyai_rnd.STUDY.left_out,
     note=(
-        "No: beside the same reward of the task, no difference is seen. The potentials are run as the published code "
-        "does, which weights the task's reward by 10; that weight alone (`none_10`) learns PickUp as much sooner as "
-        "`pref` and `goal` do. With `none`, whose weight is 1, they would seem to help. In time they are far behind: "
-        "a step of this world costs less than to compute or look up its potential. The code in "
-        "`benchmarks/studies/judge_potential`, the preferences and the goals are the rule-based judge's, not an "
-        "LLM's: new things near are good, whatever they are; what is hard to learn is the colour that was asked for, "
-        "of which they know nothing. The coefficient of the potential, 0.3 where the published one is 1, was chosen "
-        "from these two by one run each, of the code; the threshold of the goals was not searched. The runs of `none` "
-        "and `rnd` are those of babyai_rnd. Making what the potentials are read from is not counted."
+        "No difference in success is found beside the same reward of the task. `goal` reaches 50 % of PickUp 0.4 "
+        "million steps sooner than `none_10`, without a mark, and 80 % no sooner. The potentials are run as the "
+        "published code does, which weights the task's reward by 10; that weight alone (`none_10`) learns PickUp as"
+        " much sooner as `pref` and `goal` do; its runs are of another machine and a later commit. With `none`, "
+        "whose weight is 1, they would seem to help. In time they are far behind: a step of this world costs less "
+        "than to compute or look up its potential. The code in `benchmarks/studies/judge_potential`, the "
+        "preferences and the goals are the rule-based judge's, not an LLM's: new things near are good, whatever "
+        "they are; what is hard to learn is the colour that was asked for, of which they know nothing. The "
+        "coefficient of the potential, 0.3 where the published one is 1, was chosen from these two by one run each,"
+        " of the code; the threshold of the goals was not searched. `code` has four seeds of one task; other "
+        "programs ran beside them. The runs of `none` and `rnd` are those of babyai_rnd. Making what the potentials"
+        " are read from is not counted."
     ),
 )
