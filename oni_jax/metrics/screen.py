@@ -9,7 +9,7 @@ from typing import IO
 from rich.cells import cell_len
 from rich.console import Console
 
-HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[0m\x1b[K", "\x1b[0m\x1b[J"
+from oni_jax.viewing.screen import ERASE_BELOW, ERASE_LINE, HOME
 
 
 class Screen:

@@ -17,13 +17,12 @@ import jax.numpy as jnp
 import optax
 
 from oni_jax import parallel
-from oni_jax.networks.encoder import is_numeric
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS
 from oni_jax.networks.inverse_dynamics import InverseDynamics
 from oni_jax.ops.moments import Moments
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.rnd_inputs import Inputs, Observations, drawn_steps, no_moments, normalised, rows_at, track
+from oni_jax.rewards.rnd_inputs import Inputs, Observations, drawn_steps, merged, no_moments, normalised, rows_at, track
 from oni_jax.types import Array, ModelState, PyTree, RewardOutput, Trajectory
 
 MIN_DISTANCE = 1e-8  # on average, of observations that are not all equal
@@ -55,36 +54,29 @@ class AptReward(Reward):
         self._network = InverseDynamics(
             encoder, network.hidden_size, self._config.apt_output_dim, num_actions, initialization
         )
-        self._numeric = [name for name, x in self._reader.inputs.items() if is_numeric(encoder, x)]
         self._optimizer = optax.adam(self._config.apt_learning_rate)
 
     def init(self, key: Array) -> AptState:
-        shapes = self._reader.inputs
-        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in shapes.items()}
-        zeros |= {name: zeros[name].astype(jnp.float32) for name in self._numeric}
+        zeros, moments = self._reader.zeros(), self._reader.no_moments()
         params = jax.jit(self._network.init)(key, zeros, zeros)
-        moments = {name: no_moments(shapes[name].shape) for name in self._numeric}
         metrics: Mapping[str, Array] = dict.fromkeys(("loss", "accuracy"), jnp.float32(0))
         return AptState(ModelState(params, self._optimizer.init(params)), moments, no_moments(()), metrics)
 
     def score(self, state: AptState, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
-        after = self._numbers(self._reader.read(trajectory))
+        after = self._reader.read(trajectory)
         moments = {name: m if self._frozen else track(m, after[name]) for name, m in state.inputs.items()}
-        before = normalised(self._numbers(self._reader.read_before(trajectory)), moments)
+        before = normalised(self._reader.read_before(trajectory), moments)
         after = normalised(after, moments)
-        embedded = cast(Array, self._network.apply(state.model.params, _merged(after), method="embed"))
+        embedded = cast(Array, self._network.apply(state.model.params, merged(after), method="embed"))
         nearest = self._nearest(embedded.reshape(*trajectory.rewards.shape, -1), key)
         distances = state.distances if self._frozen else track(state.distances, nearest)
         rewards = jnp.log1p(nearest / jnp.maximum(distances.mean, MIN_DISTANCE))
         if self._frozen:
             return RewardOutput(rewards, state)
         index = drawn_steps(key, rewards.shape, self._config.apt_update_proportion)
-        before, after = (_merged(rows_at(x, index)) for x in (before, after))
+        before, after = (merged(rows_at(x, index)) for x in (before, after))
         model, metrics = self._learn(state.model, before, after, rows_at(trajectory.actions, index).reshape(-1))
         return RewardOutput(rewards, AptState(model, moments, distances, metrics))
-
-    def _numbers(self, inputs: Inputs) -> Inputs:
-        return {**inputs, **{name: inputs[name].astype(jnp.float32) for name in self._numeric}}
 
     def _nearest(self, embedded: Array, key: Array) -> Array:
         """Returns the mean distance [T, B] to the nearest of some others, of all devices' embeddings [T, B, D]."""
@@ -114,11 +106,6 @@ class AptReward(Reward):
 
     def state_metrics(self, state: AptState) -> Mapping[str, Array]:
         return {**state.metrics, "distance": state.distances.mean}
-
-
-def _merged(inputs: Inputs) -> Inputs:
-    """Returns inputs [T, B, ...] as [T * B, ...]."""
-    return {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
 
 
 def make(context: RewardContext) -> AptReward:

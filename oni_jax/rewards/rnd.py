@@ -24,7 +24,6 @@ import optax
 
 from oni_jax import parallel
 from oni_jax.networks.distillation import Embedding
-from oni_jax.networks.encoder import is_numeric
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS
 from oni_jax.ops.moments import Moments, deviation
 from oni_jax.rewards.base import Reward
@@ -34,6 +33,7 @@ from oni_jax.rewards.rnd_inputs import (
     Inputs,
     Observations,
     drawn_steps,
+    merged,
     no_moments,
     normalised,
     rows_at,
@@ -70,33 +70,29 @@ class RndReward(Reward):
         initialization, width = POLICY_INITIALIZATIONS[network.policy_initialization], network.hidden_size
         self._target = Embedding(reader.encoder, (), config.rnd_output_dim, initialization)
         self._predictor = self._target.clone(hidden_sizes=(width, width))
-        self._numeric = [name for name, x in reader.inputs.items() if is_numeric(reader.encoder, x)]
         self._proportion = config.rnd_update_proportion
         self._optimizer = optax.adam(config.rnd_learning_rate, eps=ADAM_EPS)
 
     def init(self, key: Array) -> RndState:
-        shapes = {name: x.shape for name, x in self._reader.inputs.items()}
-        zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self._reader.inputs.items()}
-        zeros |= {name: zeros[name].astype(jnp.float32) for name in self._numeric}
-        keys = jax.random.split(key)
+        keys, zeros = jax.random.split(key), self._reader.zeros()
         target, params = (jax.jit(own.init)(k, zeros) for own, k in zip((self._target, self._predictor), keys))
         return RndState(
             target=target,
             predictor=ModelState(params, self._optimizer.init(params)),
-            inputs={name: no_moments(shapes[name]) for name in self._numeric},
+            inputs=self._reader.no_moments(),
             sums=no_moments(()),
             metrics=dict.fromkeys(("loss", "grad_norm"), jnp.float32(0)),
         )
 
     def score(self, state: RndState, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         shape = trajectory.rewards.shape
-        inputs = self._numbers(self._reader.read(trajectory))
+        inputs = self._reader.read(trajectory)
         moments = state.inputs if self._frozen else {name: track(m, inputs[name]) for name, m in state.inputs.items()}
         inputs = normalised(inputs, moments)
         targets, predictions = self._outputs(state, inputs)
         curiosity = _error(targets, predictions)
         if self._alpha:
-            before = normalised(self._numbers(self._reader.read_before(trajectory)), moments)
+            before = normalised(self._reader.read_before(trajectory), moments)
             curiosity = jnp.maximum(curiosity - self._alpha * _error(*self._outputs(state, before)), 0.0)
         sums = state.sums if self._frozen else track(state.sums, discounted_sums(curiosity, self._gamma))
         rewards = curiosity / deviation(sums)
@@ -106,10 +102,6 @@ class RndReward(Reward):
         predictor, metrics = self._learn(state.predictor, *(rows_at(x, index) for x in (inputs, targets)))
         return RewardOutput(rewards, RndState(state.target, predictor, moments, sums, metrics))
 
-    def _numbers(self, inputs: Inputs) -> Inputs:
-        """Returns the inputs, those that are normalised as float32."""
-        return {**inputs, **{name: inputs[name].astype(jnp.float32) for name in self._numeric}}
-
     def _outputs(self, state: RndState, inputs: Inputs) -> tuple[Array, Array]:
         """Returns the outputs [T, B, D] of the random network and of the predictor."""
         target = self._apply(self._target, state.target, inputs)
@@ -118,8 +110,7 @@ class RndReward(Reward):
     def _apply(self, network: Embedding, params: PyTree, inputs: Inputs) -> Array:
         """Returns the outputs [T, B, D] for inputs [T, B, ...]."""
         shape = next(iter(inputs.values())).shape[:2]
-        flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
-        return cast(Array, network.apply(params, flat)).reshape(*shape, -1)
+        return cast(Array, network.apply(params, merged(inputs))).reshape(*shape, -1)
 
     def _learn(self, model: ModelState, inputs: Inputs, targets: Array) -> tuple[ModelState, Mapping[str, Array]]:
         def loss_fn(params: PyTree) -> Array:

@@ -1,6 +1,7 @@
 """Inputs of curiosity: observations, or the policy's encoding of them, normalised by running moments."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import cast
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from oni_jax import parallel
 from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec
+from oni_jax.networks.encoder import is_numeric
 from oni_jax.networks.generic import make_mlp_encoder
 from oni_jax.networks.registry import find_encoder, policy_observations
 from oni_jax.ops.moments import Moments, merge_moments, normalise
@@ -23,9 +25,11 @@ Inputs = Mapping[str, Array]  # each [T, B, ...]
 class Observations:
     """The observations that the policy reads, after each step; for networks with an encoder as the policy's.
 
+    Those that are numbers, rather than ids, are float32 and to be normalised.
+
     Attributes:
         names: of the observations.
-        inputs: shapes and types that `read` returns.
+        inputs: shapes, and types before they are float32, of what `read` returns.
         encoder: of these.
     """
 
@@ -36,13 +40,31 @@ class Observations:
         self.names, self.inputs = tuple(spec.observations), spec.observations
         self.encoder = find_encoder(network).make(network, spec)
 
+    @functools.cached_property
+    def _numeric(self) -> list[str]:
+        return [name for name, x in self.inputs.items() if is_numeric(self.encoder, x)]
+
     def read(self, trajectory: Trajectory) -> Inputs:
         # BK: after an episode's end, the next one's first observation.
-        return {name: observations_after(trajectory, name) for name in self.names}
+        return self._inputs({name: observations_after(trajectory, name) for name in self.names}, trajectory)
 
     def read_before(self, trajectory: Trajectory) -> Inputs:
         """Returns the observations before the steps."""
-        return {name: trajectory.observations[name][:-1] for name in self.names}
+        return self._inputs({name: trajectory.observations[name][:-1] for name in self.names}, trajectory)
+
+    def zeros(self) -> Inputs:
+        """Returns inputs of one step, [1, ...] each, to initialise networks with."""
+        return self._numbers({name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.inputs.items()})
+
+    def no_moments(self) -> Mapping[str, Moments]:
+        """Returns the moments of no inputs, of each element of those that are numbers."""
+        return {name: no_moments(self.inputs[name].shape) for name in self._numeric}
+
+    def _inputs(self, observations: Inputs, trajectory: Trajectory) -> Inputs:
+        return self._numbers(observations)
+
+    def _numbers(self, inputs: Inputs) -> Inputs:
+        return {**inputs, **{name: inputs[name].astype(jnp.float32) for name in self._numeric}}
 
 
 class PolicyFeatures(Observations):
@@ -64,16 +86,9 @@ class PolicyFeatures(Observations):
         spec = env_spec(context.config.env)._replace(observations=self.inputs)
         self.encoder = make_mlp_encoder(network, spec)
 
-    def read(self, trajectory: Trajectory) -> Inputs:
-        return self._encoded(trajectory, super().read(trajectory))
-
-    def read_before(self, trajectory: Trajectory) -> Inputs:
-        return self._encoded(trajectory, super().read_before(trajectory))
-
-    def _encoded(self, trajectory: Trajectory, inputs: Inputs) -> Inputs:
+    def _inputs(self, observations: Inputs, trajectory: Trajectory) -> Inputs:
         params = {"params": trajectory.policy_params["params"]["encoder"]}
-        merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
-        features = cast(Array, self._encode(params, merged))
+        features = cast(Array, self._encode(params, merged(observations)))
         return {"features": features.reshape(*trajectory.rewards.shape, -1)}
 
 
@@ -87,6 +102,11 @@ def normalised(inputs: Inputs, moments: Mapping[str, Moments]) -> Inputs:
     normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
     # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
     return {**inputs, **{name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}}
+
+
+def merged(inputs: Inputs) -> Inputs:
+    """Returns inputs [T, B, ...] as [T B, ...]."""
+    return {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
 
 
 def no_moments(shape: tuple[int, ...]) -> Moments:

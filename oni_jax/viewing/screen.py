@@ -13,6 +13,7 @@ RED, GREEN, BROWN, BLUE, GRAY, DARK_GRAY, YELLOW, CYAN, WHITE = 1, 2, 3, 4, 7, 8
 
 SPACE, UNKNOWN = ord(" "), ord("?")
 RESET = "\x1b[0m"
+HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", f"{RESET}\x1b[K", f"{RESET}\x1b[J"
 
 
 class Screen(NamedTuple):

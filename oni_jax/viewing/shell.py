@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from oni_jax.config import UserError
 from oni_jax.viewing.keys import pressed_keys
+from oni_jax.viewing.screen import ERASE_BELOW, ERASE_LINE, HOME
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, no cursor
 LEAVE_SCREEN = "\x1b[0m\x1b[?25h\x1b[?1049l"
-HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[0m\x1b[K", "\x1b[0m\x1b[J"
 MAX_KEYS_BYTES = 1024
 _CONTROL_CHARS = 6  # index into tcgetattr's list
 
