@@ -30,7 +30,7 @@ class WindowPotential(PotentialScorer):
     def __init__(self, names: Sequence[str], horizon: int, warmup_steps: int, of_server: bool = False):
         super().__init__(warmup_steps)
         self._names, self._horizon, self._of_server = names, horizon, of_server
-        self._has_answered, self._away_until = False, 0.0  # the latter by time.monotonic
+        self._away_until = 0.0  # by time.monotonic
         self.other_observations = names_read(names, horizon)
         self._known: dict[bytes, float] = {}
         self._num_asked = self._num_calls = 0
@@ -57,12 +57,11 @@ class WindowPotential(PotentialScorer):
                 with no_garbage_collection():
                     found = self.value(windows, list(rows.values()))
             except UserError as error:
-                if not (self._of_server and self._has_answered):  # one that has never answered is not there
+                if not (self._of_server and self._num_calls):  # one that has never answered is not there
                     raise
                 self._away_until = time.monotonic() + RETRY_SECS
                 print(f"warning: {error}; until it is back, states that are new have the potential 0", flush=True)
             else:
-                self._has_answered = True
                 self._known.update(zip(rows, found, strict=True))
                 self._num_calls += len(rows)
         self._num_asked += len(digests)
