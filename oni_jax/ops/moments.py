@@ -21,6 +21,11 @@ def initial_moments() -> Moments:
     return Moments(mean=jnp.float32(0), variance=jnp.float32(1), count=jnp.float32(1e-4))
 
 
+def no_moments(shape: tuple[int, ...] = ()) -> Moments:
+    """Returns the moments of nothing, of this shape: of count 0, so that the first ones merged in replace them."""
+    return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
+
+
 def update_moments(moments: Moments, batch: Array) -> Moments:
     """Adds the values of `batch` (any shape, at least one value); its variance with Bessel's correction."""
     chex.assert_rank(tuple(moments), 0)

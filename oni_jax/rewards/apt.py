@@ -19,10 +19,10 @@ import optax
 from oni_jax import parallel
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS
 from oni_jax.networks.inverse_dynamics import InverseDynamics
-from oni_jax.ops.moments import Moments
+from oni_jax.ops.moments import Moments, no_moments
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.rnd_inputs import Inputs, Observations, drawn_steps, merged, no_moments, normalised, rows_at, track
+from oni_jax.rewards.rnd_inputs import Inputs, Observations, drawn_steps, merged, normalised, rows_at, track
 from oni_jax.types import Array, ModelState, PyTree, RewardOutput, Trajectory
 
 MIN_DISTANCE = 1e-8  # on average, of observations that are not all equal

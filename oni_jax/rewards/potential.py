@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from oni_jax import parallel
 from oni_jax.config import UserError
 from oni_jax.envs.registry import find_environment
-from oni_jax.ops.moments import Moments, initial_moments, merge_moments
+from oni_jax.ops.moments import Moments, initial_moments, merge_moments, no_moments
 from oni_jax.ops.shaping import Carried, published_shaping
 from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.combine import Paid, Potential
@@ -61,8 +61,7 @@ class PotentialScorer(Scorer):
 
     def init(self, key: Array) -> PotentialState:
         del key
-        no_steps = Moments(jnp.float32(0), jnp.float32(1), jnp.float32(0))
-        return PotentialState(self.init_params(), Scale(no_steps, jnp.int32(0)))
+        return PotentialState(self.init_params(), Scale(no_moments(), jnp.int32(0)))
 
     def raw_values(self, state: PotentialState, seen: Seen, features: Mapping[str, Array]) -> Array:
         return self.phi(state.params, seen, features)

@@ -25,7 +25,7 @@ import optax
 from oni_jax import parallel
 from oni_jax.networks.distillation import Embedding
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS
-from oni_jax.ops.moments import Moments, deviation
+from oni_jax.ops.moments import Moments, deviation, no_moments
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.rnd_inputs import (
@@ -34,7 +34,6 @@ from oni_jax.rewards.rnd_inputs import (
     Observations,
     drawn_steps,
     merged,
-    no_moments,
     normalised,
     rows_at,
     track,

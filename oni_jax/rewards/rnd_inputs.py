@@ -14,7 +14,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks.encoder import is_numeric
 from oni_jax.networks.generic import make_mlp_encoder
 from oni_jax.networks.registry import find_encoder, policy_observations
-from oni_jax.ops.moments import Moments, merge_moments, normalise
+from oni_jax.ops.moments import Moments, merge_moments, no_moments, normalise
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, ArraySpec, PyTree, Trajectory
@@ -107,12 +107,6 @@ def normalised(inputs: Inputs, moments: Mapping[str, Moments]) -> Inputs:
 def merged(inputs: Inputs) -> Inputs:
     """Returns inputs [T, B, ...] as [T B, ...]."""
     return {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()}
-
-
-def no_moments(shape: tuple[int, ...]) -> Moments:
-    """Returns the moments of nothing, of this shape."""
-    # Of count 0: the first batch's replace them.
-    return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
 
 
 def track(moments: Moments, x: Array) -> Moments:
