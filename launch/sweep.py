@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from launch import flags, submit
 from launch.ls import ListConfig
@@ -49,8 +49,12 @@ class SweepConfig:
     dry_run: bool = setting(False, "Show the commands of the runs that are not finished, without starting them.")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, left_out: Collection[str] = ()) -> int:
     """Runs the program with a command line (that of the process when None).
+
+    Args:
+        argv: command line without the program's name.
+        left_out: names of runs that are not started, nor shown in the results.
 
     Returns:
         The exit code: 0 done or stopped by a signal, 1 a run failed, 2 bad input, 130 interrupted twice.
@@ -58,14 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         keep_printing()
     own, training = split_words(argv)
-    return run_program("sweep", own, SweepConfig(), check_values, functools.partial(_run, training))
+    return run_program("sweep", own, SweepConfig(), check_values, functools.partial(_run, training, left_out))
 
 
-def _run(training: Sequence[str], program: SweepConfig, stop: StopRequest) -> int:
+def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfig, stop: StopRequest) -> int:
     from launch.sweeps import results  # imports SciPy, which takes a while
 
     variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's own
-    runs = planned(training, program)
+    runs = [run for run in planned(training, program) if run.name not in left_out]
     options = _options(program.submit)
     if program.submit:
         submission = flags.parse(options, submit.Submission())

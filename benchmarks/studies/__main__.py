@@ -45,11 +45,11 @@ _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of th
 
 def run(study: Study, train_dir: str, num_jobs: int) -> int:
     """Trains a study's runs that are not in its results, and adds them. Returns the sweep's code."""
-    results.load(study)  # fails now, rather than after hours
+    known = results.known(study)  # fails now, rather than after hours
     prepare(study)
-    missing = results.missing(study, train_dir)
     own = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
-    code = sweep.main([*own, *missing.sweep_words()]) if missing else 0
+    is_complete = known.issuperset(run.name for run in study.runs(train_dir))
+    code = 0 if is_complete else sweep.main([*own, *study.sweep_words()], known)
     print(f"{results.collect(study, train_dir) if code != 2 else 0} runs added to {study.path}", flush=True)
     return code
 

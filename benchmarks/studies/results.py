@@ -1,6 +1,5 @@
 """Results of a study: curves of its finished runs in a compact JSON file, to which later runs are added."""
 
-import dataclasses
 import datetime
 import json
 import os
@@ -12,7 +11,7 @@ import numpy as np
 
 from benchmarks.harness import environment
 from benchmarks.studies.base import Study
-from launch.sweeps.grid import CASE, SEED, GridRun
+from launch.sweeps.grid import GridRun
 from launch.sweeps.results import METRICS, cell_label
 from launch.sweeps.state import is_finished
 from oni_jax.config import UserError
@@ -58,23 +57,15 @@ def counted(study: Study) -> dict[str, Any]:
     return {**found, "runs": [{name: cut(name, x) for name, x in run.items()} for run in found["runs"]]}
 
 
-def missing(study: Study, train_dir: str) -> Study | None:
-    """Returns the study with the cases and seeds alone of which a run is not in the results; None: there is none."""
-    known = {run["name"] for run in load(study)["runs"]}
-    runs = [run for run in study.runs(train_dir) if run.name not in known]
-    labels = {run.cell.get(CASE, "") for run in runs}
-    cases = tuple(case for case in study.cases if _case(case)[0] in labels)
-    seeds = ",".join(map(str, sorted({run.config.run.seed for run in runs})))
-    names = [axis.partition("=")[0] for axis in study.axes]
-    axes = tuple(f"{name}={seeds}" if SEED in name.split("+") else axis for name, axis in zip(names, study.axes))
-    return dataclasses.replace(study, cases=cases, axes=axes) if runs else None
+def known(study: Study) -> set[str]:
+    """Returns the names of the runs that are in a study's results."""
+    return {run["name"] for run in load(study)["runs"]}
 
 
 def collect(study: Study, train_dir: str) -> int:
     """Adds finished runs below `train_dir` to the study's results. Returns how many are new. Raises UserError."""
-    found = load(study)
-    known = {run["name"] for run in found["runs"]}
-    new = [run for run in study.runs(train_dir) if run.name not in known and is_finished(run)]
+    found, there = load(study), known(study)
+    new = [run for run in study.runs(train_dir) if run.name not in there and is_finished(run)]
     if not new:
         return 0
     machine = {name: value for name, value in environment().items() if name in MACHINE}
