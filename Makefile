@@ -44,14 +44,15 @@ docs: .venv-docs/.installed
 	@echo docs/_build/index.html
 
 .venv-docs/.installed: docs/requirements.txt
-	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 setup: $(INSTALLED)
 
+# A folder without pip is what `venv` leaves where the package is missing that Debian keeps it in (python3-venv).
 $(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*.[ch])
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.txt \
 		-e $(if $(filter 1,$(CUDA)),'.[cuda]','.')

@@ -12,7 +12,7 @@ from typing import Any
 
 from launch import flags
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import run_brief_program
 from oni_jax.config import (
     ActorConfig,
     AnnotationConfig,
@@ -27,7 +27,6 @@ from oni_jax.config import (
     setting,
 )
 from oni_jax.networks.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
-from oni_jax.runtime import StopRequest
 
 POLICY, RANKING, CLASSIFIER = "policy", "ranking model", "message classifier"
 TRANSFORMER = "Preference Transformer"
@@ -77,7 +76,7 @@ class ImportCheckpoint:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("import_checkpoint", argv, ImportCheckpoint(), _check, _run)
+    return run_brief_program("import_checkpoint", argv, ImportCheckpoint(), _check, _run)
 
 
 def _check(program: ImportCheckpoint) -> None:
@@ -87,8 +86,7 @@ def _check(program: ImportCheckpoint) -> None:
     _normalisation(program.source, {})
 
 
-def _run(program: ImportCheckpoint, stop: StopRequest) -> int:
-    del stop
+def _run(program: ImportCheckpoint) -> int:
     source, config = program.source, program.training()
     policy = _read(source.policy, "--policy", POLICY)[1] if source.policy else None
     content, reward = _read(source.reward, "--reward", *REWARDS) if source.reward else ({}, None)

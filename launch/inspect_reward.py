@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launch.next_commands import command, show
-from launch.program import run_program
+from launch.program import run_brief_program
 from oni_jax.annotation.prompts import escape
 from oni_jax.config import check_values, setting
 from oni_jax.files import check_output, write_output
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.run_files import last_row
-from oni_jax.runtime import StopRequest
 from oni_jax.types import NO_MESSAGE
 
 if TYPE_CHECKING:  # imports JAX, which takes seconds
@@ -43,11 +42,10 @@ class InspectionConfig:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("inspect_reward", argv, InspectionConfig(), check_values, _run)
+    return run_brief_program("inspect_reward", argv, InspectionConfig(), check_values, _run)
 
 
-def _run(config: InspectionConfig, stop: StopRequest) -> int:
-    del stop
+def _run(config: InspectionConfig) -> int:
     from oni_jax.inspection import inspect_reward
     from oni_jax.system import keep_compiled_code
 

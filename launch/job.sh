@@ -2,7 +2,7 @@
 # The environment may say otherwise:
 PYTHON=${PYTHON:-.venv/bin/python}
 id=${SLURM_JOB_ID:-}
-export MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct} # that is served, and asked for whatever --llm_model says
+MODEL=${MODEL:-} # that is served, and asked for whatever --llm_model says; empty: what that says
 export PORT=${PORT:-$((id ? 10000 + id % 20000 : 9001))} # jobs that share a node do not share a port
 NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training share out
 # Where training is on another node than the server, this must listen on all interfaces, as vLLM does.
@@ -39,9 +39,14 @@ split_gpus() {
     [ -z "$all" ] || [ -n "$train_gpus" ] || { say "no GPU is left for training: of $all the server takes all"; exit 2; }
 }
 
-# check_flags FLAGS...: ends here, rather than when a server has been loaded, if training would refuse them.
+# check_flags FLAGS...: ends here, rather than when a server has been loaded, if training would refuse them. Sets $MODEL.
 check_flags() {
-    "$PYTHON" -m launch.submit --dry_run --gpus_per_node 0 --server beside -- "$@" --llm_server_addr= > /dev/null || exit
+    local script words=("$@")
+    [ -n "$id" ] || words+=(--train_for_seconds 1e10) # which only a job's restarts would begin again
+    words=(--dry_run --gpus_per_node 0 --server beside -- "${words[@]}" --llm_server_addr=)
+    script=$("$PYTHON" -m launch.submit "${words[@]}") || exit
+    [ -n "$MODEL" ] || eval "$(grep --max-count=1 '^MODEL=' <<< "$script")"
+    export MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct}
 }
 
 # start_server HOST WORDS...: runs $SERVER_COMMAND behind WORDS, and waits as long as it lives until it answers at HOST.
@@ -105,7 +110,7 @@ train() {
     done
     # What has to hold in a job comes last, and so wins; training that saved on USR1 and went on would end unsaved.
     flags=("${@:2}" --on_sigusr1 stop)
-    [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${SLURM_JOB_NAME}_seed$seed")
+    [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${EXPERIMENT:-$SLURM_JOB_NAME}_seed$seed")
     [ -z "$server" ] || flags+=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
     [ -z "$asked$over" ] || return
     started=yes

@@ -9,10 +9,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from launch.program import run_program
+from launch.program import run_brief_program
 from oni_jax.config import check_values, setting
 from oni_jax.reporting.listing import list_runs, table
-from oni_jax.runtime import StopRequest
 
 WIDE = 1000  # columns where the output is not a terminal
 
@@ -26,11 +25,10 @@ class ListConfig:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("ls", argv, ListConfig(), check_values, _run)
+    return run_brief_program("ls", argv, ListConfig(), check_values, _run)
 
 
-def _run(config: ListConfig, stop: StopRequest) -> int:
-    del stop
+def _run(config: ListConfig) -> int:
     runs, skipped = list_runs(config.train_dir)
     print("\n".join(table(runs, shutil.get_terminal_size((WIDE, 0)).columns, time.time()) if runs else ["no runs"]))
     for line in skipped:

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from launch.next_commands import command, show
-from launch.program import run_program
+from launch.program import run_brief_program
 from oni_jax.config import UserError, check_values, setting
 from oni_jax.metrics.names import METRICS
 from oni_jax.reporting.config import ReportConfig
-from oni_jax.runtime import StopRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +33,7 @@ class PlotConfig:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("plot", argv, PlotConfig(), _check, _run)
+    return run_brief_program("plot", argv, PlotConfig(), _check, _run)
 
 
 def _check(config: PlotConfig) -> None:
@@ -43,8 +42,7 @@ def _check(config: PlotConfig) -> None:
         raise UserError("name the experiments: python -m launch.plot EXPERIMENT...")
 
 
-def _run(config: PlotConfig, stop: StopRequest) -> int:
-    del stop
+def _run(config: PlotConfig) -> int:
     from oni_jax.reporting.curves import group_runs, read_run
     from oni_jax.reporting.panels import FIGURES, chosen_figures, metrics_of
     from oni_jax.reporting.plots import write_figures  # imports matplotlib, which takes a second

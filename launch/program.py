@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from launch import flags, help
 from oni_jax.config import Program, UserError
@@ -30,18 +31,40 @@ def run_program(
         The exit code: 1 a process of the run failed (its error on stderr), 2 bad input (one line on stderr),
         130 interrupted twice, else that of `run`.
     """
+    stop = StopRequest()
+    return _run(name, argv, defaults, check, lambda config: run(config, stop), stop.installed(until_exit=argv is None))
+
+
+def run_brief_program(
+    name: str,
+    argv: Sequence[str] | None,
+    defaults: Program,
+    check: Callable[[Program], None],
+    run: Callable[[Program], int],
+) -> int:
+    """Runs a program as `run_program` does, but one that has nothing to save: a signal ends it at once."""
+    return _run(name, argv, defaults, check, run, nullcontext())
+
+
+def _run(
+    name: str,
+    argv: Sequence[str] | None,
+    defaults: Program,
+    check: Callable[[Program], None],
+    run: Callable[[Program], int],
+    signals: AbstractContextManager,
+) -> int:
     words = sys.argv[1:] if argv is None else argv
     if argv is None:
         keep_printing()
-    stop = StopRequest()
     try:
         if help.wants_help(words):
             print(help.help_text(name, defaults, help.asked_topic(words)))
             return 0
-        with stop.installed(until_exit=argv is None):
+        with signals:
             config = flags.parse(words, defaults)
             check(config)
-            return run(config, stop)
+            return run(config)
     except (UserError, ChildError, KeyboardInterrupt) as error:
         code, line = ending(error)
         print(line, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.next_commands import command, further_steps, goals_to_see, resuming, show
-from launch.program import run_program
+from launch.program import run_brief_program
 from oni_jax.config import UserError
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
@@ -17,16 +17,14 @@ from oni_jax.experiment import is_running, read_settings
 from oni_jax.files import write_output
 from oni_jax.reporting.config import ReportConfig, check_report
 from oni_jax.run_files import saved_steps
-from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("report", argv, ReportConfig(), check_report, _run)
+    return run_brief_program("report", argv, ReportConfig(), check_report, _run)
 
 
-def _run(config: ReportConfig, stop: StopRequest) -> int:
-    del stop
+def _run(config: ReportConfig) -> int:
     from oni_jax.reporting.report import make_report  # imports JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 

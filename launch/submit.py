@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from launch import flags
 from launch.ls import ListConfig
 from launch.next_commands import STARTED_BY, command, show, values_of, with_training
-from launch.program import run_program, split_words
+from launch.program import run_brief_program, split_words
 from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
-from oni_jax.runtime import StopRequest
 
 LAUNCH = pathlib.Path(__file__).resolve().parent
 TEMPLATES = {"none": "train.sbatch", "node": "train_with_server.sbatch", "beside": "train_beside_server.sbatch"}
@@ -77,7 +76,7 @@ def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:
     """
     own, training = split_words(argv)
     check, run = functools.partial(check_job, own, training), functools.partial(_run, training, shows_next)
-    return run_program("submit", own, Submission(), check, run)
+    return run_brief_program("submit", own, Submission(), check, run)
 
 
 def check_job(own: Sequence[str], training: Sequence[str], program: Submission) -> None:
@@ -129,8 +128,7 @@ def _secs(time: str) -> int:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
 
 
-def _run(training: Sequence[str], shows_next: bool, program: Submission, stop: StopRequest) -> int:
-    del stop
+def _run(training: Sequence[str], shows_next: bool, program: Submission) -> int:
     config = flags.parse(training)
     text = job_script(program, training, config)
     if not program.job.dry_run and not shutil.which("sbatch"):
@@ -161,7 +159,7 @@ def job_script(program: Submission, training: Sequence[str], config: Config) -> 
     header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
     header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
     parts = zip(header.split(HETJOB), _options(program, config.run.experiment), strict=True)
-    variables = _variables(program, training, config.annotation.llm_model)
+    variables = _variables(program, training, config)
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
     filled = HETJOB.join(_with_options(part, options) for part, options in parts)
     return filled + "".join(lines) + body.replace('"$@"', shlex.join(training)).rstrip()
@@ -188,10 +186,13 @@ def _resources(num_nodes: int, num_cpus: int, num_gpus: int) -> list[str]:
     return [f"--nodes={num_nodes}", f"--cpus-per-task={num_cpus}", f"--gres={gpus}"]
 
 
-def _variables(program: Submission, training: Sequence[str], model: str) -> dict[str, str]:
+def _variables(program: Submission, training: Sequence[str], config: Config) -> dict[str, str]:
     """Returns the variables of launch/job.sh."""
+    model = config.annotation.llm_model
     server, itself = program.server, with_training(command("submit", Submission(), **values_of(program)), training)
     values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable, STARTED_BY: itself}
+    if program.job.seeds:
+        values["EXPERIMENT"] = config.run.experiment  # a job's name may be another, and of several arrays
     if server.server != "none":
         values["NUM_SERVER_GPUS"] = str(server.server_gpus)
         if model != Config().annotation.llm_model or any(re.match("--?llm[_-]model(=|$)", word) for word in training):

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from launch import flags, submit
 from launch.ls import ListConfig
@@ -76,6 +76,7 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
         if submission.job.seeds:
             raise UserError(f"--submit --seeds {submission.job.seeds}: the seeds are a sweep's axis: --grid seed=1-5")
         for run in runs:
+            _restore(variables)
             submit.check_job(options, run.words, submission)
     left = [run for run in runs if not is_finished(run)]
     if program.dry_run:
@@ -83,7 +84,7 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
         print("\n".join(shlex.join(["python", "-m", *before, *run.words]) for run in left))
         return 0
     if program.submit:
-        failed = any(submit.main([*options, "--", *run.words], shows_next=False) for run in left)
+        failed = any(_submitted(run, options, variables) for run in left)
     else:
         jobs = program.jobs or default_jobs([run.config for run in runs])
         failed = children.train_all(runs, jobs, stop, variables)
@@ -92,6 +93,18 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
     unfinished = [] if program.submit or all(map(is_finished, runs)) else [_itself(program, training)]
     _show_next(runs, _folder(program), unfinished)
     return 1 if failed else 0
+
+
+def _submitted(run: GridRun, options: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Returns the exit code of launch.submit, whose sbatch gives the job this process's environment."""
+    _restore(variables)
+    return submit.main([*options, "--", *run.words], shows_next=False)
+
+
+def _restore(variables: Mapping[str, str]) -> None:
+    """Undoes what --device of a run's flags has set in this process's environment."""
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def _itself(program: SweepConfig, training: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from oni_jax.config import (
 )
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.files import write_atomically
-from oni_jax.run_files import SETTINGS
+from oni_jax.run_files import LOCK, SETTINGS
 
 LOOK_SECS = 0.1  # longer than `is_running` holds a lock
 
@@ -38,13 +38,11 @@ def open_experiment(config: Config) -> Iterator[str]:
     folder = experiment_folder(config)
     try:
         os.makedirs(folder, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(_lock_path(folder), os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise UserError(f"--train_dir: {folder} can't be made ({error.strerror}); choose another") from None
+        raise UserError(f"--train_dir: {folder} can't be written ({error.strerror}); choose another") from None
     try:
         _lock(descriptor, folder)
-        if not os.access(folder, os.W_OK):
-            raise UserError(f"--train_dir: {folder} can't be written; choose another")
         if differences := check_unchanged(config):
             print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)
         yield folder
@@ -55,7 +53,7 @@ def open_experiment(config: Config) -> Iterator[str]:
 def is_running(folder: str) -> bool:
     """Returns whether a process trains the run in a folder."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(_lock_path(folder), os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -117,7 +115,7 @@ def check_unchanged(config: Config) -> list[str]:
 
 
 def _lock(descriptor: int, folder: str) -> None:
-    # A lock on the folder itself: the kernel drops it however the process ends, and no file stays behind.
+    # The kernel drops it however the process ends. Of a file, as NFS hands on no lock of a folder to other hosts.
     for last in (False, True):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,6 +126,10 @@ def _lock(descriptor: int, folder: str) -> None:
             time.sleep(LOOK_SECS)
         except OSError as error:
             raise UserError(f"--train_dir: {folder} can't be locked ({error.strerror}); choose another disk") from None
+
+
+def _lock_path(folder: str) -> str:
+    return os.path.join(folder, LOCK)
 
 
 def _settings_path(folder: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from oni_jax.config import RunConfig
 
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
+LOCK = "lock"  # locked while a process trains
 FINISHED, STOPPED, DIED = "finished", "stopped", "died"  # how a start ended: `state` in the summary
 _ROW_BYTES = 1 << 16  # upper bound of a row of metrics
 
@@ -60,9 +61,9 @@ def fraction_done(limits: RunConfig, env_steps: float, secs: float) -> float:
 
 def ended_at(folder: str) -> tuple[int, float]:
     """Returns the environment steps and seconds of a run that has ended, as far as its newest checkpoint holds them."""
-    found = summary(folder)
-    steps = min(found.get("env_steps", 0), max(saved_steps(folder), default=0))
-    return steps, min(found.get("train_secs", 0.0), saved_secs(folder))
+    found, saved = summary(folder), max(saved_steps(folder), default=0)
+    steps, secs = found.get("env_steps", 0), found.get("train_secs", 0.0)
+    return (steps, secs) if steps <= saved else (saved, min(secs, saved_secs(folder)))
 
 
 def steps_are_done(limits: RunConfig, folder: str) -> bool:

@@ -38,7 +38,7 @@ def ending(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UserError):
         return 2, f"error: {' '.join(str(error).split())}"
     if isinstance(error, KeyboardInterrupt):
-        return 130, LEFT_AT_ONCE
+        return 130, str(error) or "interrupted"
     return 1, f"error: {error}" if isinstance(error, ChildError) else ""
 
 
@@ -202,7 +202,7 @@ class StopRequest:
         try:
             yield self
             if self.interrupted_twice:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(LEFT_AT_ONCE)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, signal.SIG_IGN if until_exit and number != signal.SIGINT else handler)
@@ -225,7 +225,7 @@ class StopRequest:
         del frame
         signal.signal(number, signal.SIG_IGN)  # cleaning up is not interrupted again
         self.interrupted_twice = True  # an exception inside a callback is printed and lost: raised again at the end
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(LEFT_AT_ONCE)
 
     def _leave_if_stuck(self, read_end: int, ended: threading.Event) -> None:
         """Kills the process unless it has `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.

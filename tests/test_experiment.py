@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from oni_jax.config import Config, UserError, config_from_json, config_to_json, settings, with_values
 from oni_jax.experiment import open_experiment, read_settings, write_settings
+from oni_jax.run_files import LOCK
 from tests.full_disk import full_disk
 
 
@@ -42,7 +43,8 @@ def test_a_second_owner_is_refused_until_the_first_is_gone_however_it_went(tmp_p
         owner.communicate()
         with open_experiment(config_in(tmp_path)):
             pass
-    assert os.listdir(tmp_path / "run") == []
+    assert os.listdir(tmp_path / "run") == [LOCK]
+    assert (tmp_path / "run" / LOCK).is_file()  # NFS hands on to other hosts what is locked of a file, not of a folder
 
 
 def test_what_a_run_raises_is_not_taken_for_the_lock(tmp_path):

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launch.sweeps.grid import GridRun
 from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
@@ -28,6 +28,7 @@ class Child(NamedTuple):
     run: GridRun
     process: subprocess.Popen
     secs_before: float  # of training, before this start
+    row_before: Mapping[str, Any]  # of metrics, the newest before this start
 
 
 def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variables: Mapping[str, str]) -> int:
@@ -76,6 +77,7 @@ def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
     secs_before = saved_secs(run.folder)
     left = max(1.0, run.config.run.train_for_seconds - secs_before)
     words = [*run.words, *([f"--train_for_seconds={left}"] if secs_before else [])]
+    row_before = last_row(run.folder)
     os.makedirs(run.folder, exist_ok=True)
     with open(_log(run), "ab") as log:
         process = subprocess.Popen(
@@ -86,7 +88,7 @@ def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
             env=variables,
             process_group=0,  # a terminal's Ctrl-C comes to the sweep alone, which hands it on once
         )
-    return Child(run, process, secs_before)
+    return Child(run, process, secs_before, row_before)
 
 
 def _log(run: GridRun) -> str:
@@ -95,7 +97,8 @@ def _log(run: GridRun) -> str:
 
 def _fraction(child: Child) -> float:
     row = last_row(child.run.folder)
-    return fraction_done(child.run.config.run, row.get("env_steps", 0), child.secs_before + row.get("secs", 0.0))
+    secs = 0.0 if row == child.row_before else row.get("secs", 0.0)  # a row's are those since its start
+    return fraction_done(child.run.config.run, row.get("env_steps", 0), child.secs_before + secs)
 
 
 def _interrupt(running: Sequence[Child]) -> None:

@@ -172,6 +172,9 @@ def _check_folder(run: GridRun) -> None:
     local = (parts["run"], parts["actors"], parts["devices"])
     free = {field.name for part in local for field in dataclasses.fields(part)} - {SEED}
     free |= {"llm_server_addr", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries"}
+    # What is left to the machine: the run has what suited it.
+    free |= {"batch_size"} if not run.config.learner.batch_size else set()
+    free |= {"precision"} if run.config.network.precision == "auto" else set()
     both = map(with_chosen_env, (read_settings(run.folder), run.config))
     found = [text for text in changed(*both) if text.split(":")[0] not in free]
     if found:

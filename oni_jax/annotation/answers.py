@@ -12,6 +12,7 @@ from oni_jax.annotation.queries.base import QueryKind
 MAX_TEXT_CHARS = 100_000
 TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # of `usage`, which not every server sends
 MAX_TOKENS = 1 << 32  # of one request
+_THINKING, _THOUGHT = "<think>", "</think>"  # around a model's reasoning, where its server leaves it in the text
 
 
 class Reply(NamedTuple):
@@ -29,7 +30,9 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     """
     fields = choice if isinstance(choice, Mapping) else {}
     text = _text(fields)
-    answer = (kind.read_word if one_word else kind.read)(text, fields.get("logprobs"), answer_key)
+    is_cut_off = fields.get("finish_reason") == "length"
+    read = kind.read_word if one_word else kind.read_cut_off if is_cut_off else kind.read
+    answer = read(text, fields.get("logprobs"), answer_key)
     # An answer that `is_answer` rejects would be refused when it is read from the store.
     valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
     return Reply(text, answer if valid else None)
@@ -43,13 +46,19 @@ def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _text(fields: Mapping[str, Any]) -> str:
-    """Returns the text of a completion, or of a chat message (a string, or a list of parts).
+    """Returns the text of a completion, or of a chat message (a string, or a list of parts), after its reasoning.
 
-    Lone surrogates, which neither UTF-8 nor SQLite holds, are replaced.
+    Reasoning that was cut off has no answer after it. Lone surrogates, which neither UTF-8 nor SQLite holds, are
+    replaced.
     """
     message = fields.get("message")
     content = message.get("content") if isinstance(message, Mapping) else fields.get("text")
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, Mapping))
         content = "".join(part for part in parts if isinstance(part, str))
-    return content[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode() if isinstance(content, str) else ""
+    if not isinstance(content, str):
+        return ""
+    content = content[:MAX_TEXT_CHARS].rpartition(_THOUGHT)[2]
+    if content.lstrip().startswith(_THINKING):
+        return ""
+    return content.encode("utf-8", "replace").decode()

@@ -12,7 +12,7 @@ from typing import Protocol
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client
-from oni_jax.annotation.failures import RequestError
+from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.base import QueryKind
@@ -52,6 +52,7 @@ class Labeller:
         emit: receives annotations that are in the store, and, without an answer, those of items put aside.
         forget: receives dropped items; they may be submitted again.
         unreadable: receives items put aside after two unreadable answers, before `emit` does.
+        readmit: receives items put aside while every request failed; they may be submitted again.
     """
 
     def __init__(
@@ -63,15 +64,18 @@ class Labeller:
         emit: Callable[[list[Annotation]], None],
         forget: Callable[[list[Item]], None],
         unreadable: Callable[[Item], None] = lambda item: None,
+        readmit: Callable[[list[Item]], None] = lambda items: None,
     ):
         self._config, self._client, self._store = config, client, store
         self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
-        self._emit, self._forget, self._report_unreadable = emit, forget, unreadable
+        self._emit, self._forget, self._report_unreadable, self._readmit = emit, forget, unreadable, readmit
         self._backlog = Backlog(config.llm_max_backlog)
         takes_lists, limits = config.llm_api == "completions", (config.llm_max_in_flight, config.llm_max_per_sec)
         self._pacer = Pacer(config.llm_batch_size, takes_lists, *limits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_tries: dict[Item, int] = {}  # failures of items asked about alone
+        self._refused: dict[Item, int] = {}  # requests that had succeeded when the server refused the item first
+        self._given_up: list[Item] = []  # put aside after failures since a request succeeded last
         self._unreadable: dict[Item, str] = {}  # first answers that could not be read
         self._answered: list[tuple[Annotation, str]] = []  # not yet committed
         self._commit_timer: asyncio.TimerHandle | None = None
@@ -207,11 +211,14 @@ class Labeller:
         self._problem = None
         self._counts["requests"] += 1
         self._counts["labels_asked"] += len(items)
+        if len(self._given_up) > 1:  # the server was at fault, and not each of them
+            self._readmit(self._given_up)
+        self._given_up = []
         for item, reply in list(zip(items, replies))[-NUM_ANSWERS:]:
             said = UNREADABLE if reply.answer is None else self._kind.describe(reply.answer)
             self._answers.append(Answer(item, said, self._shown(reply.text)))
         for item, reply in zip(items, replies):
-            self._num_tries.pop(item, None)
+            self._forget_failures(item)
             if reply.answer is not None:
                 self._unreadable.pop(item, None)
                 self._answered.append((Annotation(item, reply.answer), reply.text))
@@ -243,6 +250,8 @@ class Labeller:
             self._backlog.retry(list(once))
 
     def _failed(self, items: list[Item], error: RequestError) -> None:
+        if self._is_of_the_prompts(items, error):
+            error = RequestError(error.name, error.detail, error.status)
         self._pacer.failed(items, error)
         self._problem = error
         self._counts["requests"] += 1
@@ -258,9 +267,20 @@ class Labeller:
         else:
             self._back_off(items[0])
 
+    def _is_of_the_prompts(self, items: Sequence[Item], error: RequestError) -> bool:
+        """Returns whether others have succeeded since the server refused one of these items first.
+
+        Some answer 403 to a prompt that their moderation flags.
+        """
+        if not error.server_at_fault or not error.status or error.status in OVERLOADED:
+            return False
+        num_succeeded = self._counts["requests"] - self._counts["requests_failed"]
+        return min(self._refused.setdefault(item, num_succeeded) for item in items) < num_succeeded
+
     def _back_off(self, item: Item) -> None:
         num_tries = self._num_tries[item] = self._num_tries.get(item, 0) + 1
         if num_tries > self._config.llm_max_retries:
+            self._given_up.append(item)
             self._put_aside(item)
             return
         self._backlog.start_backoff()
@@ -273,7 +293,7 @@ class Labeller:
     def _put_aside(self, item: Item) -> None:
         """Gives up on an item: it gets no label in this run."""
         self._counts["put_aside"] += 1
-        self._num_tries.pop(item, None)
+        self._forget_failures(item)
         self._unreadable.pop(item, None)
         self._backlog.finish([item])
         self._emit([Annotation(item, None)])
@@ -282,9 +302,13 @@ class Labeller:
         if items:
             self._counts["dropped"] += len(items)
             for item in items:
-                self._num_tries.pop(item, None)
+                self._forget_failures(item)
                 self._unreadable.pop(item, None)
             self._forget(items)
+
+    def _forget_failures(self, item: Item) -> None:
+        self._num_tries.pop(item, None)
+        self._refused.pop(item, None)
 
     def _commit(self) -> None:
         """Commits the answers, and emits them. While the store can't be written, no requests are made."""

@@ -26,6 +26,12 @@ def read_probabilities(logprobs: object, words: Sequence[str]) -> list[float] | 
     return None
 
 
+def first_token(logprobs: object) -> dict[str, float]:
+    """Returns the probabilities of an answer's first token and its alternatives; none where there are no numbers."""
+    positions = _positions(logprobs)
+    return positions[0][1] if positions else {}
+
+
 def _begins(token: str, words: Sequence[str]) -> bool:
     """Returns whether a token begins one of these labels: "F", " FO", '"FOO' begin FOO."""
     letters = re.sub(r"[\W_]", "", token[:16]).lstrip("Ġ").upper()
@@ -40,7 +46,8 @@ def _positions(logprobs: object) -> list[tuple[str, dict[str, float]]]:
         return [_chat_position(entry) for entry in content[:32] if isinstance(entry, Mapping)]
     tokens, own, tops = (_list(logprobs.get(key)) for key in ("tokens", "token_logprobs", "top_logprobs"))
     positions = []
-    for i, token in enumerate(tokens[:32]):
+    for i in range(min(32, max(len(tokens), len(tops)))):
+        token = tokens[i] if i < len(tokens) else None
         alternatives = tops[i] if i < len(tops) and isinstance(tops[i], Mapping) else {}
         pairs = [*alternatives.items(), (token, own[i] if i < len(own) else None)]
         positions.append((_word(token), _probabilities(pairs, linear=False)))

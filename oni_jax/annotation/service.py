@@ -91,7 +91,8 @@ class AnnotationService:
     def poll(self) -> list[Annotation]:
         """Returns the annotations since the last call; the first are those that the label store held at the start.
 
-        One without an answer is of an item that was put aside or dropped; a dropped one may be submitted again.
+        One without an answer is of an item that was put aside or dropped. It may be submitted again if it was dropped,
+        or put aside while no request succeeded.
 
         Raises:
             ChildError: the child process has died; with its traceback.
@@ -161,6 +162,8 @@ class AnnotationService:
                 self._held_at_start.update(keys)
         elif kind == "dropped":
             self._report_dropped(content)
+        elif kind == "readmitted":
+            self._known.difference_update(map(hash, content))
         elif kind == "answers":
             self._answers = content
         else:
@@ -221,7 +224,10 @@ def _make_labeller(
     def forget(items: list[Item]) -> None:
         outbox.put(("dropped", [Query(item, index) for item in items]))
 
-    return Labeller(question.config, client, store, question.prompt, emit, forget)
+    def readmit(items: list[Item]) -> None:
+        outbox.put(("readmitted", [Query(item, index) for item in items]))
+
+    return Labeller(question.config, client, store, question.prompt, emit, forget, readmit=readmit)
 
 
 def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

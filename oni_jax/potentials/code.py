@@ -39,7 +39,10 @@ def check_plain(path: str, code: str) -> None:
     tree = _parsed(code)
     if tree is None:
         return  # Monty says what is wrong
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & _NOT_OURS
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    used = {node.id for node in names} & _NOT_OURS - own
     if used:
         raise UserError(
             f"{path}: uses {min(used)}, which is not there: rewrite it as plain Python, where obs is a dict such as "

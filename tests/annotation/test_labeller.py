@@ -33,6 +33,7 @@ def quick_pauses(monkeypatch):
 class Outcome:
     annotations: list
     forgotten: list
+    readmitted: list
     asked: list
     stats: dict
     answers: tuple = ()
@@ -60,9 +61,10 @@ def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=N
             full = dataclasses.replace(config, llm_server_addr=server.address)
             prompt = prompts.load_prompt(full, *kind)
             async with Client(full, prompt) as client:
-                outcome = Outcome([], [], [], {})
+                outcome = Outcome([], [], [], [], {})
                 emit, forget = outcome.annotations.extend, outcome.forgotten.extend
-                labeller = Labeller(full, client, store, prompt, emit, forget)
+                readmit = outcome.readmitted.extend
+                labeller = Labeller(full, client, store, prompt, emit, forget, readmit=readmit)
                 labeller.emit_stored()
                 running = asyncio.ensure_future(labeller.run())
                 for items in submissions:
@@ -269,6 +271,39 @@ def test_wrong_key_is_named_and_nothing_is_put_aside(store):
     assert outcome.stats["state"] == "wrong key" and "key" in outcome.stats["problem"]
     assert outcome.stats["backlog"] == 20 and outcome.stats["put_aside"] == 0
     assert max(map(len, outcome.asked)) <= 2  # probes are small
+
+
+@pytest.mark.parametrize(
+    "status, words", [(403, "flagged by moderation"), (400, f"model {CONFIG.llm_model}: filtered")]
+)
+def test_a_prompt_that_is_refused_as_a_key_or_a_model_is_put_aside(store, status, words):
+    """While others are answered; also as the last."""
+
+    def script(request):
+        return refusal(status, words) if b"message 5" in request.messages else labels(request)
+
+    outcome = run(script, store, config=dataclasses.replace(CONFIG, llm_max_retries=2, llm_max_in_flight=2))
+    assert outcome.messages == sorted(set(all_messages(20)) - {b"message 5"}) and outcome.unknown == [b"message 5"]
+
+
+def test_what_an_outage_puts_aside_may_be_asked_again(store):
+    """Whatever a server answers meanwhile."""
+
+    def script(request):
+        return refusal(400, "the engine is down") if request.number < 40 else labels(request)
+
+    config = dataclasses.replace(CONFIG, llm_max_retries=1, llm_max_in_flight=1)
+    outcome = run(script, store, config=config)
+    assert len(outcome.unknown) > 3 and sorted(item[0] for item in outcome.readmitted) == outcome.unknown
+    assert outcome.messages == sorted(set(all_messages(20)) - set(outcome.unknown))
+
+
+def test_what_is_never_taken_may_not_be_asked_again(store):
+    def script(request):
+        return refusal(400, "prompt too long") if b"message 5" in request.messages else labels(request)
+
+    outcome = run(script, store, config=dataclasses.replace(CONFIG, llm_max_retries=1))
+    assert outcome.unknown == [b"message 5"] and outcome.readmitted == []
 
 
 class FullDisk:

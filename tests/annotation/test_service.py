@@ -1,12 +1,14 @@
 """The service's process against the real judge, over HTTP."""
 
 import dataclasses
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -206,6 +208,39 @@ def test_dropped_items_may_be_submitted_again(start):
     service.submit(queries(ITEMS[25:30]))  # still waiting
     service.submit(queries(ITEMS[:5]))
     wait_for(service, lambda stats: stats["dropped"] == 25)
+
+
+class Recovering(http.server.BaseHTTPRequestHandler):
+    """A server that answers FOO to all once `is_up`, and refuses whatever comes before."""
+
+    is_up = False
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
+        answer = {"choices": [{"index": i, "text": "FOO"} for i in range(len(prompts))]}
+        self.send_response(200 if self.is_up else 500)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode() if self.is_up else b"the engine is down")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_an_outage_puts_aside_may_be_submitted_again(start, monkeypatch):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recovering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        service = start(f"127.0.0.1:{server.server_address[1]}", llm_api="completions", llm_max_retries=0)
+        service.submit(queries(ITEMS[:3]))
+        put_aside = collect(service, 3)
+        assert {own.answer for own in put_aside} == {None}
+        service.submit(queries(ITEMS[:3]))  # known to get no answer
+        monkeypatch.setattr(Recovering, "is_up", True)
+        service.submit(queries(ITEMS[3:4]))
+        assert collect(service, 1)[0].answer
+        service.submit(queries(ITEMS[:3]))
+        assert all(own.answer for own in collect(service, 3))
+        server.shutdown()
 
 
 def test_a_judge_beside_environments_on_the_cpu_is_asked_in_few_lists(store):

@@ -35,6 +35,8 @@ SURE = 1 / (1 + math.exp(-1))
         ("Yes", CHAT, 1, SURE),
         (" Yes", OLDER, 1, SURE),
         ("No", {"top_logprobs": [{" No": -0.1}]}, 0, 0.0),
+        ("Yes", {"content": [{"token": "Yes", "prob": 0.6, "top_probs": [{"token": "No", "prob": 0.2}]}]}, 1, 0.75),
+        ("Yes", {"tokens": ["Yes"], "token_logprobs": [-0.1], "top_logprobs": []}, 1, 1.0),
         ("Maybe", OLDER, 1, SURE),
         ("No", {"content": "nonsense"}, 0, 0.0),
         ("No", {"top_logprobs": [{"No": float("nan")}]}, 0, 0.0),

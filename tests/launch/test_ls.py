@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from launch import ls
+from oni_jax.run_files import LOCK
 from tests.reporting.runs import row, write_run
 
 LLM: dict[str, Any] = {"llm_reward_type": "online_cls", "llm_server_addr": "node1", "llm_model": "meta/Llama-3.1-8B-It"}
@@ -34,7 +35,7 @@ def write(
 @contextlib.contextmanager
 def locked(folder: pathlib.Path):
     """As the process that trains it has it."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     yield
     os.close(descriptor)

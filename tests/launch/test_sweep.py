@@ -6,6 +6,7 @@ import pathlib
 import shlex
 import shutil
 import signal
+import subprocess
 
 import pytest
 
@@ -13,8 +14,12 @@ from launch import flags, sweep
 from launch.sweeps import children
 from launch.sweeps.grid import plan
 from oni_jax.config import Config, with_values
+from oni_jax.experiment import read_settings, write_settings
+from oni_jax.run_files import last_row
+from oni_jax.sizes import Machine, with_sizes
 from tests.launch.stand_in_sweep import MODULE, end, use_stand_in
 from tests.processes import Launched, rows, summary
+from tests.reporting.runs import row, write_run
 
 CATCH = "--root_env=Catch-v0 --encoder_custom=mlp_encoder --llm_reward_type=none --train_for_env_steps=1000".split()
 CASES = ["--case", "low: --gamma 0.5", "--case=high: --gamma 0.9"]
@@ -144,6 +149,38 @@ def test_a_folder_with_other_settings_is_refused(stand_in, tmp_path, capsys):
     assert summary(tmp_path / "s" / "seed=1")["env_steps"] == 1100
 
 
+def test_sizes_that_are_left_to_the_machine_are_those_of_the_run(stand_in, tmp_path, capsys):
+    words = [*CATCH, "--batch_size=0", "--precision=auto"]
+    assert run(tmp_path, "seed=1", training=words) == 0
+    folder = str(tmp_path / "s" / "seed=1")
+    chosen, _ = with_sizes(read_settings(folder), Machine(8, 1 << 34), on_device=True)
+    assert chosen.learner.batch_size
+    write_settings(chosen, folder)
+    capsys.readouterr()
+    assert run(tmp_path, "seed=1", training=words) == 0, capsys.readouterr().err
+    assert run(tmp_path, "seed=1", training=[*words, "--batch_size=64"]) == 2
+    assert f"(batch_size: {chosen.learner.batch_size} -> 64)" in capsys.readouterr().err
+
+
+def test_what_is_finished_has_the_summary_s_time(stand_in, tmp_path, capsys):
+    """The last save may find a checkpoint of the same steps, from before the limit of time."""
+    end(tmp_path / "s" / "seed=1", 200, 59.0)
+    (tmp_path / "s" / "seed=1" / "summary.json").write_text(json.dumps({"env_steps": 200, "train_secs": 60.1}))
+    assert run(tmp_path, "seed=1", "--dry_run", training=[*CATCH, "--train_for_seconds=60"]) == 0
+    assert capsys.readouterr().out == "\n"
+
+
+def test_what_a_start_before_wrote_is_not_counted_twice(tmp_path):
+    (own,) = plan(["seed=1"], [], [*CATCH, "--train_for_seconds=60"], str(tmp_path / "s"))
+    write_run(pathlib.Path(own.folder), [row(200, 30.0)])
+    before = last_row(own.folder)
+    child = children.Child(own, subprocess.Popen("true"), 30.0, before)
+    child.process.wait()
+    assert children._fraction(child) == 0.5
+    write_run(pathlib.Path(own.folder), [row(220, 6.0)])
+    assert children._fraction(child) == pytest.approx(0.6)
+
+
 def test_a_time_limit_counts_over_all_starts(stand_in, tmp_path, capsys):
     words = [*CATCH, "--train_for_seconds=60"]
     folder = tmp_path / "s" / "seed=1"
@@ -209,12 +246,19 @@ def test_jobs_by_default(monkeypatch):
 
 
 def test_submits_each_run(tmp_path, monkeypatch, capsys):
-    (tmp_path / "sbatch").write_text("#!/bin/sh\n/bin/cat >> scripts\necho Submitted\n")
+    told = "/bin/cat >> scripts\necho $JAX_PLATFORMS >> platforms"
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\n{told}\necho Submitted\n")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert run(tmp_path / "runs", "seed=1-2", "--submit=--time 1:00:00 --gpus_per_node=0") == 0
     scripts = (tmp_path / "scripts").read_text()
+    platforms = (tmp_path / "platforms").read_text()
+    assert platforms == "\n\n"
+    words = ["--case=a: --device cpu", "--case=b: --gamma 0.5", "--submit=--time 1:00:00"]
+    assert run(tmp_path / "others", *words) == 0
+    assert (tmp_path / "platforms").read_text() == f"{platforms}cpu\n\n"
     for seed in (1, 2):
         assert f"#SBATCH --job-name=s/seed={seed}\n" in scripts
         assert f"--seed={seed} --train_dir={tmp_path / 'runs'} --experiment=s/seed={seed}" in scripts

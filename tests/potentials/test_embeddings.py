@@ -96,6 +96,46 @@ def test_a_server_in_trouble_is_asked_again(monkeypatch, status):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("status, words", [(400, b"prompt too long"), (413, b""), (500, b"input is too large")])
+def test_a_text_that_is_refused_holds_up_no_other(status, words, capsys):
+    def script(body, number):
+        return (status, words) if "long" in body["input"] else vectors_of(body, number)
+
+    with server(script) as (config, asked):
+        embed = ServerEmbedder(config, "")
+        embed(["bb"])
+        found = embed(["a", "long", "ccc"])
+        np.testing.assert_array_equal(np.linalg.norm(found, axis=1).round(5), [1, 0, 1])
+        assert "nothing is known of 'long'" in capsys.readouterr().out
+        np.testing.assert_array_equal(embed(["long"]), np.zeros((1, 3)))
+
+
+def test_a_server_that_refuses_every_text_is_at_fault():
+    with server(lambda body, number: vectors_of(body, number) if number == 1 else (400, b"no")) as (config, _):
+        embed = ServerEmbedder(config, "")
+        embed(["bb"])
+        for texts in (["a"], ["b"], ["c", "d"]):
+            with pytest.raises(UserError, match="HTTP 400: no"):
+                embed(texts)
+
+
+def test_what_was_embedded_before_an_error_is_kept(monkeypatch):
+    monkeypatch.setattr(embeddings, "TEXTS_AT_ONCE", 2)
+    asked: list[str] = []
+
+    def embed(texts):
+        asked.extend(texts)
+        if "bad" in texts and asked.count("bad") == 1:
+            raise UserError("away")
+        return np.ones((len(texts), 2), np.float32)
+
+    memo = Memo(embed)
+    with pytest.raises(UserError):
+        memo(["a", "b", "c", "bad"])
+    memo(["a", "b", "c", "bad"])
+    assert asked == ["a", "b", "c", "bad", "c", "bad"]
+
+
 @pytest.mark.parametrize(
     ("status", "answer", "problem"),
     [

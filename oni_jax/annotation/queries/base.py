@@ -73,6 +73,10 @@ class QueryKind(Protocol):
         """Encodes an answer where one of `choices` alone was asked for (--llm_answer label); see `read`."""
         return self.read(text, logprobs, answer_key)
 
+    def read_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        """Encodes an answer that ended at the limit of its tokens (--llm_max_tokens); see `read`."""
+        return self.read(text, logprobs, answer_key)
+
     def is_answer(self, kept: bytes) -> bool:
         """Returns whether stored bytes are an answer of this kind."""
         ...

@@ -39,6 +39,10 @@ class Classification(TwoChoices):
         names_both = len({*_STANDING_ALONE.findall(text)}) > 1
         return None if names_both else self.read(text, logprobs, answer_key)
 
+    def read_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        """Reasoning that names a label has not decided yet."""
+        return self.read(text, logprobs, answer_key) if _TAGGED.search(text) else None
+
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         helpful, words = rules.judge_caption(goal, *item)
         analysis = f"The message is about {words}, which is {'' if helpful else 'not '}helpful for this player."

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import ChoiceAnswers, decode_label, encode_label
+from oni_jax.annotation.queries.choices import ChoiceAnswers, encode_label
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 
 _MARK = "[Rank]"
@@ -32,7 +32,7 @@ class Segments(ChoiceAnswers):
         return None if label is None else encode_label(label, 1.0)
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {a.item[0]: () for a in annotations if a.answer is not None and decode_label(a.answer)}
+        return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         word = self.choices[rules.judge_segments(*item)]

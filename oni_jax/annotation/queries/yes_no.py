@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+from oni_jax.annotation.probabilities import first_token
 from oni_jax.annotation.queries.base import Judgement, Rules
 from oni_jax.annotation.queries.choices import TwoChoices, bare, decode_label, encode_label
 from oni_jax.types import Item
@@ -21,8 +22,8 @@ class YesNo(TwoChoices):
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         first = bare(text.strip().partition("\n")[0].partition(" ")[0])
-        likeliest = _likeliest(logprobs)
-        if likeliest and any(_word(token) in ("YES", "NO") for token in likeliest):
+        likeliest = {token: math.log(p) for token, p in first_token(logprobs).items() if p}
+        if any(_word(token) in ("YES", "NO") for token in likeliest):
             probability = yes_probability(likeliest)
         elif first in ("YES", "NO"):
             probability = float(first == "YES")
@@ -52,21 +53,3 @@ def yes_probability(likeliest: Mapping[str, float]) -> float:
 
 def _word(token: str) -> str:
     return token.lstrip("Ġ▁ ").rstrip(".").upper()
-
-
-def _likeliest(logprobs: object) -> dict[str, float]:
-    """Returns the log-probabilities of an answer's first token and its alternatives, of either endpoint."""
-    if not isinstance(logprobs, Mapping):
-        return {}
-    content, tops = logprobs.get("content"), logprobs.get("top_logprobs")
-    if isinstance(content, list) and content and isinstance(content[0], Mapping):
-        entries = content[0].get("top_logprobs")
-        entries = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
-        pairs = [(entry.get("token"), entry.get("logprob")) for entry in [*entries, content[0]]]
-    else:
-        pairs = [*tops[0].items()] if isinstance(tops, list) and tops and isinstance(tops[0], Mapping) else []
-    return {
-        token: min(0.0, float(x))
-        for token, x in pairs
-        if isinstance(token, str) and isinstance(x, int | float) and -1e9 < x < 1e9  # no NaN, nor what no float holds
-    }
