@@ -23,7 +23,7 @@ from oni_jax.config import Config, UserError, check_values, setting
 from oni_jax.envs.registry import find_environment
 from oni_jax.files import keep_printing
 from oni_jax.run_files import last_row
-from oni_jax.runtime import StopRequest, memory_bytes
+from oni_jax.runtime import StopRequest, memory_bytes, num_cores
 
 MEMORY_OF_RUN_BYTES = 3 << 30  # docs/measurements.md: 1.8 GiB while compiling, of NetHack
 SEPARATOR = "\n"  # of words that may hold commas
@@ -150,7 +150,7 @@ def default_jobs(configs: Sequence[Config]) -> int:
     """Returns how many runs this machine has cores and memory for at a time: one with a GPU, whose memory JAX fills."""
     if shutil.which("nvidia-smi") and os.environ.get("JAX_PLATFORMS") != "cpu":
         return 1
-    cores = len(os.sched_getaffinity(0))
+    cores = num_cores()
     needed = 1 + max(_num_cores_beside(own, cores) for own in configs)
     return max(1, min(cores // needed, memory_bytes() // MEMORY_OF_RUN_BYTES))
 

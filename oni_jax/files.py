@@ -136,7 +136,10 @@ class ScratchFolder:
     """
 
     def __init__(self, parent: str | None = None):
-        parent = parent or tempfile.gettempdir()
+        try:
+            parent = parent or tempfile.gettempdir()
+        except OSError as error:
+            raise UserError(f"there is no folder for temporary files ({error.strerror}); set $TMPDIR") from None
         prefix = f"oni_jax_scratch_{socket.gethostname()}_"
         _remove_dead(parent, prefix)
         while True:
@@ -157,8 +160,9 @@ class ScratchFolder:
 
 
 def _remove_dead(parent: str, prefix: str) -> None:
-    with os.scandir(parent) as entries:
-        found = [entry for entry in entries if entry.name.startswith(prefix)]
+    found: list[os.DirEntry] = []
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:  # it may be one that can't be listed
+        found += [entry for entry in entries if entry.name.startswith(prefix)]
     for entry in found:
         with contextlib.suppress(OSError):
             if entry.stat(follow_symlinks=False).st_uid == os.getuid():
@@ -173,6 +177,7 @@ def _remove_dead(parent: str, prefix: str) -> None:
 
 def _kill_users(folder: str) -> None:
     """Kills the processes that have files open in a dead process's folder: its children, if stopped or hung."""
+    folder = os.path.realpath(folder)
     for link in glob.glob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if os.readlink(link).startswith(f"{folder}/"):

@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import platform
+import resource
 import select
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from oni_jax.config import UserError
 
 LOWEST_PRIORITY = 19  # niceness
+CPU_QUOTA = "/sys/fs/cgroup/cpu.max"
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -65,6 +67,22 @@ def memory_bytes() -> int:
     return memory
 
 
+def num_cores() -> int:
+    """Returns the number of cores that this process may use, by its affinity and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError), open(CPU_QUOTA) as file:  # no such file, or "max"
+        quota, period = map(int, file.read().split())
+        cores = min(cores, max(1, -(-quota // period)))
+    return cores
+
+
+def allow_open_files() -> None:
+    """Raises this process's limit of open files to the highest that it may have."""
+    _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems have a lower one than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
+
+
 def return_memory() -> None:
     """Returns memory that glibc holds free to the system: a tenth of a program's, and more by the hour.
 
@@ -87,11 +105,13 @@ def start_child(
     STOP_SIGNALS never reach the child: its parent stops it by closing the connection. When the parent is killed,
     so is the child, unless it `cleans_up`: then it exits when it finds the connection closed.
     `single_threaded` keeps NumPy's BLAS from starting threads in it. A `niceness` of 19 has it run when others idle.
+    JAX, where the child uses it, computes on the CPU.
     """
     ours, theirs = _SPAWN.Pipe()
     how = name, body, theirs, args, cleans_up, niceness
     process = _SPAWN.Process(target=_child_main, args=how, name=name, daemon=True)
-    with _environment({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}), _sigmask():
+    variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}
+    with _environment({**variables, "JAX_PLATFORMS": "cpu"}), _sigmask():
         process.start()
     theirs.close()
     return process, ours
@@ -106,15 +126,22 @@ def _child_main(
         die_with_parent()
     try:
         body(connection, *args)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent has closed its side
     except BaseException as error:
+        if isinstance(error, EOFError | OSError) and has_hung_up(connection):
+            return
         text = f"{name}: {error}" if isinstance(error, UserError) else f"{name} failed:\n{traceback.format_exc()}"
         try:
             connection.send_bytes(text.encode())
         except OSError:
             print(text, file=sys.stderr, flush=True)
         os._exit(1)
+
+
+def has_hung_up(connection: Connection) -> bool:
+    """Returns whether the other side of a connection has closed it, or its process has ended."""
+    poll = select.poll()
+    poll.register(connection, 0)  # what is always reported: that it has hung up
+    return bool(poll.poll(0))
 
 
 def die_with_parent() -> None:

@@ -1,6 +1,5 @@
 """Sizes that suit a machine, for settings that are left to it."""
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import jax
 
 from oni_jax.actors.pool import num_workers
 from oni_jax.config import ActorConfig, Config, with_values
-from oni_jax.runtime import memory_bytes
+from oni_jax.runtime import memory_bytes, num_cores
 
 GIB = 1 << 30
 GAME_BYTES = 1_000_000  # of host memory; NetHack's take 0.6 to 0.7 MB, and their rows in the ring 0.04
@@ -41,7 +40,7 @@ def this_machine() -> Machine:
     """Returns the machine of this process."""
     devices = [] if jax.default_backend() == "cpu" else jax.local_devices()
     stats = devices[0].memory_stats() or {} if devices else {}
-    return Machine(len(os.sched_getaffinity(0)), memory_bytes(), len(devices), stats.get("bytes_limit", 0))
+    return Machine(num_cores(), memory_bytes(), len(devices), stats.get("bytes_limit", 0))
 
 
 def with_sizes(

@@ -102,8 +102,9 @@ def keep_compiled_code() -> None:
     """Turns on JAX's persistent compilation cache; $JAX_COMPILATION_CACHE_DIR names another folder for it."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        folder = os.path.join(cache, "oni_jax", f"compiled-{_processor_digest()}")
-        jax.config.update("jax_compilation_cache_dir", folder)
+        if os.path.isabs(cache):  # there may be no home
+            folder = os.path.join(cache, "oni_jax", f"compiled-{_processor_digest()}")
+            jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def _processor_digest() -> str:

@@ -1,13 +1,16 @@
 """Files are whole or not there, and what a killed process leaves is removed by the next."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
+from oni_jax.config import UserError
 from oni_jax.files import ScratchFolder, append_atomically, reserve, write_atomically
 from tests.full_disk import full_disk
 
@@ -91,6 +94,36 @@ def test_a_killed_process_leaves_a_folder_and_the_next_removes_it(tmp_path):
     assert not os.path.exists(left) and os.path.isdir(os.path.join(kept, "game"))
     living.communicate()  # ends its standard input, and so it
     assert os.listdir(tmp_path) == []
+
+
+def test_what_hangs_in_a_dead_process_s_folder_is_ended_though_a_link_leads_to_it(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "linked").symlink_to("real")
+    killed, left = start_holder(tmp_path / "linked", "wait")
+    hanging = subprocess.Popen(
+        [sys.executable, "-c", f"import os, time; os.open({left + '/game'!r}, 0); time.sleep(60)"]
+    )
+    while not any(os.path.basename(os.path.realpath(link)) == "game" for link in opened(hanging.pid)):
+        time.sleep(0.02)
+    killed.kill()
+    killed.communicate()
+    ScratchFolder(str(tmp_path / "linked")).close()
+    assert hanging.wait(10) == -signal.SIGKILL
+
+
+def opened(pid: int) -> list[str]:
+    return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+
+
+def test_without_a_temporary_folder(tmp_path, monkeypatch):
+    def missing() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", missing)
+    with pytest.raises(UserError, match="no folder for temporary files .No usable.*set .TMPDIR"):
+        ScratchFolder()
+    monkeypatch.setattr("os.scandir", lambda folder: missing())  # a folder that may be written, not listed
+    ScratchFolder(str(tmp_path)).close()
 
 
 def test_an_exception_leaves_nothing(tmp_path):

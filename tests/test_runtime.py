@@ -253,3 +253,27 @@ def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
     assert told() and commit.startswith(told())
     (package / "config.py").write_text((package / "config.py").read_text() + "\n")
     assert told() == f"{commit[: len(told()) - len('-dirty')]}-dirty"
+
+
+@pytest.mark.parametrize(
+    "quota, cores", [("max 100000", 8), ("150000 100000", 2), ("9900000 100000", 8), ("5000 100000", 1)]
+)
+def test_cores_are_those_of_the_container(monkeypatch, tmp_path, quota, cores):
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    monkeypatch.setattr(oni_jax.runtime, "CPU_QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {*range(8)})
+    assert oni_jax.runtime.num_cores() == cores
+    (tmp_path / "cpu.max").unlink()
+    assert oni_jax.runtime.num_cores() == 8
+
+
+def test_children_compute_on_the_cpu(monkeypatch):
+    """Whatever the parent has: an actor would take memory of its accelerator."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    process, connection = start_child("child", tell_platforms)
+    assert connection.recv() == "cpu" and os.environ["JAX_PLATFORMS"] == "cuda"
+    stop_child(process, connection)
+
+
+def tell_platforms(connection: Connection) -> None:
+    connection.send(os.environ["JAX_PLATFORMS"])

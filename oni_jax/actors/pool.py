@@ -1,15 +1,15 @@
 """The interface of actor pools, implemented in `serial_pool` and `process_pool`."""
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from oni_jax.config import ActorConfig
+from oni_jax.runtime import num_cores
 
 
 def num_workers(actors: ActorConfig) -> int:
     """Returns the number of actor processes; 0 in the settings means one per core available to this process."""
-    return actors.num_workers or len(os.sched_getaffinity(0))
+    return actors.num_workers or num_cores()
 
 
 class Replies(NamedTuple):

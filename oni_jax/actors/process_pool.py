@@ -172,7 +172,7 @@ class ProcessPool:
         shutil.rmtree(actor.scratch, ignore_errors=True)
         actor.restarts, actor.num_replies = actor.restarts + 1, 0
         try:
-            os.mkdir(actor.scratch)
+            os.makedirs(actor.scratch)
             started = self._start_process(actor.name, actor.groups, actor.scratch, actor.restarts)
         except OSError as error:
             raise ChildError(f"{text}\nit can't be replaced: {error}") from None

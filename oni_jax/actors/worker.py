@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from oni_jax.actors.group import Group, MakeEnv
 from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.captions import NewTexts
+from oni_jax.runtime import has_hung_up
 
 COMMAND = struct.Struct("=iii")  # group, slot, row t to write
 # A reply: a zero byte, with which no error's text begins; the group; then each new text's id, length and bytes.
@@ -35,25 +36,22 @@ def unpack_reply(reply: bytes) -> tuple[int, NewTexts]:
 def run_worker(
     connection: Connection, make_env: MakeEnv, ring: TrajectoryRing, indices: Sequence[int], scratch: str, restarts: int
 ) -> None:
-    """Serves commands for the groups `indices` until the connection closes (EOFError, which ends the process quietly).
+    """Serves commands for the groups `indices` until the connection closes, which raises EOFError or OSError.
 
     Environments keep files in the folder `scratch`, a sibling of other actors'; the last to exit removes the parent.
     restarts: processes that this one follows; its episodes differ from theirs.
     """
     tempfile.tempdir = scratch
+    os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)  # by which a later run finds this process, should it outlive its own
     groups = {index: Group(make_env, ring, index, restarts) for index in indices}
-    parent_is_gone = False
     try:
         while True:
             index, slot, t = COMMAND.unpack(connection.recv_bytes())
             connection.send_bytes(pack_reply(index, groups[index].advance(slot, t)))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        parent_is_gone = True
-        raise
     finally:
         for group in groups.values():
             group.close()
-        if parent_is_gone:  # else the pool removes them
+        if has_hung_up(connection):  # else the pool removes them
             with contextlib.suppress(OSError):
                 os.rmdir(scratch)
                 os.rmdir(os.path.dirname(scratch))

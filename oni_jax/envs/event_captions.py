@@ -31,7 +31,7 @@ def with_event_captions(environment: Environment) -> Environment:
 
     def captioned(env: Any, spec: EnvSpec | None = None) -> Any:
         if environment.device:
-            return env.wrapped(_device_wrapper())
+            return env.wrapped(_device_wrapper(), spec)
         return (SavableEventCaptions if isinstance(env, SavableEnv) else EventCaptions)(env, spec)
 
     def make(*args: Any) -> VectorEnv:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pathlib
 import signal
 import time
 from collections.abc import Sequence
@@ -198,7 +199,7 @@ def test_a_first_step_may_be_slow_as_where_it_is_compiled(monkeypatch):
         os.kill(pid, signal.SIGSTOP)
         for group in pool._actors[0].groups:  # each compiles its own
             pool.dispatch(group, group, 1)
-            for _ in range(20):
+            for _ in range(12):  # longer than HANG_SECS
                 assert not pool.wait(0.1).done
             os.kill(pid, signal.SIGCONT)
             assert pool.wait(10.0).done == [group]
@@ -297,6 +298,38 @@ def test_the_only_actor_is_replaced_when_it_raises():
     start_games(pool, wait_for_loss(pool).lost)
     pool.close()
     assert not os.path.exists(pool._scratch.path)
+
+
+def make_remote(make_env, error: Exception, *args, **named):
+    """Environments that lose the simulator to which they are connected."""
+
+    def step(actions, out):
+        raise error
+
+    env = make_env(*args, **named)
+    env.step = step
+    return env
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError("it is gone"), EOFError("it is gone")])
+def test_a_lost_connection_of_an_environment_is_none_of_the_actor(error):
+    ring, make_env = make(EnvConfig(root_env="Catch-v0"))
+    pool = ProcessPool(functools.partial(make_remote, make_env, error), ring, num_workers=1, max_restarts=1)
+    pool.start()
+    start_games(pool, range(SHAPE.num_groups))
+    pool.dispatch(0, 0, 1)
+    lost = wait_for_loss(pool)
+    assert f"{type(error).__name__}: it is gone: replaced" in lost.failures[0]
+    start_games(pool, lost.lost)
+    pool.close()
+    assert not os.path.exists(pool._scratch.path)
+
+
+def test_an_actor_can_be_found_by_its_folder(lasting_pool):
+    """By the next run, which ends it where it hangs and this one was killed."""
+    for actor in lasting_pool._actors:
+        opened = {os.path.realpath(link) for link in pathlib.Path(f"/proc/{actor.process.pid}/fd").iterdir()}
+        assert os.path.realpath(actor.scratch) in opened
 
 
 def test_a_learner_that_stood_still_takes_no_actor_for_hanging(lasting_pool):

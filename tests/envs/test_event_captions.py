@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from oni_jax.config import Config, CrafterConfig, EnvConfig, RewardConfig, UserError
-from oni_jax.envs.base import make_step_output
+from oni_jax.envs.base import Environment, make_step_output
+from oni_jax.envs.device.vector_env import DeviceVectorEnv
+from oni_jax.envs.event_captions import with_event_captions
 from oni_jax.envs.registry import (
     caption_reader,
     env_spec,
@@ -15,6 +17,7 @@ from oni_jax.envs.registry import (
     make_vector_env,
     with_chosen_env,
 )
+from tests.envs.device.signals_env import SignalsEnv
 
 CRAFTER = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(crafter_map_stock=8, crafter_maps="stock"))
 
@@ -55,6 +58,28 @@ def test_device_environments_have_them_too():
     env = make(config)
     assert env.spec.caption_size == env_spec(config).caption_size == 1
     assert caption_reader(config)(np.array([1], np.uint8)) == env.event(np.array([1], np.uint8)) == b"do nothing"
+
+
+def test_a_device_environment_without_captions_of_its_own():
+    """Played by actors, as in an evaluation."""
+
+    def mute(spec):
+        return spec._replace(has_captions=False)
+
+    class Mute(SignalsEnv):
+        spec = mute(SignalsEnv.spec)
+
+    def make(config, spec, num_envs, seed, first_index):
+        return DeviceVectorEnv(Mute(), num_envs, seed, first_index, config.max_episode_steps, spec)
+
+    environment = Environment(("Mute-v0",), lambda config: Mute.spec, make, device=lambda config: Mute())
+    heard = with_event_captions(environment)
+    config = EnvConfig(root_env="Mute-v0", caption="event")
+    with closing(heard.make(config, heard.make_spec(config), 2, 3, 0)) as env:
+        out = make_step_output(env.spec, 2)
+        env.reset(out)
+        env.step(np.ones(2, np.int32), out)
+        assert env.spec.has_captions and all(caption.startswith(b"You say ") for caption in out.texts.captions)
 
 
 def test_an_environment_without_events_says_so():

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from oni_jax.envs.device.base import DeviceEnv, Step, observe_all
-from oni_jax.envs.display import Terminal
+from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.history import ACTIONS, CAPTION, COUNTED, NO_ACTION, TIMES, past_of, past_specs
 from oni_jax.types import EnvSpec
 
@@ -23,25 +22,22 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class WithHistory(DeviceEnv[State]):
+class WithHistory(DeviceWrapper):
     """A device environment that shows observations of earlier steps too.
 
-    Args:
-      env: the environment.
+    Attributes:
       names: of the observations of earlier steps, as `past5/image`; at least one.
     """
 
-    env: DeviceEnv
     names: tuple[str, ...]
+
+    def inner(self, state: State) -> Any:
+        return state.own
 
     @property
     def spec(self) -> EnvSpec:  # type: ignore
         own = self.env.spec
         return own._replace(observations={**own.observations, **past_specs(own, self.names)})
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        return self.env.max_episode_steps
 
     def reset(self, key: jax.Array) -> State:
         own = self.env.reset(key)
@@ -60,42 +56,12 @@ class WithHistory(DeviceEnv[State]):
         actions, times = _shifted(state.actions, action), _shifted(state.times, state.times[-1] + 1)
         return outcome._replace(state=State(outcome.state, seen, actions, times))
 
-    def suggesting(self, table: Any) -> "WithHistory":
-        return dataclasses.replace(self, env=self.env.suggesting(table))
-
     def observe(self, state: State) -> dict[str, jax.Array]:
         shown = dict(self.env.observe(state.own))
         rows = {**state.seen, TIMES: state.times}
         for name, (length, source) in past_of(self.names).items():
             shown[name] = state.actions[-length:] if source == ACTIONS else rows[source][-1 - length : -1]
         return shown
-
-    def stats(self, state: State) -> jax.Array:
-        return self.env.stats(state.own)
-
-    def caption_key(self, state: State) -> jax.Array:
-        return self.env.caption_key(state.own)
-
-    def caption_code(self, state: State) -> jax.Array:
-        return self.env.caption_code(state.own)
-
-    def caption(self, key: np.ndarray) -> bytes:
-        return self.env.caption(key)
-
-    def event_key(self, state: State) -> jax.Array:
-        return self.env.event_key(state.own)
-
-    def event_code(self, state: State) -> jax.Array:
-        return self.env.event_code(state.own)
-
-    def event(self, key: np.ndarray) -> bytes:
-        return self.env.event(key)
-
-    def scene(self, state: State) -> Any:
-        return self.env.scene(state.own)
-
-    def draw(self, scene: Any) -> Terminal | None:
-        return self.env.draw(scene)
 
 
 def with_history(env: DeviceEnv, spec: EnvSpec) -> DeviceEnv:

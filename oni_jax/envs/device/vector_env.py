@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import multiprocessing
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Self
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.config import UserError
 from oni_jax.envs.base import StepOutput, VectorEnv
 from oni_jax.envs.device.autoreset import begin_all, step_all
 from oni_jax.envs.device.base import DeviceEnv
@@ -90,10 +90,11 @@ class DeviceVectorEnv(VectorEnv):
             like = jax.eval_shape(functools.partial(_start, self._env, ()), *self._first())[0]
             self._episodes = from_arrays(saved, {"episodes": like})["episodes"]
 
-    def wrapped(self, wrapper: Callable[[DeviceEnv], DeviceEnv]) -> Self:
-        """Returns environments as these, each wrapped. Before the first reset."""
+    def wrapped(self, wrapper: Callable[[DeviceEnv], DeviceEnv], spec: EnvSpec | None = None) -> Self:
+        """Returns environments as these, each wrapped; `spec` says what they show. Before the first reset."""
         assert self._episodes is None
         other = copy.copy(self)
+        other.spec = spec or self.spec
         other._env = wrapper(self._env)
         other._captions, other._events = TextTable(other._env.caption), TextTable(other._env.event)
         return other
@@ -117,7 +118,8 @@ _step = jax.jit(step_all, static_argnums=(0, 1))
 
 
 def on_cpu() -> AbstractContextManager:
-    """Makes the CPU JAX's default device. In a child process, such as an actor's, no accelerator is initialised."""
-    if multiprocessing.parent_process() is not None:
-        jax.config.update("jax_platforms", "cpu")
-    return jax.default_device(jax.local_devices(backend="cpu")[0])
+    """Makes the CPU JAX's default device. Raises UserError: JAX may not use it."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        raise UserError("$JAX_PLATFORMS: add cpu at its end, where the environment is played") from None

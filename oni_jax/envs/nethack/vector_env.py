@@ -14,6 +14,7 @@ from oni_jax.envs.nethack.screens import VIEWS, WINDOW_SIZE, Screens, map_termin
 from oni_jax.envs.nethack.shared_code import SharedCode
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, Task, nethack
 from oni_jax.files import ScratchFolder
+from oni_jax.runtime import allow_open_files
 from oni_jax.types import ArraySpec, EnvSpec
 
 RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status
@@ -134,6 +135,7 @@ class NetHackVectorEnv:
         self._returns = np.zeros(num_envs)
         self._paid = np.zeros(num_envs, bool)  # of continual tasks, which are rewarded once an episode
         self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # of levels left
+        allow_open_files()  # a game has two
         self._directory = ScratchFolder()
         self._games: list[NetHackGame] = []
         for i in range(num_envs):

@@ -1,9 +1,5 @@
 """Device environments behind `VectorEnv`, beyond the conformance suite: events, keys in a state, several resets."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 
 from oni_jax.envs.base import SavableEnv, SingleEpisode, make_step_output
@@ -102,29 +98,3 @@ def test_a_text_is_made_once():
     assert table.look_up(codes, keys) == [b"\1\1", b"\2\2", b"\1\1", b"\3\3"] and made == [b"\1", b"\2", b"\3"]
     table.look_up(codes[:1], keys[:1])  # the table was too large, and is cleared
     assert made == [b"\1", b"\2", b"\3", b"\1"]
-
-
-IN_A_CHILD = """
-import multiprocessing
-
-def use():
-    import jax
-    from oni_jax.envs.base import make_step_output
-    from tests.envs.device.test_vector_env import make
-    env = make()
-    env.reset(make_step_output(env.spec, env.num_envs))
-    assert jax.config.jax_platforms == "cpu", jax.config.jax_platforms
-
-if __name__ == "__main__":
-    child = multiprocessing.get_context("spawn").Process(target=use)
-    child.start()
-    child.join()
-    raise SystemExit(child.exitcode)
-"""
-
-
-def test_a_child_process_leaves_accelerators_alone(tmp_path):
-    path = tmp_path / "in_a_child.py"
-    path.write_text(IN_A_CHILD)
-    variables = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
-    subprocess.run([sys.executable, path], env={**variables, "PYTHONPATH": os.getcwd()}, check=True, timeout=120)

@@ -279,3 +279,16 @@ def test_a_killed_process_leaves_one_named_folder(tmp_path):
     child.stdout.close()
     time.sleep(0.1)
     assert [path.name[:16] for path in tmp_path.iterdir()] == ["oni_jax_scratch_"]
+
+
+def test_as_many_games_as_the_system_allows_files_for():
+    """Two files a game: 1,024 files, the usual limit that a process may raise, are too few for 512 games."""
+    program = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"
+        "from oni_jax.config import EnvConfig\nfrom oni_jax.envs.registry import make_vector_env\n"
+        "from oni_jax.envs.base import make_step_output\n"
+        "env = make_vector_env(EnvConfig(root_env='NetHackScore-v1'), 40, 1, 0)\n"
+        "env.reset(make_step_output(env.spec, 40)); env.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import pathlib
+import pickle
 import signal
 import threading
 import uuid
@@ -21,11 +22,12 @@ from oni_jax.config import UserError
 from oni_jax.envs.device.crafter import things
 from oni_jax.envs.device.crafter.maps import MAX_BORN, Map, episode_seed, make_map
 from oni_jax.files import write_atomically
-from oni_jax.runtime import heeded, start_child, stop_child
+from oni_jax.runtime import ChildError, heeded, num_cores, start_child, stop_child
 
 SEED = 0  # whose first episodes' maps the stock is of
 CACHE = "ONI_JAX_CACHE"  # environment variable: the folder, ~/.cache/oni_jax when unset
 FEW = 64  # maps that are made in this process
+_PICKLE = b"\x80"  # with which no error's text begins
 _VERSION = 1  # of the file's form
 # Of each field: shape, and a number that is above all values
 _FORM = Map(((things.SIZE, things.SIZE), len(things.MATERIALS)), ((MAX_BORN,), len(things.NAMES)), ((MAX_BORN, 2), 64))
@@ -39,7 +41,7 @@ def load_stock(size: int) -> Map:
         UserError: the folder can't be written, the file in it is damaged, or a signal came while the maps were made.
     """
     path = _path(size)
-    if not path.exists():
+    if not os.path.exists(path):  # also where it can't be looked for
         write_stock(path, size)
     try:
         with np.load(path, allow_pickle=False) as saved:
@@ -79,7 +81,7 @@ def write_stock(path: pathlib.Path, size: int) -> None:
 
 def _made_by_children(seeds: Sequence[int], stack: contextlib.ExitStack) -> Iterator[Map]:
     """Yields the maps of these seeds, made on all cores by children that the stack stops."""
-    number = len(os.sched_getaffinity(0))
+    number = num_cores()
     connections = []
     for i in range(number):
         child, connection = start_child("crafter-maps", _send_maps, seeds[i::number], single_threaded=True)
@@ -87,14 +89,17 @@ def _made_by_children(seeds: Sequence[int], stack: contextlib.ExitStack) -> Iter
         connections.append(connection)
     for connection, _ in zip(itertools.cycle(connections), seeds):
         try:
-            yield Map(*connection.recv())
+            made = connection.recv_bytes()
         except EOFError:
             raise UserError("a process that makes Crafter's maps died; start again") from None
+        if not made.startswith(_PICKLE):
+            raise ChildError(made.decode(errors="replace"))
+        yield Map(*pickle.loads(made))
 
 
 def _send_maps(connection: Connection, seeds: Sequence[int]) -> None:
     for seed in seeds:
-        connection.send(tuple(make_map(seed)))
+        connection.send_bytes(pickle.dumps(tuple(make_map(seed))))
 
 
 @contextlib.contextmanager
@@ -117,5 +122,8 @@ def _signals_raise() -> Iterator[None]:
 
 
 def _path(size: int) -> pathlib.Path:
-    folder = os.environ.get(CACHE) or pathlib.Path.home() / ".cache" / "oni_jax"
-    return pathlib.Path(folder, f"crafter_maps_{_VERSION}_{size}.npz").expanduser()
+    try:
+        folder = pathlib.Path(os.environ.get(CACHE) or "~/.cache/oni_jax").expanduser()
+    except RuntimeError:  # there is no such home
+        raise UserError(f"there is no home folder for Crafter's maps: set {CACHE} to a folder") from None
+    return folder / f"crafter_maps_{_VERSION}_{size}.npz"

@@ -1,5 +1,6 @@
 """Maps against those of PyPI's `crafter`, and the stock of maps."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from oni_jax.config import UserError
 from oni_jax.envs.device.crafter import maps, stock, things
 from oni_jax.envs.device.crafter.noise import lattice_of, noise
+from oni_jax.runtime import ChildError
 from tests.envs.device.crafter.reference import KINDS, Reference
 
 
@@ -92,6 +94,23 @@ def test_what_ends_the_making_is_said_in_a_line_and_leaves_nothing(tmp_path, sen
     said = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert run.returncode == 1 and len(said) == 1 and ("died" if victim == "child" else sent.name) in said[0]
     assert not [*tmp_path.iterdir()] and not [one for one in makers if one.is_running()]
+
+
+def test_an_error_of_the_making_is_told():
+    """Its text begins with a letter that pickle takes for an instruction."""
+    with contextlib.ExitStack() as stack, pytest.raises(ChildError, match="crafter-maps failed:\nTraceback"):
+        list(stock._made_by_children(["no seed"], stack))  # type: ignore
+
+
+def test_without_a_home(monkeypatch):
+    def missing(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv(stock.CACHE, raising=False)
+    monkeypatch.setattr("pathlib.Path.expanduser", missing)
+    stock.load_stock.cache_clear()
+    with pytest.raises(UserError, match=f"set {stock.CACHE} to a folder"):
+        stock.load_stock(2)
 
 
 def test_nothing_starts_where_it_can_not_stand():
