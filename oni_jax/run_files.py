@@ -8,6 +8,7 @@ from typing import Any
 from oni_jax.config import RunConfig
 
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
+TRAINED = "reward_model"  # folder of a model that was trained beforehand
 LOCK = "lock"  # locked while a process trains
 FINISHED, STOPPED, DIED = "finished", "stopped", "died"  # how a start ended: `state` in the summary
 _ROW_BYTES = 1 << 16  # upper bound of a row of metrics
@@ -31,6 +32,14 @@ def summary(folder: str) -> Mapping[str, Any]:
             return _object(file.read())
     except OSError:
         return {}
+
+
+def trained_at(folder: str) -> int:
+    """Returns when the trained model in a folder was saved last, in nanoseconds; 0: there is none."""
+    try:
+        return os.stat(os.path.join(folder, TRAINED)).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def last_row(folder: str) -> Mapping[str, Any]:

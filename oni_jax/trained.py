@@ -8,9 +8,8 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from oni_jax.config import UserError
+from oni_jax.run_files import TRAINED
 from oni_jax.types import PyTree
-
-FOLDER = "reward_model"
 
 
 def save_trained(folder: str, epoch: int, arrays: PyTree, settings: Mapping[str, Any]) -> None:
@@ -30,7 +29,7 @@ def save_trained(folder: str, epoch: int, arrays: PyTree, settings: Mapping[str,
 
 def holds_trained(folder: str) -> bool:
     """Returns whether a complete model is saved there."""
-    path = os.path.join(folder, FOLDER)
+    path = os.path.join(folder, TRAINED)
     return os.path.isdir(path) and any(name.isdecimal() for name in os.listdir(path))
 
 
@@ -50,7 +49,7 @@ def reason(error: Exception) -> str:
 def _manager(folder: str, read_only: bool = False) -> ocp.CheckpointManager:
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
     return ocp.CheckpointManager(
-        os.path.abspath(os.path.join(folder, FOLDER)),
+        os.path.abspath(os.path.join(folder, TRAINED)),
         options=ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True, read_only=read_only),
         item_handlers={"model": ocp.StandardCheckpointHandler(), "settings": ocp.JsonCheckpointHandler()},
     )

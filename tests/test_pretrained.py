@@ -11,6 +11,7 @@ from oni_jax import system
 from oni_jax.checkpointing import restore_params
 from oni_jax.config import Config, NetworkConfig, PretrainedConfig, UserError, check_config
 from oni_jax.learner.guidance import Guidance
+from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.pretrained import make_actor
 from tests import signals_plugin
@@ -72,6 +73,20 @@ def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probabi
         num_first += int((payload.actions == 0).sum())
         expected += float(mixture[..., 0].sum())
     assert abs(num_first - expected) < 4 * np.sqrt(40 * N * T / 4)
+
+
+def test_a_guide_that_has_had_its_steps_is_computed_no_more(earlier):
+    _, other = earlier
+    policy, shapes = policy_and_shapes(other.network, system.build_task(other).spec)
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    broken = jax.tree.map(lambda x: np.full(x.shape, np.nan, x.dtype), shapes)
+    spec = system.build_task(other).spec
+    shown = {name: np.zeros((1, N, *x.shape), x.dtype) for name, x in spec.observations.items()}
+    guided = GuidedPolicy(policy, policy)
+    for probability in (0.0, 0.5):
+        given = (params, broken, np.float32(probability))
+        output, _ = jax.jit(guided.apply)(given, shown, guided.initial_state(N), np.ones((1, N), np.float32))
+        assert np.isfinite(output.logits).all() == (probability == 0)
 
 
 @pytest.mark.parametrize("kind", ["guide", "init_from"])

@@ -162,7 +162,7 @@ class Learner:
             if collected is None:
                 return None
             own = Contribution(
-                self.reward.read(collected.captions),
+                self.reward.read(collected.captions, observed=True),
                 self._annotator.poll(),
                 self._world.report(),
                 self.running_returns.take(),

@@ -72,9 +72,9 @@ def make_update_fn(
 
     def update(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
         trajectory = unpack(batch.payload, version)
-        key = jax.random.fold_in(jax.random.fold_in(state.key, 3), version)
+        score_key, key = (jax.random.fold_in(jax.random.fold_in(state.key, i), version) for i in (4, 3))
         known = trajectory._replace(policy_params=state.params)
-        scored = score(state.reward_state, known, batch.features, key)
+        scored = score(state.reward_state, known, batch.features, score_key)
         intrinsic_rewards = jax.lax.stop_gradient(scored.rewards)
         learnt = Learnt(state.params, state.opt_state)
         (params, opt_state), metrics = descend(learnt, trajectory, intrinsic_rewards, key)

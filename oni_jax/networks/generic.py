@@ -9,12 +9,13 @@ from oni_jax.config import NetworkConfig
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
 from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
-from oni_jax.networks.messages import MessageNetwork
+from oni_jax.networks.messages import ARCHITECTURES, MessageNetwork
 from oni_jax.networks.precision import DenseParams, add_bias
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
 PIXEL_SCALE = 255.0
+TEXT_MODEL = "lt_cnn_small"  # of each piece of a text, of the length that it reads
 EMBEDDING_SIZE = 16  # of an id
 MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, the mean over ids is taken
 
@@ -100,8 +101,11 @@ class GenericEncoder(Encoder):
         return self._part(name, convolve(network, x))
 
     def _text(self, name: str, x: Array) -> Array:
-        network = MessageNetwork("lt_cnn_small", self.initialization, self.dtype, name=f"{name}_text")
-        return self._part(name, network(x))
+        network = MessageNetwork(TEXT_MODEL, self.initialization, self.dtype, name=f"{name}_text")
+        length = ARCHITECTURES[TEXT_MODEL].length
+        if x.shape[1] > length:
+            x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % length)))
+        return self._part(name, network(x.reshape(-1, min(length, x.shape[1]))).reshape(x.shape[0], -1))
 
     def _ids(self, name: str, x: Array) -> Array:
         num_ids = self.observations[name].num_ids

@@ -34,8 +34,13 @@ class GuidedPolicy:
     ) -> tuple[PolicyOutput, tuple[PyTree, PyTree]]:
         own_params, guide_params, probability = params
         own, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)  # type: ignore
-        guide, guide_state = self.guide.apply(guide_params, observations, core_state[1], is_first)  # type: ignore
-        logits = mixture_logits(own.logits, guide.logits, probability)
+
+        def guided(guide_state: PyTree) -> tuple[Array, PyTree]:
+            guide, guide_state = self.guide.apply(guide_params, observations, guide_state, is_first)  # type: ignore
+            return mixture_logits(own.logits, guide.logits, probability), guide_state
+
+        # When the guide has had its steps, its network is not computed any more.
+        logits, guide_state = jax.lax.cond(probability > 0, guided, lambda state: (own.logits, state), core_state[1])
         return PolicyOutput(logits, own.values), (own_state, guide_state)
 
 

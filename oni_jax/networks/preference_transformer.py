@@ -5,17 +5,19 @@ Sources: Kim et al. 2023 (arXiv 2303.00957); in the form of BK (arXiv 2407.03964
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.initializers import FAN_IN_UNIFORM, XAVIER_UNIFORM, Initialization
-from oni_jax.networks.precision import Dense
+from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.types import Array
 
 _FAN_IN_NO_BIAS = Initialization(FAN_IN_UNIFORM.kernel)
 _EPS = 1e-5  # of layer normalisation
+_PRECISION = PRECISIONS["float32"].float32_products
 
 
 class Values(NamedTuple):
@@ -78,21 +80,24 @@ class PreferenceTransformer(nn.Module):
 
     def embed(self, observations: dict[str, Array]) -> Array:
         """Embeds states {name: [N, ...]} -> [N, W]."""
-        return self.state(nn.relu(self.encoder(observations).astype(jnp.float32)))
+        with jax.default_matmul_precision(_PRECISION):
+            return self.state(nn.relu(self.encoder(observations).astype(jnp.float32)))
 
     def __call__(self, observations: dict[str, Array], actions: Array, times: Array) -> Values:
         """Values all steps of segments: {name: [N, L, ...]}, actions and times [N, L] int32."""
         num, length = actions.shape
         states = self.embed({name: x.reshape(-1, *x.shape[2:]) for name, x in observations.items()})
-        hidden = self._hidden(states.reshape(num, length, -1), actions, times, range(length))
-        scores = jnp.einsum("niw,njw->nij", self.query(hidden), self.key(hidden))
-        weights = _masked_softmax(scores / (self.width**0.5 if self.is_scaled else 1.0), np.tri(length, dtype=bool))
-        return Values(self.value(hidden)[..., 0], weights, hidden)
+        with jax.default_matmul_precision(_PRECISION):
+            hidden = self._hidden(states.reshape(num, length, -1), actions, times, range(length))
+            scores = jnp.einsum("niw,njw->nij", self.query(hidden), self.key(hidden))
+            weights = _masked_softmax(scores / (self.width**0.5 if self.is_scaled else 1.0), np.tri(length, dtype=bool))
+            return Values(self.value(hidden)[..., 0], weights, hidden)
 
     def last_values(self, states: Array, actions: Array, times: Array) -> Array:
         """Returns [N], the value of the last step of each, from embedded states [N, L, W]."""
-        hidden = self._hidden(states, actions, times, [actions.shape[1] - 1])
-        return self.value(hidden)[:, 0, 0]
+        with jax.default_matmul_precision(_PRECISION):
+            hidden = self._hidden(states, actions, times, [actions.shape[1] - 1])
+            return self.value(hidden)[:, 0, 0]
 
     def _hidden(self, states: Array, actions: Array, times: Array, steps: "range | list[int]") -> Array:
         """Returns [N, len(steps), W] at the actions of these steps."""

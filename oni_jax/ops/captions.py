@@ -1,12 +1,38 @@
 """Captions of a batch on the host: indexed, split and merged."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from oni_jax.types import CaptionBatch, StepCaptions
 
 NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # of an end that is not read
+
+
+class LazyRows(Mapping[str, np.ndarray]):
+    """Observations at a batch's steps, each made when it is read first: most are read on the devices alone.
+
+    Args:
+        names: of the observations.
+        make: returns those of a name.
+    """
+
+    def __init__(self, names: Collection[str], make: Callable[[str], np.ndarray]):
+        self._names, self._make = names, make
+        self._made: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def unique_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -25,17 +51,21 @@ def split_captions(captions: StepCaptions, num_shards: int) -> list[StepCaptions
 
 def _split(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
     shards = [_renumber(captions.captions, index) for index in np.split(captions.index, num_shards, axis=1)]
-    split = {name: np.split(x, num_shards, axis=1) for name, x in captions.observations.items()}
-    return [shard._replace(observations={name: x[i] for name, x in split.items()}) for i, shard in enumerate(shards)]
+
+    def rows(i: int) -> LazyRows:
+        return LazyRows(
+            captions.observations, lambda name: np.split(captions.observations[name], num_shards, axis=1)[i]
+        )
+
+    return [shard._replace(observations=rows(i)) for i, shard in enumerate(shards)]
 
 
 def both_ends(captions: StepCaptions) -> CaptionBatch:
     """Concatenates the own and the caused captions in time: [2T, B]."""
     own, caused = (batch._replace(index=batch.index.T, observations={}) for batch in captions)
     joined = merge_captions([own, caused])
-    observations = {
-        name: np.concatenate([x, captions.caused.observations[name]]) for name, x in captions.own.observations.items()
-    }
+    before, after = captions.own.observations, captions.caused.observations
+    observations = LazyRows(before, lambda name: np.concatenate([before[name], after[name]]))
     return CaptionBatch(joined.captions, np.ascontiguousarray(joined.index.T), observations)
 
 

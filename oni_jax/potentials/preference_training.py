@@ -25,10 +25,11 @@ from oni_jax.potentials.preference_model import (
     save_preference_model,
 )
 from oni_jax.preferences.dataset import as_labels, open_array
+from oni_jax.run_files import TRAINED
 from oni_jax.runtime import StopRequest
 from oni_jax.segments.episodes import Segment, read_episodes
 from oni_jax.segments.published import read_published_preferences
-from oni_jax.trained import FOLDER, holds_trained
+from oni_jax.trained import holds_trained
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
 WEIGHT_DECAY, MAX_GRAD_NORM = 0.01, 1.0
@@ -58,7 +59,7 @@ def train_potential(config: TrainPotential, stop: StopRequest) -> int:
     if holds_trained(own.reward_dir):
         raise UserError(
             f"--reward_dir {own.reward_dir}: holds a trained network already; remove "
-            f"{os.path.join(own.reward_dir, FOLDER)} to train another"
+            f"{os.path.join(own.reward_dir, TRAINED)} to train another"
         )
     segments, labels = _read(config)
     settings = PreferenceSettings(

@@ -144,6 +144,10 @@ class Reward(Learning):
         """The part that learns: the scorer, or else the reward itself."""
         return self.scorer or self
 
+    def observed_names(self) -> Sequence[str]:
+        """Returns those of `other_observations` that `observe` reads: several processes all-gather them."""
+        return () if type(self).observe is Reward.observe else self.other_observations
+
     def observe(self, captions: StepCaptions) -> None:
         """Takes in the `captions_read` of a batch, to ask about and to learn from. Called once a batch."""
         del captions

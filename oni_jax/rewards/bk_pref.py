@@ -17,6 +17,7 @@ from oni_jax.potentials.preference_model import PreferenceModel, load_preference
 from oni_jax.rewards.base import Reward, Seen
 from oni_jax.rewards.potential import PUBLISHED, PotentialScorer, shape
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.run_files import trained_at
 from oni_jax.types import Array, EnvSpec, PyTree
 
 
@@ -71,9 +72,14 @@ def _windows_first(x: Array) -> Array:
     return x.reshape(-1, *x.shape[2:])
 
 
-@functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
 def trained_preferences(folder: str) -> PreferenceModel:
     """Reads the model that launch.train_potential wrote. Raises UserError: it can't be read."""
+    return _trained_preferences(folder, trained_at(folder))
+
+
+@functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
+def _trained_preferences(folder: str, saved_at: int) -> PreferenceModel:
+    del saved_at
     return load_preference_model(folder)
 
 

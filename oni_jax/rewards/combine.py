@@ -1,6 +1,6 @@
 """Combinators of a scorer's values to rewards: those of one end of a step, by count, or potential-based shaping."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +40,9 @@ class _Scored(Reward):
 
     def _read(self, captions: StepCaptions) -> CaptionBatch:
         raise NotImplementedError
+
+    def observed_names(self) -> Sequence[str]:
+        return () if type(self._scorer).observe_captions is Scorer.observe_captions else self.other_observations
 
     def observe(self, captions: StepCaptions) -> None:
         self._scorer.observe_captions(self._read(captions))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oni_jax.config import Config, UserError
+from oni_jax.config import Config, RewardConfig, UserError
 from oni_jax.envs.registry import NO_GOALS
 from oni_jax.potentials.embeddings import (
     Embed,
@@ -90,9 +90,8 @@ def check_suggestions(config: Config) -> None:
     if goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
         raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
     if goals.goal_similarity == "exact":
-        given = [(name, getattr(config.reward, name)) for name in ("word_vectors", "potential_embedding_model")]
-        for name, value in given:
-            if value:
+        for name in ("word_vectors", "potential_embedding_model", "potential_embeddings"):
+            if (value := getattr(config.reward, name)) != getattr(RewardConfig(), name):
                 raise UserError(f"--{name} {value}: has no meaning with --goal_similarity exact")
     else:
         _check_embeddings(config)

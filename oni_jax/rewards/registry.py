@@ -14,6 +14,7 @@ from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
 from oni_jax.potentials.code import read_code
+from oni_jax.run_files import trained_at
 from oni_jax.types import GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
@@ -62,9 +63,14 @@ def _in(module: str, function: str) -> Callable[..., Any]:
     return lambda *args: getattr(importlib.import_module(f"oni_jax.rewards.{module}"), function)(*args)
 
 
-@functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
 def trained_model(folder: str) -> "RewardModel":
     """Reads the model that launch.train_reward wrote. Raises UserError: it can't be read."""
+    return _trained_model(folder, trained_at(folder))
+
+
+@functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
+def _trained_model(folder: str, saved_at: int) -> "RewardModel":
+    del saved_at
     from oni_jax.preferences.reward_model import load_reward_model
 
     return load_reward_model(folder)
@@ -95,6 +101,7 @@ def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
     return check
 
 
+_OF_POTENTIALS = ("potential_horizon", "potential_warmup_steps", "potential_shaping")
 REWARD_TYPES: dict[str, RewardType] = {
     "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
     "online_cls": RewardType(
@@ -156,7 +163,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("bk_code", "make"),
         about="shaped by a potential in code, which an LLM wrote (launch.write_potential)",
         needs="reward_dir",
-        own_settings=("potential_",),
+        own_settings=(*_OF_POTENTIALS, "potential_workers"),
         observations=_in("bk_code", "observations"),
         check=_check_code,
     ),
@@ -164,7 +171,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("bk_pref", "make"),
         about="shaped by a potential that was learnt from an LLM's comparisons (launch.train_potential)",
         needs="reward_dir",
-        own_settings=("potential_",),
+        own_settings=_OF_POTENTIALS,
         observations=_in("bk_pref", "observations"),
         check=_needs_folder("bk-pref", "launch.train_potential"),
     ),
@@ -173,7 +180,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="shaped by similarity to goals that an LLM named (launch.write_goals)",
         needs="reward_dir",
         may_need="word_vectors",
-        own_settings=("potential_",),
+        own_settings=(*_OF_POTENTIALS, "potential_embedding", "potential_goal_threshold"),
         observations=_in("bk_goal", "observations"),
         check=_in("goal_settings", "check_goals"),
     ),
@@ -235,9 +242,14 @@ def make_rewards(
     Raises:
         UserError: an unknown type, or unusable settings or files.
     """
+    import jax
+
+    from oni_jax.parallel import Replicas
     from oni_jax.rewards.terms import RewardSum, Term
 
     asked = questions(config)
+    if frozen and replicas is None:  # nothing is trained, whatever number of devices a batch could be sharded over
+        replicas = Replicas(jax.local_devices()[:1])
 
     def term(own: Config) -> Term:
         reward, query = own.reward, _query(own)
@@ -280,13 +292,15 @@ def check_rewards(config: Config) -> None:
 
 
 def _check_own_settings(terms: Sequence[Config]) -> None:
-    """Raises UserError: a setting was changed that only a type reads that the run does not have."""
-    read = {prefix for own in terms for prefix in reward_type(own).own_settings}
-    absent = [(name, prefix) for name, kind in REWARD_TYPES.items() for prefix in {*kind.own_settings} - read]
-    changed = [given for own in terms for given in own_settings(own.reward) if given[1] != given[0].default]
-    for (field, value), (name, prefix) in itertools.product(changed, absent):
-        if field.name.startswith(prefix) and not any(map(field.name.startswith, read)):
-            raise UserError(f"--{field.name} {value}: has no meaning without --llm_reward_type {name}")
+    """Raises UserError: a setting was changed that only types read that the run does not have."""
+    given = {own.reward.llm_reward_type for own in terms}
+    for own in terms:
+        for field, value in own_settings(own.reward):
+            readers = [name for name, kind in REWARD_TYPES.items() if field.name.startswith(kind.own_settings)]
+            if value != field.default and readers and not given & {*readers}:
+                raise UserError(
+                    f"--{field.name} {value}: has no meaning without --llm_reward_type {' or '.join(readers)}"
+                )
 
 
 def _check_reward(config: Config) -> None:

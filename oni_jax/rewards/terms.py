@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.config import UserError
-from oni_jax.ops.captions import NO_CAPTIONS
+from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, Query, RewardOutput, StepCaptions, Trajectory
@@ -34,19 +34,24 @@ class RewardSum:
         self.rewards = tuple(term.reward for term in terms)
         self._learning = tuple(reward.learning for reward in self.rewards)
         self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
+        self._observed = list(dict.fromkeys(name for r in self.rewards for name in r.observed_names()))
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
         self._captions_read = {end for reward in self.rewards for end in reward.captions_read}
         self.labels = reward_labels([term.name for term in terms])
         self.paying = () if type(self.rewards[0]) is Reward else self.labels  # not of the type that is always 0
         self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))
 
-    def read(self, captions: StepCaptions) -> StepCaptions:
-        """Returns the captions that the rewards read, and the own captions, which every run counts."""
+    def read(self, captions: StepCaptions, observed: bool = False) -> StepCaptions:
+        """Returns the captions that the rewards read, and the own captions, which every run counts.
+
+        observed: with the observations beside them that `observe` reads alone.
+        """
+        names = self._observed if observed else self.other_observations
 
         def kept(end: str, batch: CaptionBatch) -> CaptionBatch:
             if end not in self._captions_read | {"own"}:
                 return NO_CAPTIONS
-            return batch._replace(observations={name: batch.observations[name] for name in self.other_observations})
+            return batch._replace(observations=LazyRows(names, batch.observations.__getitem__))
 
         return StepCaptions(*map(kept, StepCaptions._fields, captions))
 

@@ -37,6 +37,20 @@ def test_a_look_up_changes_no_parameter_no_value_and_no_gradient(monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), looked_up, plain)
 
 
+@pytest.mark.parametrize("length", [20, 128, 200, 512])
+def test_every_byte_of_a_text_is_read(length):
+    encoder = make_generic_encoder(
+        NetworkConfig(hidden_size=8), EnvSpec({"text": ArraySpec((length,), "uint8")}, 3, False, ())
+    )
+    texts = np.full((2, length), ord("a"), np.uint8)
+    params = encoder.init(jax.random.key(0), {"text": texts})
+    for place in (0, length // 2, length - 40 if length > 40 else length - 1):
+        other = texts.copy()
+        other[1, place : place + 12] = ord("z")
+        one, changed = np.asarray(encoder.apply(params, {"text": other}))
+        assert np.abs(one - changed).max() > 1e-4, place
+
+
 @pytest.mark.parametrize("sizes", [(1, 7, "float32"), (4096, 2000, "float32"), (4096, 7, "bfloat16")])
 def test_few_rows_many_ids_and_few_bits_are_embedded(sizes):
     num_rows, num_ids, dtype = sizes

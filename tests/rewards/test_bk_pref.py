@@ -47,7 +47,7 @@ def phi(model):
 def config_of(folder, model, **settings) -> Config:
     if not (folder / "reward_model").exists():
         save_preference_model(str(folder), 1, model, {})
-    bk_pref.trained_preferences.cache_clear()
+    bk_pref._trained_preferences.cache_clear()
     reward = RewardConfig(
         llm_reward_type="bk-pref",
         llm_reward_coeff=1.0,

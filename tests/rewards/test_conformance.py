@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig
+from oni_jax.config import AnnotationConfig, Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
@@ -22,7 +22,7 @@ from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.combine import Paid
-from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read
+from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read, trained_model
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
@@ -360,6 +360,42 @@ def test_the_last_caption_of_an_episode_stands_beside_its_final_observation():
         np.testing.assert_array_equal(given, expected)
 
 
+@pytest.mark.parametrize(
+    "name, setting",
+    [
+        ("bk-code", {"potential_embeddings": "grams"}),
+        ("bk-code", {"potential_goal_threshold": 0.9}),
+        ("bk-pref", {"potential_workers": 3}),
+        ("bk-pref", {"potential_embeddings": "grams"}),
+        ("bk-goal", {"potential_workers": 3}),
+        ("rnd", {"potential_horizon": 3}),
+    ],
+)
+def test_settings_of_another_type_are_refused(name, setting, files):
+    (flag,) = setting
+    check_rewards(config_of(name, files, CATCH))
+    with pytest.raises(UserError, match=f"--{flag} .*: has no meaning without --llm_reward_type [a-z -]*bk"):
+        check_rewards(config_of(name, files, CATCH, **setting))
+
+
+def test_what_trains_nothing_needs_no_devices_for_a_batch(files, monkeypatch):
+    monkeypatch.setattr("jax.devices", lambda *_: [jax.local_devices()[0]] * 3)
+    config = config_of("online_motif", files)
+    with pytest.raises(UserError, match="--reward_model_batch_size 8: must be a multiple of the 3 devices"):
+        make_rewards(config, env_spec(config.env))
+    make_rewards(config, env_spec(config.env), frozen=True)
+
+
+def test_a_model_that_is_trained_anew_is_read_anew(tmp_path):
+    """In the same process, as in a notebook."""
+    network = make_ranking_network(NETWORK)
+    params = jax.jit(network.init)(jax.random.key(3), {"message": jnp.zeros((1, 256), jnp.uint8)})
+    for epoch, own in enumerate((0.25, 0.5), 1):
+        trained = RewardModel(NETWORK, params, own, 0.2, dict.fromkeys(QUANTILES, 0.0))
+        save_reward_model(str(tmp_path), epoch, trained, {})
+        assert trained_model(str(tmp_path)).mean == own and trained_model(str(tmp_path)) is trained_model(str(tmp_path))
+
+
 def test_several_rewards_add_up_and_keep_apart(files):
     """Each has its own labels, by its own goal; equal questions are asked once."""
     one = config_of("online_cls", files)
@@ -399,6 +435,35 @@ def test_several_rewards_save_and_train_each_their_own(files):
     other.restore(rewards.save())
     chex.assert_trees_all_equal(dict(other.save()), dict(rewards.save()))
     assert undocumented(f"reward/{name}" for name in rewards.metrics(trained)) == []
+
+
+class Fetched(dict):
+    """Observations on a device; each that the host reads is noted."""
+
+    def __init__(self, rewards: RewardSum, end: slice):
+        super().__init__({name: x[end] for name, x in OBSERVED[rewards].items()})
+        self.read: set[str] = set()
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+LOOKED_UP, LEARNT_FROM = ("bk-code", "bk-goal"), ("online_motif",)
+
+
+@pytest.mark.parametrize("name", REWARD_TYPES)
+def test_the_host_reads_no_observation_but_what_it_needs(name, files):
+    """An accelerator would have to wait for each; and processes tell each other what is learnt from alone."""
+    rewards = make(name, files, CATCH)
+    ends = [Fetched(rewards, slice(0, -1)), Fetched(rewards, slice(1, None))]
+    captions = StepCaptions(*(own._replace(observations=end) for own, end in zip(captions_of(), ends)))
+    told = rewards.read(captions, observed=True)
+    assert set(told.own.observations) == (set(rewards.other_observations) if name in LEARNT_FROM else set())
+    rewards.observe(told)
+    assert name in LEARNT_FROM or not ends[0].read | ends[1].read
+    rewards.prepare(rewards.read(captions))
+    assert name in LOOKED_UP + LEARNT_FROM or not ends[0].read | ends[1].read
 
 
 class OwnReward(Reward):

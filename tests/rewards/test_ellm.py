@@ -264,6 +264,10 @@ def test_an_llm_is_asked_only_where_it_suggests():
             config_of(potential_embedding_model="m"),
             "potential_embedding_model m: has no meaning with --goal_similarity",
         ),
+        (
+            config_of(potential_embeddings="server"),
+            "potential_embeddings server: has no meaning with --goal_similarity",
+        ),
         (config_of(potential_horizon=3), "--potential_horizon 3: has no meaning without --llm_reward_type bk"),
         (
             config_of(goals={"goal_similarity": "embeddings"}, potential_embeddings="words"),
