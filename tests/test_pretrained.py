@@ -58,13 +58,14 @@ def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probabi
     batches = [jax.device_get(batch.payload) for batch in collect(world, 40)]
     guide, shapes = policy_and_shapes(other.network, task.spec)
     _, guide_params = restore_params(f"{folder}/checkpoints", shapes)
+    applied = [jax.jit(policy.apply) for policy in (task.policy, guide)]
     num_first, expected = 0, 0.0
     for payload in batches:
         states = payload.initial_core_state
-        each = zip((task.policy, guide), (jax.device_get(state.params), guide_params), states)
+        each = zip(applied, (jax.device_get(state.params), guide_params), states)
         own, advice = (
-            jax.device_get(policy.apply(params, payload.observations, core, payload.is_first)[0])
-            for policy, params, core in each
+            jax.device_get(apply(params, payload.observations, core, payload.is_first)[0])
+            for apply, params, core in each
         )
         mixture = (1 - probability) * softmax(own.logits[:T]) + probability * softmax(advice.logits[:T])
         np.testing.assert_allclose(softmax(payload.behaviour_logits), mixture, rtol=1e-4)

@@ -42,21 +42,21 @@ def checkpoints(folder: pathlib.Path) -> list[int]:
 
 def test_a_run_labels_messages_and_learns_from_them(tmp_path):
     words = ("--encoder_custom=nle_rgbcrop_encoder", "--goal_key=zeroknowledge")  # with which much is helpful
-    run = train(tmp_path, *RETRIEVAL, *words, "--train_for_env_steps=4096")
+    run = train(tmp_path, *RETRIEVAL, *words, "--train_for_env_steps=2048")
     output = run.finish()
     assert run.process.returncode == 0, output
     assert "rule-based stand-in" in output
     assert output.startswith("starting: importing JAX and building the networks")
-    assert 0 < output.index("compiling the update") < output.index(" of 4,096 steps")
+    assert 0 < output.index("compiling the update") < output.index(" of 2,048 steps")
     folder = tmp_path / "run"
     done = summary(folder)
-    assert done["env_steps"] == 4096 and done["updates"] == 16
+    assert done["env_steps"] == 2048 and done["updates"] == 8
     assert done["labels_held"] > 10 and done["rewarded_steps"] > 0
     assert done["labels_asked"] >= done["labels_held"]
     assert done["labels_by"] == "rule-based judge, not an LLM" and f"labels by: {done['labels_by']}\n" in output
-    assert checkpoints(folder) == [4096]
+    assert checkpoints(folder) == [2048]
     assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
-    assert rows(folder)[-1]["env_steps"] == 4096
+    assert rows(folder)[-1]["env_steps"] == 2048
     assert undocumented({name for row in rows(folder) for name in row} - {"step"}) == []
     assert run.leftovers() == []
 

@@ -1,5 +1,7 @@
 """A policy that reads captions: their text, or the bits of their key, decide what it does."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,15 +14,25 @@ from oni_jax.networks.registry import policy_observations
 from oni_jax.types import CAPTION
 
 
-def logits(root_env: str, encoder: str, caption: np.ndarray) -> np.ndarray:
-    """Of observations that are all 0 but for the caption."""
+@functools.cache
+def applied(root_env: str, encoder: str):
+    """Returns a policy's jitted function of observations, and observations that are all 0."""
     network = NetworkConfig(encoder_custom=encoder, hidden_size=16, language_state=True, use_rnn=False)
     spec = env_spec(EnvConfig(root_env=root_env), policy_observations(network))
     policy = make_policy(network, spec)
     observations = {name: jnp.zeros((1, 1, *x.shape), x.dtype) for name, x in spec.observations.items()}
-    observations[CAPTION] = observations[CAPTION].at[0, 0, : len(caption)].set(caption)
-    params = init_params(policy, spec, jax.random.key(0))
-    return np.asarray(policy.apply(params, observations, policy.initial_state(1), jnp.ones((1, 1), bool))[0].logits)
+    params, state, is_first = (
+        init_params(policy, spec, jax.random.key(0)),
+        policy.initial_state(1),
+        jnp.ones((1, 1), bool),
+    )
+    return jax.jit(lambda observations: policy.apply(params, observations, state, is_first)[0].logits), observations
+
+
+def logits(root_env: str, encoder: str, caption: np.ndarray) -> np.ndarray:
+    """Of observations that are all 0 but for the caption."""
+    apply, zeros = applied(root_env, encoder)
+    return np.asarray(apply({**zeros, CAPTION: zeros[CAPTION].at[0, 0, : len(caption)].set(caption)}))
 
 
 @pytest.mark.parametrize("encoder", ["generic_encoder", "mlp_encoder"])
