@@ -18,7 +18,7 @@ from oni_jax.rewards import registry
 REWARD_TYPES = [
     name
     for name, kind in registry.REWARD_TYPES.items()
-    if "potential_" not in kind.own_settings and name != registry.GOAL_REWARDED
+    if not any(own.startswith("potential_") for own in kind.own_settings)
 ]
 WORD_VECTOR_SIZE = 300
 WORDS = (  # of the default goal, and of many messages

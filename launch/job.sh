@@ -41,10 +41,9 @@ split_gpus() {
 
 # check_flags FLAGS...: ends here, rather than when a server has been loaded, if training would refuse them. Sets $MODEL.
 check_flags() {
-    local script words=("$@")
-    [ -n "$id" ] || words+=(--train_for_seconds 1e10) # which only a job's restarts would begin again
-    words=(--dry_run --gpus_per_node 0 --server beside -- "${words[@]}" --llm_server_addr=)
-    script=$("$PYTHON" -m launch.submit "${words[@]}") || exit
+    local script of_job=(--gpus_per_node 0 --server beside)
+    [ -n "$id" ] || of_job+=(--time 0) # no limit, at which a job would start again
+    script=$("$PYTHON" -m launch.submit --dry_run "${of_job[@]}" -- "$@" --llm_server_addr=) || exit
     [ -n "$MODEL" ] || eval "$(grep --max-count=1 '^MODEL=' <<< "$script")"
     export MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct}
 }
@@ -110,7 +109,7 @@ train() {
     done
     # What has to hold in a job comes last, and so wins; training that saved on USR1 and went on would end unsaved.
     flags=("${@:2}" --on_sigusr1 stop)
-    [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${EXPERIMENT:-$SLURM_JOB_NAME}_seed$seed")
+    [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${ONI_EXPERIMENT:-$SLURM_JOB_NAME}_seed$seed")
     [ -z "$server" ] || flags+=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
     [ -z "$asked$over" ] || return
     started=yes

@@ -91,10 +91,10 @@ def check_job(own: Sequence[str], training: Sequence[str], program: Submission) 
         raise UserError("--seeds: begins a run for each seed, and --resume goes on with one; give one or the other")
     config = flags.parse(training)
     flags.check(config)
-    if config.run.train_for_seconds != Config().run.train_for_seconds:
-        raise UserError("--train_for_seconds: starts again from 0 at each start of a job; give --train_for_env_steps")
     if not re.fullmatch(TIMES, job.time):
         raise UserError(f"--time {job.time}: must be in a format of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
+    if _secs(job.time) and config.run.train_for_seconds != Config().run.train_for_seconds:
+        raise UserError("--train_for_seconds: starts again from 0 at each start of a job; give --train_for_env_steps")
     if 0 < _secs(job.time) <= job.save_secs:
         raise UserError(f"--save_secs {job.save_secs}: must be below --time {job.time}, or nothing is trained")
     if not re.fullmatch(f"({SEEDS})?", job.seeds):
@@ -192,7 +192,7 @@ def _variables(program: Submission, training: Sequence[str], config: Config) -> 
     server, itself = program.server, with_training(command("submit", Submission(), **values_of(program)), training)
     values = {"LAUNCH": str(LAUNCH), "PYTHON": sys.executable, STARTED_BY: itself}
     if program.job.seeds:
-        values["EXPERIMENT"] = config.run.experiment  # a job's name may be another, and of several arrays
+        values["ONI_EXPERIMENT"] = config.run.experiment  # a job's name may be another, and of several arrays
     if server.server != "none":
         values["NUM_SERVER_GPUS"] = str(server.server_gpus)
         if model != Config().annotation.llm_model or any(re.match("--?llm[_-]model(=|$)", word) for word in training):

@@ -140,9 +140,9 @@ def score_texts(run: RunReward, folder: str, texts: Sequence[bytes]) -> np.ndarr
     """
     index = _valuing_captions(run, folder)
     scorer, state = run.rewards.terms[index].reward.scorer, run.rewards.states(run.state)[index]
-    unique = list(dict.fromkeys(texts))
-    _, values = score_captions(cast(Scorer, scorer), state, run.spec, unique)
-    return values[[unique.index(text) for text in texts]]
+    unique = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    _, values = score_captions(cast(Scorer, scorer), state, run.spec, list(unique))
+    return values[[unique[text] for text in texts]]
 
 
 def _valuing_captions(run: RunReward, folder: str, name: str = "") -> int:

@@ -56,6 +56,8 @@ def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int) -> 
     if "end_status" in stats:
         failed = truncated and stats["length"] < max_episode_steps
         return ENGINE_FAILURE if failed else ENDS[int(stats["end_status"])]
+    if stats.get(SUCCESS, 0) > 0:  # some worlds truncate an episode that has reached its goal
+        return ENDS[TASK_SUCCESSFUL]
     return ENDS[ABORTED] if truncated else TERMINATION
 
 

@@ -9,13 +9,13 @@ from oni_jax.config import NetworkConfig
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
 from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
-from oni_jax.networks.messages import ARCHITECTURES, MessageNetwork
+from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import DenseParams, add_bias
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
 PIXEL_SCALE = 255.0
-TEXT_MODEL = "lt_cnn_small"  # of each piece of a text, of the length that it reads
+TEXT_MODEL, TEXT_PIECE = "lt_cnn_small", 123  # of each piece of a text; of more bytes its poolings drop the last
 EMBEDDING_SIZE = 16  # of an id
 MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, the mean over ids is taken
 
@@ -102,10 +102,9 @@ class GenericEncoder(Encoder):
 
     def _text(self, name: str, x: Array) -> Array:
         network = MessageNetwork(TEXT_MODEL, self.initialization, self.dtype, name=f"{name}_text")
-        length = ARCHITECTURES[TEXT_MODEL].length
-        if x.shape[1] > length:
-            x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % length)))
-        return self._part(name, network(x.reshape(-1, min(length, x.shape[1]))).reshape(x.shape[0], -1))
+        if x.shape[1] > TEXT_PIECE:
+            x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % TEXT_PIECE)))
+        return self._part(name, network(x.reshape(-1, min(TEXT_PIECE, x.shape[1]))).reshape(x.shape[0], -1))
 
     def _ids(self, name: str, x: Array) -> Array:
         num_ids = self.observations[name].num_ids

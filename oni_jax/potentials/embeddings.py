@@ -207,7 +207,8 @@ class ServerEmbedder:
             if status == 200:
                 return self._read(raw, len(texts))
             problem = f"HTTP {status}: {raw.decode('utf-8', 'replace')}"
-            if self._size and (status in _REFUSED or _TOO_LONG.search(problem)):
+            is_of_texts = status in _REFUSED or (status not in OVERLOADED and _TOO_LONG.search(problem))
+            if self._size and is_of_texts:
                 return await self._without_refused(session, texts, self._error(problem))
             if status < 500 and status not in OVERLOADED:
                 break

@@ -62,7 +62,8 @@ class KeptMemo(Memo):
 
     def _write(self) -> None:
         known = dict(self._known)  # a copy: another thread may be adding some
-        rows = {text.encode(): vector for text, vector in known.items() if "\0" not in text}
+        # Zeros are of a text that the server refused: the next run asks again.
+        rows = {text.encode(): vector for text, vector in known.items() if "\0" not in text and vector.any()}
         if not rows or len(known) == self._num_written or not os.path.isdir(os.path.dirname(self._path)):
             return
         self._written = time.monotonic()

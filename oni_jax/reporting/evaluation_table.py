@@ -50,6 +50,8 @@ def _player(player: Mapping[str, Any]) -> Part:
     num_finished = len(player["episodes"])
     about = f"{player['root_env']}, policy {player['policy']}, {num_finished:,} episodes of seed {player['seed']}, "
     about += f"at most {player['max_episode_steps']:,} steps"
+    if goals := "; ".join(player.get("goals", {}).values()):
+        about += f", {goals}"
     if player.get("labels_by"):  # older files lack it
         about += f", labels by: {player['labels_by']}"
     for label, reason in player.get("not_reported", {}).items():

@@ -56,7 +56,8 @@ def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest)
     num_envs = min(config.num_envs, config.episodes)
     names = tuple(find_environment(player.env).make_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
-    with closing(make_vector_env(player.env, num_envs, seed, 0, names)) as env:
+    shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
+    with closing(make_vector_env(player.env, num_envs, seed, 0, shown)) as env:
         recorder = _Recorder(env, player, names)
         waiting: dict[int, Segment] = {}
         for index in range(config.episodes):

@@ -25,7 +25,6 @@ class EpisodeRewards:
 
     def __init__(self, run: RunReward, num_at_once: int = 128):
         self._run, self._num_at_once = run, num_at_once
-        self._at_obs = run.config.reward.intrinsic_reward_at == "obs"
         read = (*run.rewards.other_observations, *run.rewards.final_observations)
         self.observations = list(dict.fromkeys(read))
         reasons = {label: own.only_in_training for label, own in zip(run.rewards.labels, run.rewards.rewards)}
@@ -41,7 +40,17 @@ class EpisodeRewards:
         counts: Sequence[int] = (),
         terminated: bool = False,
     ) -> np.ndarray:
-        """Returns the sum of the rewards [L] float32 for L >= 1 steps, before the coefficients.
+        """Returns the sum of the rewards [L] float32 for L >= 1 steps, before the coefficients; see `_of_each`."""
+        return self._of_each(captions, observations, counts, terminated).sum(axis=0)
+
+    def _of_each(
+        self,
+        captions: Sequence[bytes],
+        observations: Mapping[str, np.ndarray],
+        counts: Sequence[int],
+        terminated: bool,
+    ) -> np.ndarray:
+        """Returns the rewards [K, L] float32 for L >= 1 steps, before the coefficients.
 
         Args:
           captions: L + 1, before each action and at the end.
@@ -72,15 +81,16 @@ class EpisodeRewards:
             features = self._run.rewards.prepare(StepCaptions(own, caused))
             trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields, zeros), **known})
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
-            parts.append(np.asarray(scored.rewards)[self._rows, :, 0].sum(axis=0))
-        return np.concatenate(parts)[:num_steps]
+            parts.append(np.asarray(scored.rewards)[self._rows, :, 0])
+        return np.concatenate(parts, axis=1)[:, :num_steps]
 
     def of_captions(
         self, captions: Sequence[bytes], observations: Mapping[str, np.ndarray], terminated: bool = False
     ) -> np.ndarray:
-        """Returns `of_steps` padded to [L + 1], with 0 for the last or first caption, for which no step is rewarded."""
-        rewards = self.of_steps(captions, observations, terminated=terminated)
-        return np.pad(rewards, (0, 1) if self._at_obs else (1, 0))
+        """Returns the sum of the rewards [L + 1] for the captions that they are paid for, or that a step has led to."""
+        rewards = self._of_each(captions, observations, (), terminated)
+        own = [self._run.rewards.rewards[row].pays_for == "own" for row in self._rows]
+        return np.sum([np.pad(x, (0, 1) if is_own else (1, 0)) for x, is_own in zip(rewards, own)], axis=0)
 
 
 def _caption_batch(captions: Sequence[bytes]) -> CaptionBatch:

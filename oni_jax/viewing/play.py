@@ -11,7 +11,7 @@ import numpy as np
 from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
-from oni_jax.envs.history import past_of, sources
+from oni_jax.envs.history import CAPTION, past_of, sources
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
@@ -150,6 +150,10 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
     evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
     experiment = None if config.policy == RANDOM else config.experiment
     (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
+    if past_of(player.spec.observations):
+        raise UserError(
+            f"--experiment {config.experiment}: its policy reads earlier steps, which launch.play does not keep"
+        )
     dtype = record_dtype(player.spec)
     episodes = np.full(GROUP_SIZE, config.episode, np.int32)
     # Compiles now, with a group that is not played: the terminal could not be restored during compilation.
@@ -160,6 +164,9 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
         records = np.zeros(GROUP_SIZE, dtype)
         for name in {*(dtype.names or ())} & {*(session.record.dtype.names or ())}:
             records[name] = session.record[name]
+        if CAPTION in (dtype.names or ()) and CAPTION not in (session.record.dtype.names or ()):
+            text = np.frombuffer(session.message[: records[CAPTION].shape[1]], np.uint8)
+            records[CAPTION][:, : len(text)] = text
         steps = np.full(GROUP_SIZE, session.step_count, np.int32)
         return int(player.agent.act(0, records, episodes, steps)[config.episode % GROUP_SIZE])
 
@@ -181,8 +188,9 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
     except NoRewardError:
         return label_reward(labels, run.reward)
     rewards = EpisodeRewards(known, num_at_once=1)
-    if past_of(rewards.observations) or not rewards.labels:
-        why = "; ".join(rewards.left_out.values()) or "it depends on the steps before"
+    others = [label for label, own in zip(known.rewards.labels, known.rewards.rewards) if not own.pays_for]
+    if others:
+        why = "; ".join(rewards.left_out.values()) or f"{', '.join(others)} pays for more than a message"
         return MessageReward(lambda message, record: 0.0, run.reward, f"not shown: {why}")
 
     def give(message: bytes, record: np.ndarray) -> float:

@@ -51,7 +51,12 @@ def test_reasoning_that_a_server_leaves_in_the_text_is_no_answer(text, label):
 
 @pytest.mark.parametrize(
     "text, label",
-    [("so this should be FOO. But wait, I am told", None), ("<label>FOO</label> I said so as", 1), ("<label>FOO", 1)],
+    [
+        ("so this should be FOO. But wait, I am told", None),
+        ("<label>FOO</label> I said so as", 1),
+        ("<label>FOO", 1),
+        (" FOO", 1),
+    ],
 )
 def test_an_answer_that_was_cut_off_holds_where_it_is_marked(text, label):
     found = read({"text": text, "finish_reason": "length"}).answer

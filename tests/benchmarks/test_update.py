@@ -9,10 +9,13 @@ import pytest
 
 from benchmarks import samples
 from benchmarks.builders import Update, config_of, flops_per_frame
+from benchmarks.reward_files import REWARD_TYPES, reward_settings
+from oni_jax.config import Config, with_values
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loss import make_loss_fn
 from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.rewards.registry import check_rewards
 
 BATCH_SIZE = 128
 
@@ -78,3 +81,10 @@ def test_compilations_are_counted():
         pass
     jax.jit(lambda x: x * 5)(np.ones(3))
     assert none.count == 0
+
+
+@pytest.mark.parametrize("name", REWARD_TYPES)
+def test_rewards_that_are_measured_have_what_they_need(name):
+    coeff = 0.0 if name == "none" else 0.1
+    given = {"llm_reward_type": name, "llm_reward_coeff": coeff, **reward_settings(name)}
+    check_rewards(with_values(Config(), given))

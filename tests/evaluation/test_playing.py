@@ -159,6 +159,8 @@ def test_a_request_to_stop_leaves_what_is_finished():
 def test_why_an_episode_ended():
     assert end_of({"length": 9.0}, truncated=False, max_episode_steps=9) == "finished"
     assert end_of({"length": 9.0}, truncated=True, max_episode_steps=9) == "step limit"
+    assert end_of({"length": 4.0, "success": 1.0}, truncated=True, max_episode_steps=9) == "goal"
+    assert end_of({"length": 9.0, "success": 0.0}, truncated=True, max_episode_steps=9) == "step limit"
     assert end_of({"length": 9.0, "end_status": -1.0}, truncated=True, max_episode_steps=9) == "step limit"
     assert end_of({"length": 8.0, "end_status": -1.0}, truncated=True, max_episode_steps=9) == ENGINE_FAILURE
     assert end_of({"length": 8.0, "end_status": 1.0}, truncated=False, max_episode_steps=9) == "death"

@@ -50,7 +50,7 @@ def end(folder: pathlib.Path, steps: int, secs: float) -> None:
     progress = folder / "checkpoints" / str(steps) / "progress"
     progress.mkdir(parents=True)
     (progress / "metadata").write_text(json.dumps({"train_secs": secs}))
-    done = {"env_steps": steps, "env_steps_per_sec": 5000.0, "train_secs": secs}
+    done = {"env_steps": steps, "env_steps_per_sec": 5000.0, "train_secs": secs, "commit": "of-the-run"}
     (folder / "summary.json").write_text(json.dumps(done))
 
 

@@ -192,8 +192,7 @@ def test_a_port_in_use(scripts):
 @pytest.mark.parametrize("script", WITH_SERVER)
 def test_flags_are_read_before_a_server_is_started(scripts, script):
     assert scripts.start(script, "exit 0", "--lr", "x", REFUSED="2").wait(30) == 2
-    of_no_job = "--train_for_seconds 1e10 " if script == LOCAL else ""  # whose time would begin again with a job's
-    assert scripts.read("checked").endswith(f"-- --lr x {of_no_job}--llm_server_addr=\n")
+    assert scripts.read("checked").endswith("-- --lr x --llm_server_addr=\n")
     assert not scripts.read("output")
     assert not scripts.read("served") and not scripts.read("trained")
 
@@ -208,12 +207,12 @@ def test_flags_are_read_as_training_will(scripts, rate, code):
     assert ("learning_rate" in scripts.read("output").splitlines()[-1]) == bool(code)
 
 
-@pytest.mark.parametrize("script, code", [(LOCAL, 0), (BESIDE, 2)])
-def test_a_time_limit_is_one_of_no_job(scripts, script, code):
-    words = "--llm_reward_type=none --train_for_seconds=60".split()
+@pytest.mark.parametrize("script, secs, code", [(LOCAL, "60", 0), (LOCAL, "1h", 2), (BESIDE, "60", 2)])
+def test_a_time_limit_is_one_of_no_job(scripts, script, secs, code):
+    words = f"--llm_reward_type=none --train_for_seconds={secs}".split()
     environment = dict(REAL=sys.executable, PYTHONPATH=str(LAUNCH.parent))
     assert scripts.start(script, "exit 0", *words, **environment).wait(60) == code
-    assert ("starts again from 0 at each start of a job" in scripts.read("output")) == bool(code)
+    assert ("starts again from 0 at each start of a job" in scripts.read("output")) == (script == BESIDE)
 
 
 @pytest.mark.parametrize("flag", [["--llm_model", "own/one's"], ["-llm-model=own/one's"], []])
@@ -256,7 +255,7 @@ def test_an_array_has_a_folder_a_seed(scripts):
     assert scripts.start(ALONE, "exit 0", "--lr", "1", **ARRAY).wait(30) == 0
     words = "-m launch.train --lr 1 --on_sigusr1 stop --seed 4 --experiment {}_seed4"
     assert scripts.read("trained").strip() == words.format("score")
-    assert scripts.start(ALONE, "exit 0", "--lr", "1", EXPERIMENT="own", **ARRAY).wait(30) == 0
+    assert scripts.start(ALONE, "exit 0", "--lr", "1", ONI_EXPERIMENT="own", **ARRAY).wait(30) == 0
     assert scripts.read("trained").strip() == words.format("own")
 
 

@@ -43,7 +43,7 @@ def test_nodes(capsys):
     assert len(names) == len(set(names))
     assert lines[-2].startswith("train srun ") and lines[-2].endswith(f"-- {shlex.join(TRAINING)}")
     assert lines[-1] == "finish"
-    assert "EXPERIMENT=x" in lines  # whatever --sbatch "--job-name" says
+    assert "ONI_EXPERIMENT=x" in lines  # whatever --sbatch "--job-name" says
 
 
 def test_server_on_a_node_of_its_own(capsys):

@@ -37,18 +37,16 @@ def test_a_look_up_changes_no_parameter_no_value_and_no_gradient(monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), looked_up, plain)
 
 
-@pytest.mark.parametrize("length", [20, 128, 200, 512])
+@pytest.mark.parametrize("length", [20, 123, 128, 300])
 def test_every_byte_of_a_text_is_read(length):
     encoder = make_generic_encoder(
         NetworkConfig(hidden_size=8), EnvSpec({"text": ArraySpec((length,), "uint8")}, 3, False, ())
     )
-    texts = np.full((2, length), ord("a"), np.uint8)
-    params = encoder.init(jax.random.key(0), {"text": texts})
-    for place in (0, length // 2, length - 40 if length > 40 else length - 1):
-        other = texts.copy()
-        other[1, place : place + 12] = ord("z")
-        one, changed = np.asarray(encoder.apply(params, {"text": other}))
-        assert np.abs(one - changed).max() > 1e-4, place
+    texts = np.random.default_rng(0).integers(ord("a"), ord("z"), length, np.uint8)
+    changed = np.where(np.eye(length, dtype=bool), ord("z"), texts)
+    params = encoder.init(jax.random.key(0), {"text": texts[None]})
+    apply = jax.jit(lambda x: encoder.apply(params, {"text": x}))
+    assert (np.abs(apply(changed.astype(np.uint8)) - apply(texts[None])).max(-1) > 0).all()
 
 
 @pytest.mark.parametrize("sizes", [(1, 7, "float32"), (4096, 2000, "float32"), (4096, 7, "bfloat16")])

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from oni_jax.config import AnnotationConfig, Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
+from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.npz import from_npz, to_npz
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward, Scorer
@@ -459,11 +461,31 @@ def test_the_host_reads_no_observation_but_what_it_needs(name, files):
     ends = [Fetched(rewards, slice(0, -1)), Fetched(rewards, slice(1, None))]
     captions = StepCaptions(*(own._replace(observations=end) for own, end in zip(captions_of(), ends)))
     told = rewards.read(captions, observed=True)
-    assert set(told.own.observations) == (set(rewards.other_observations) if name in LEARNT_FROM else set())
+    assert name in LEARNT_FROM or not told.own.observations
     rewards.observe(told)
     assert name in LEARNT_FROM or not ends[0].read | ends[1].read
     rewards.prepare(rewards.read(captions))
     assert name in LOOKED_UP + LEARNT_FROM or not ends[0].read | ends[1].read
+
+
+def test_processes_tell_each_other_what_is_learnt_from(files):
+    """Observations beside a pair's captions, in a run of two processes."""
+    config = config_of("online_motif", files)
+    config = dataclasses.replace(config, network=dataclasses.replace(NETWORK, use_blstats=True))
+    rewards = make_rewards(config, env_spec(config.env, observations_read(config)))
+    assert rewards.other_observations == ["vector_obs"]
+    shown = np.random.default_rng(0).normal(size=(T, 2 * B, 27)).astype(np.float32)
+    parts = []
+    for share in np.split(shown, 2, axis=1):
+        own = batch_of()._replace(observations={"vector_obs": share, "chars": None})
+        told = rewards.read(StepCaptions(own, batch_of()._replace(observations={"vector_obs": share})), observed=True)
+        parts.append(from_npz(to_npz(pack_contribution(Contribution(told)))))
+    captions = merge_contributions(parts).captions
+    np.testing.assert_array_equal(captions.own.observations["vector_obs"], shown)
+    rewards.observe(captions)
+    rewards.ingest([labelled(query.item, 1)._replace(question=query.question) for query in rewards.queries()])
+    rows = rewards.save()["rows_vector_obs"].reshape(-1, 27)
+    assert len(rows) and all((row == shown.reshape(-1, 27)).all(-1).any() for row in rows)
 
 
 class OwnReward(Reward):

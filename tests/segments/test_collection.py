@@ -11,6 +11,7 @@ from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.segments.episodes import Segment, read_episodes, write_episodes
 from tests import signals_plugin
+from tests.evaluation.runs import write_run
 
 
 def episode(length: int, seed: int) -> Segment:
@@ -95,3 +96,12 @@ def test_random_play_is_recorded(tmp_path, capsys):
 
 def _seed() -> int:
     return int(np.random.SeedSequence([1, 0]).generate_state(1)[0])
+
+
+def test_a_policy_that_reads_captions(tmp_path):
+    """Of an environment that does not show them itself."""
+    settings = {"root_env": "Catch-v0", "encoder_custom": "generic_encoder", "hidden_size": 8, "language_state": True}
+    write_run(tmp_path / "run", {**settings, "llm_reward_type": "none"})
+    words = f"--train_dir={tmp_path} --experiment=run --episodes=2 --directory={tmp_path / 'made'} --root_env=Catch-v0"
+    assert collect_segments.main(words.split()) == 0
+    assert {*read_episodes(str(tmp_path / "made"))[0].observations} == {"board", "message"}

@@ -1,6 +1,7 @@
 """What is told beside a game that is played."""
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ROWS
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
-from oni_jax.evaluation.agents import RandomAgent
+from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
 from oni_jax.learner.compilations import CompilationCounter
+from oni_jax.rewards.base import Reward
+from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import play as playing
 from oni_jax.viewing.config import PlayConfig
@@ -21,6 +24,7 @@ from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
 from oni_jax.viewing.session import MessageReward, Session, label_reward, running_counts
 from tests.asking import LANGUAGE
+from tests.evaluation.runs import write_run
 from tests.viewing.runs import write_labelled_run
 
 KILL = b"You kill the newt!"
@@ -215,3 +219,29 @@ def test_keys_that_steer_what_goes_on_by_itself():
     assert pressed("+" * 20).per_sec == 128 and pressed("-" * 20).per_sec == 0.5
     assert pressed("\t").panel and not pressed("\t\t").panel
     assert pressed("q").quit and not pressed("zx").quit
+
+
+def test_a_policy_reads_the_message_it_is_shown(tmp_path, monkeypatch):
+    """Also where the game does not show it as an observation; earlier steps are refused."""
+    settings = {"root_env": "NetHackScore-v1", "encoder_custom": "generic_encoder", "hidden_size": 8}
+    write_run(tmp_path / "run", {**settings, "llm_reward_type": "none", "language_state": True})
+    seen = []
+    act = PolicyAgent.act
+
+    def noted(agent, group, records, *own):
+        seen.append(records["caption"][0].tobytes().rstrip(b"\0"))
+        return act(agent, group, records, *own)
+
+    monkeypatch.setattr(PolicyAgent, "act", noted)
+    config = PlayConfig("sample", str(tmp_path), "run", max_episode_steps=3, steps_per_sec=128.0)
+    playing.play(config, lambda: Hands(*["."] * 3, "q"), StopRequest())  # type: ignore[arg-type]
+    assert seen[1].startswith(b"Hello")
+
+
+def test_a_reward_of_more_than_a_message_is_not_shown(tmp_path, monkeypatch):
+    config = write_labelled_run(tmp_path / "run", {})
+    rewards = RewardSum([Term("rnd", Reward(), 1.0)])
+    known = SimpleNamespace(config=config, rewards=rewards, state=(), env_steps=1)
+    monkeypatch.setattr("oni_jax.inspection.load_reward", lambda *_: known)
+    table = playing.set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
+    assert table.reward.source == "not shown: rnd pays for more than a message"

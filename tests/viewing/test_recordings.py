@@ -67,6 +67,18 @@ def test_every_step_sees_its_own_observations(num_at_once):
     rewards = EpisodeRewards(reward, num_at_once)
     seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
     assert rewards.of_steps([b""] * 4, seen).tolist() == [2, 4, 6]
+    assert rewards.of_captions([b""] * 4, seen).tolist() == [0, 2, 4, 6]
+
+
+def test_a_reward_stands_beside_what_it_is_paid_for(train_dir):
+    """Some are of the caption before the step, others of what the step led to, in one sum."""
+    known = load_reward(str(train_dir / "labelled"))
+    rewards = RewardSum([*known.rewards.terms, Term("strength", StrengthReward(), 1.0)])
+    reward: Any = SimpleNamespace(config=known.config, rewards=rewards, state=(known.state, ()))
+    seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
+    messages = [b"A message", b"You see here a rock.", b"", b""]
+    assert EpisodeRewards(reward, 4).of_steps(messages, seen).tolist() == [3, 4, 6]
+    assert EpisodeRewards(reward, 4).of_captions(messages, seen).tolist() == [1, 2, 4, 6]
 
 
 def test_a_run_is_recorded(train_dir, capfd, monkeypatch):

@@ -41,7 +41,8 @@ class Classification(TwoChoices):
 
     def read_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         """Reasoning that names a label has not decided yet."""
-        return self.read(text, logprobs, answer_key) if _TAGGED.search(text) else None
+        is_whole = _TAGGED.search(text) or bare(text) in self.choices
+        return self.read(text, logprobs, answer_key) if is_whole else None
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         helpful, words = rules.judge_caption(goal, *item)

@@ -93,7 +93,8 @@ class Crafter(DeviceEnv[State]):
 
     def stats(self, state: State) -> jax.Array:
         unlocked = (state.achievements > 0).astype(jnp.float32)
-        return jnp.concatenate([unlocked.sum()[None], unlocked])
+        success = [unlocked[self.variant.rules.rewarded[0]][None]] if self.variant.rules.has_goal else []
+        return jnp.concatenate([unlocked.sum()[None], unlocked, *success])
 
     def caption_key(self, state: State) -> jax.Array:
         return _CAPTIONS[self.variant.captions].key(view.look(state))

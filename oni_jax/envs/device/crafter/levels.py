@@ -81,6 +81,8 @@ def crafter_spec(config: EnvConfig) -> EnvSpec:
     spec = spec_of(find_variant(config), OBSERVATIONS[config.crafter.crafter_view])
     if not config.crafter.crafter_task:
         return spec
+    if "success" in spec.episode_stats:
+        raise UserError(f"--crafter_task {config.crafter.crafter_task}: {config.root_env} has a task of its own")
     find_task(config.crafter, spec.goals)  # which it may lack
     return spec._replace(episode_stats=(*spec.episode_stats, "success"))
 
@@ -92,7 +94,7 @@ def spec_of(variant: Variant, observations: Mapping[str, ArraySpec]) -> EnvSpec:
         num_actions=len(variant.rules.actions),
         has_captions=True,
         has_events=True,
-        episode_stats=("return", "length", "unlocked", *ACHIEVEMENTS),
+        episode_stats=("return", "length", "unlocked", *ACHIEVEMENTS, *(["success"] if variant.rules.has_goal else [])),
         caption_size=KEY_SIZES[variant.captions],
         event_size=1,
         goals=variant.rules.goals,

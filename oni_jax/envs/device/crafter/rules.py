@@ -222,6 +222,11 @@ class Rules(NamedTuple):
     ends_when_done: bool = False
 
     @property
+    def has_goal(self) -> bool:
+        """An episode has one achievement for its goal, and ends with it."""
+        return self.ends_when_done and len(self.rewarded) == 1
+
+    @property
     def goals(self) -> tuple[str, ...]:
         """The actions in words; where one action does several things, what these are."""
         is_typed = all(action.words in EVENTS or action.noun for action in self.actions)

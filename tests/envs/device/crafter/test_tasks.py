@@ -3,11 +3,13 @@
 import dataclasses
 from contextlib import closing
 
+import jax
 import numpy as np
 import pytest
 
 from oni_jax.config import Config, CrafterConfig, EnvConfig, GoalConfig, NetworkConfig, UserError
 from oni_jax.envs.base import make_step_output
+from oni_jax.envs.device.crafter import things
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec, with_chosen_env
 
 LEFT, DOWN, NUM_ENVS = 1, 4, 4
@@ -109,3 +111,23 @@ def test_a_task_can_be_watched():
         while not out.records["terminated"].any():
             env.step(np.full(1, LEFT, np.int32), out)
         assert out.episode_stats[0][env_spec(config).episode_stats.index("success")] == 1
+
+
+def test_bk_s_tasks_say_whether_they_succeeded():
+    maps = CrafterConfig(crafter_map_stock=1, crafter_maps="stock")
+    config = EnvConfig(root_env="Crafter-Text-CollectDrink", crafter=maps)
+    spec = env_spec(config)
+    assert (
+        spec.episode_stats[-1] == "success"
+        and "success" not in env_spec(EnvConfig(root_env="CrafterTextEnv-v1")).episode_stats
+    )
+    env = find_environment(config).device
+    assert env
+    made = env(config)
+    state = made.reset(jax.random.key(0))
+    drink = things.ACHIEVEMENTS.index("collect_drink")
+    solved = state._replace(achievements=state.achievements.at[drink].set(1))
+    assert (made.stats(state)[-1], made.stats(solved)[-1]) == (0, 1)
+    assert made.stats(state).shape == (len(spec.episode_stats) - 2,)  # return and length are counted elsewhere
+    with pytest.raises(UserError, match="--crafter_task move left: Crafter-Text-CollectDrink has a task of its own"):
+        env_spec(dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, crafter_task="move left")))
