@@ -165,7 +165,7 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
         for name in {*(dtype.names or ())} & {*(session.record.dtype.names or ())}:
             records[name] = session.record[name]
         if CAPTION in (dtype.names or ()) and CAPTION not in (session.record.dtype.names or ()):
-            text = np.frombuffer(session.message[: records[CAPTION].shape[1]], np.uint8)
+            text = np.frombuffer(session.message, np.uint8)[: dtype[CAPTION].shape[0]]
             records[CAPTION][:, : len(text)] = text
         steps = np.full(GROUP_SIZE, session.step_count, np.int32)
         return int(player.agent.act(0, records, episodes, steps)[config.episode % GROUP_SIZE])
