@@ -93,7 +93,8 @@ def check_job(own: Sequence[str], training: Sequence[str], program: Submission) 
     flags.check(config)
     if not re.fullmatch(TIMES, job.time):
         raise UserError(f"--time {job.time}: must be in a format of Slurm's, such as 12:00:00 or 2-00 (days-hours)")
-    if _secs(job.time) and config.run.train_for_seconds != Config().run.train_for_seconds:
+    # Outside of jobs, launch/job.sh has the flags checked as those of a job without an end.
+    if (_secs(job.time) or not job.dry_run) and config.run.train_for_seconds != Config().run.train_for_seconds:
         raise UserError("--train_for_seconds: starts again from 0 at each start of a job; give --train_for_env_steps")
     if 0 < _secs(job.time) <= job.save_secs:
         raise UserError(f"--save_secs {job.save_secs}: must be below --time {job.time}, or nothing is trained")

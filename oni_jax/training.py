@@ -82,7 +82,7 @@ class Training:
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
         self._last_of = [*_task(config), *world.spec.episode_stats, *learner.reward.paying]
-        if list(progress.last_of or self._last_of) != self._last_of:  # other columns, or another task's
+        if list(progress.last_of) != self._last_of:  # other columns, or another task's
             progress.last_episodes = progress.last_intrinsic_returns = ()
         self._stats.add(np.array(progress.last_episodes))
         self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)

@@ -179,7 +179,7 @@ def test_its_own_time_limit_is_a_truncation():
     for truncated in (False, True, False, True):
         env.step(np.array([0], np.int32), out)
         assert out.records["truncated"][0] == out.records["is_first"][0] == truncated
-    assert end_of({"return": 0.0, "length": 2.0}, True, 5) == "step limit"
+    assert end_of({"return": 0.0, "length": 2.0}, True, 5, 0.0) == "step limit"
 
 
 class Odd(gymnasium.Env):

@@ -69,7 +69,7 @@ def collect(study: Study, train_dir: str) -> int:
     if not new:
         return 0
     machine = {name: value for name, value in environment().items() if name in MACHINE}
-    trained_on = [{**machine, "commit": summary(run.folder).get("commit", machine["commit"])} for run in new]
+    trained_on = [{**machine, "commit": summary(run.folder).get("commit") or machine["commit"]} for run in new]
     found["machines"] += [own for i, own in enumerate(trained_on) if own not in found["machines"] + trained_on[:i]]
     limits = new[0].config.run
     limit = limits.train_for_env_steps if study.over == "steps" else limits.train_for_seconds

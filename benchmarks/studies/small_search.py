@@ -27,11 +27,11 @@ STUDY = Study(
     duration="an hour",
     note=(
         "Two seeds of each, which don't say which is best: a run's return goes up and down by more than most of these "
-        "differ. Both runs of the published network end above all others but one, and take some three times as long as "
-        "`h128`; what is learnt in equal time is `small_minutes`' question. `--config small_extrinsic` has `h128` for "
-        "its speed, not for its return. The two seeds ran on two machines, with other programs beside the first six of "
-        "the first seed and beside the second of `published_network`: times say little. With 64 games a process only "
-        "short episodes have ended until 640,000 steps: the means of these two over the run are too low."
+        "differ. Both runs of the published network end above all others but one, and took 1.05 and 4.9 times as long "
+        "as `h128`; what is learnt in equal time is `small_minutes`' question. `--config small_extrinsic` has `h128` "
+        "for its speed, not for its return. The two seeds ran on two machines, with other programs beside the first "
+        "six of the first seed and beside the second of `published_network`: times say little. With 64 games a process "
+        "only short episodes have ended until 640,000 steps: the means of these two over the run are too low."
     ),
     flags="--llm_reward_type none --num_workers 2 --train_for_env_steps 1000000 --log_every_sec 2",
 )

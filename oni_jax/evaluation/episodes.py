@@ -51,12 +51,12 @@ def nethack_seeds(seed: int, index: int) -> tuple[int, int]:
     return episode_seeds(evaluation_seed(seed))(index % NUM_SLOTS, index // NUM_SLOTS)
 
 
-def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int) -> str:
-    """Returns the reason for an episode's end, in a few words."""
+def end_of(stats: dict[str, float], truncated: bool, max_episode_steps: int, last_reward: float) -> str:
+    """Returns the reason for an episode's end, in a few words. `last_reward`: of the step that ended it."""
     if "end_status" in stats:
         failed = truncated and stats["length"] < max_episode_steps
         return ENGINE_FAILURE if failed else ENDS[int(stats["end_status"])]
-    if stats.get(SUCCESS, 0) > 0:  # some worlds truncate an episode that has reached its goal
+    if stats.get(SUCCESS, 0) > 0 and last_reward > 0:  # some worlds truncate an episode that reaches its goal
         return ENDS[TASK_SUCCESSFUL]
     return ENDS[ABORTED] if truncated else TERMINATION
 

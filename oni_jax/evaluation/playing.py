@@ -124,7 +124,8 @@ class GroupLog:
             index = int(self._episodes[i])
             if index < self._num_episodes:
                 named = dict(zip(self._ring.spec.episode_stats, stats[i].tolist(), strict=True))
-                end = end_of(named, bool(records["truncated"][i]), self._max_episode_steps)
+                is_truncated, reward = bool(records["truncated"][i]), float(records["reward"][i])
+                end = end_of(named, is_truncated, self._max_episode_steps, reward)
                 yield Episode(index, named, bytes(self._actions[i]), end)
             self._episodes[i] += NUM_SLOTS
             self._steps[i] = 0

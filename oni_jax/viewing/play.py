@@ -188,9 +188,11 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
     except NoRewardError:
         return label_reward(labels, run.reward)
     rewards = EpisodeRewards(known, num_at_once=1)
-    others = [label for label, own in zip(known.rewards.labels, known.rewards.rewards) if not own.pays_for]
-    if others:
-        why = "; ".join(rewards.left_out.values()) or f"{', '.join(others)} pays for more than a message"
+    each = dict(zip(known.rewards.labels, known.rewards.rewards, strict=True))
+    others = [name for name in rewards.labels if not each[name].pays_for or past_of(each[name].other_observations)]
+    if others or not rewards.labels:
+        reasons = [f"{name} pays for more than a message" for name in others]
+        why = "; ".join(reasons) or "; ".join(rewards.left_out.values())
         return MessageReward(lambda message, record: 0.0, run.reward, f"not shown: {why}")
 
     def give(message: bytes, record: np.ndarray) -> float:

@@ -62,7 +62,9 @@ class Session:
         self.action, self.reward, self.hint = action_text(self.keys[action]), float(record["reward"]), ""
         self.returned += self.reward
         if self._episode.ended:
-            self.end = end_of(self._episode.stats, bool(record["truncated"]), self.max_episode_steps)
+            self.end = end_of(
+                self._episode.stats, bool(record["truncated"]), self.max_episode_steps, float(record["reward"])
+            )
         self._observe(record)
 
     def summary(self) -> str:

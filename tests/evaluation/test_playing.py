@@ -156,15 +156,22 @@ def test_a_request_to_stop_leaves_what_is_finished():
     assert all(episode in random_catch(128) for episode in some)
 
 
-def test_why_an_episode_ended():
-    assert end_of({"length": 9.0}, truncated=False, max_episode_steps=9) == "finished"
-    assert end_of({"length": 9.0}, truncated=True, max_episode_steps=9) == "step limit"
-    assert end_of({"length": 4.0, "success": 1.0}, truncated=True, max_episode_steps=9) == "goal"
-    assert end_of({"length": 9.0, "success": 0.0}, truncated=True, max_episode_steps=9) == "step limit"
-    assert end_of({"length": 9.0, "end_status": -1.0}, truncated=True, max_episode_steps=9) == "step limit"
-    assert end_of({"length": 8.0, "end_status": -1.0}, truncated=True, max_episode_steps=9) == ENGINE_FAILURE
-    assert end_of({"length": 8.0, "end_status": 1.0}, truncated=False, max_episode_steps=9) == "death"
-    assert end_of({"length": 8.0, "end_status": 2.0}, truncated=False, max_episode_steps=9) == "goal"
+@pytest.mark.parametrize(
+    "stats, truncated, last_reward, end",
+    [
+        ({"length": 9.0}, False, 1.0, "finished"),
+        ({"length": 9.0}, True, 1.0, "step limit"),
+        ({"length": 4.0, "success": 1.0}, True, 1.0, "goal"),
+        ({"length": 9.0, "success": 1.0}, True, 0.0, "step limit"),  # reached before, in an episode that went on
+        ({"length": 9.0, "success": 0.0}, True, 1.0, "step limit"),
+        ({"length": 9.0, "end_status": -1.0}, True, 0.0, "step limit"),
+        ({"length": 8.0, "end_status": -1.0}, True, 0.0, ENGINE_FAILURE),
+        ({"length": 8.0, "end_status": 1.0}, False, 0.0, "death"),
+        ({"length": 8.0, "end_status": 2.0}, False, 0.0, "goal"),
+    ],
+)
+def test_why_an_episode_ended(stats, truncated, last_reward, end):
+    assert end_of(stats, truncated, 9, last_reward) == end
 
 
 def test_groups_fill_an_inference_batch():

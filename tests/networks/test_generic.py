@@ -45,8 +45,8 @@ def test_every_byte_of_a_text_is_read(length):
     texts = np.random.default_rng(0).integers(ord("a"), ord("z"), length, np.uint8)
     changed = np.where(np.eye(length, dtype=bool), ord("z"), texts)
     params = encoder.init(jax.random.key(0), {"text": texts[None]})
-    apply = jax.jit(lambda x: encoder.apply(params, {"text": x}))
-    assert (np.abs(apply(changed.astype(np.uint8)) - apply(texts[None])).max(-1) > 0).all()
+    whole, *others = encoder.apply(params, {"text": np.concatenate([texts[None], changed]).astype(np.uint8)})
+    assert (np.abs(np.array(others) - whole).max(-1) > 1e-5).all()
 
 
 @pytest.mark.parametrize("sizes", [(1, 7, "float32"), (4096, 2000, "float32"), (4096, 7, "bfloat16")])

@@ -15,6 +15,8 @@ from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.potential import PotentialScorer as Potential
+from oni_jax.rewards.potential import PublishedShaping
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
 from oni_jax.viewing import play as playing
@@ -240,7 +242,7 @@ def test_a_policy_reads_the_message_it_is_shown(tmp_path, monkeypatch):
 
 def test_a_reward_of_more_than_a_message_is_not_shown(tmp_path, monkeypatch):
     config = write_labelled_run(tmp_path / "run", {})
-    rewards = RewardSum([Term("rnd", Reward(), 1.0)])
+    rewards = RewardSum([Term("rnd", Reward(), 1.0), Term("bk-code", PublishedShaping(Potential(0), 0.9, 1), 1.0)])
     known = SimpleNamespace(config=config, rewards=rewards, state=(), env_steps=1)
     monkeypatch.setattr("oni_jax.inspection.load_reward", lambda *_: known)
     table = playing.set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
