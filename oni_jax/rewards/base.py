@@ -138,9 +138,7 @@ class Reward(Learning):
     final_observations: Collection[str] = ()  # names of those read at an episode's end, see Trajectory
     only_in_training: str = ""  # why its rewards of an evaluation's steps are unknown, for people; "": they are known
     scorer: Scorer | None = None  # values captions, and learns; None: the reward itself does
-    pays_for: str = (
-        ""  # the end, `own` or `caused`, by whose caption and its count alone a step is paid; "": another way
-    )
+    pays_for: str = ""  # `own` or `caused`: steps are paid for that end's caption and its count alone; "": otherwise
 
     @property
     def learning(self) -> Learning:
