@@ -21,6 +21,7 @@ from oni_jax.networks.published import import_params
 from oni_jax.potentials.preference_model import load_preference_model
 from oni_jax.preferences.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_rewards
+from oni_jax.run_files import LOCK
 from oni_jax.types import PyTree
 from tests.golden.test_bk_networks import weights_of
 from tests.networks.test_published import golden, golden_weights
@@ -178,7 +179,7 @@ def test_mistakes_are_one_line(folder, capsys):
     for value in ("1,2", NUMBERS[::-1], NUMBERS.replace("3", "x"), NUMBERS.replace("18", "inf")):
         assert "must be 19 ascending numbers" in refusal(capsys, "--reward", ranking, "--reward_quantiles", value)
     assert "must be above 0" in refusal(capsys, "--reward", ranking, "--reward_variance", "0")
-    assert not list(folder.glob("train/a/*"))
+    assert [path.name for path in folder.glob("train/a/*")] == [LOCK]
 
 
 def test_mistakes_come_before_jax(folder):

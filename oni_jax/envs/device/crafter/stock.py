@@ -6,7 +6,6 @@ import io
 import itertools
 import os
 import pathlib
-import pickle
 import signal
 import threading
 import uuid
@@ -22,12 +21,13 @@ from oni_jax.config import UserError
 from oni_jax.envs.device.crafter import things
 from oni_jax.envs.device.crafter.maps import MAX_BORN, Map, episode_seed, make_map
 from oni_jax.files import write_atomically
+from oni_jax.npz import from_npz, to_npz
 from oni_jax.runtime import ChildError, heeded, num_cores, start_child, stop_child
 
 SEED = 0  # whose first episodes' maps the stock is of
 CACHE = "ONI_JAX_CACHE"  # environment variable: the folder, ~/.cache/oni_jax when unset
 FEW = 64  # maps that are made in this process
-_PICKLE = b"\x80"  # with which no error's text begins
+_ZIP = b"PK"  # with which no error's text begins
 _VERSION = 1  # of the file's form
 # Of each field: shape, and a number that is above all values
 _FORM = Map(((things.SIZE, things.SIZE), len(things.MATERIALS)), ((MAX_BORN,), len(things.NAMES)), ((MAX_BORN, 2), 64))
@@ -92,14 +92,14 @@ def _made_by_children(seeds: Sequence[int], stack: contextlib.ExitStack) -> Iter
             made = connection.recv_bytes()
         except EOFError:
             raise UserError("a process that makes Crafter's maps died; start again") from None
-        if not made.startswith(_PICKLE):
+        if not made.startswith(_ZIP):
             raise ChildError(made.decode(errors="replace"))
-        yield Map(*pickle.loads(made))
+        yield Map(**from_npz(np.frombuffer(made, np.uint8)))
 
 
 def _send_maps(connection: Connection, seeds: Sequence[int]) -> None:
     for seed in seeds:
-        connection.send_bytes(pickle.dumps(tuple(make_map(seed))))
+        connection.send_bytes(to_npz(make_map(seed)._asdict()).tobytes())
 
 
 @contextlib.contextmanager
