@@ -11,8 +11,8 @@ STUDY = dataclasses.replace(
     cases=judged.cases(
         "--llm_reward_type online_cls --llm_reward_coeff 0.1",
         caps=(3, 10),
-        wrong=(10, 30),
-        late=(10, 60),
+        wrong=(5, 10, 20, 30),
+        late=(1, 10, 60),
     ),
     axes=("root_env=Crafter-v1", "seed+judge_wrong_seed=1-5"),
     flags=f"{crafter.STUDY.flags} --extrinsic_reward_coeff 0".replace("5000000", "2000000"),

@@ -10,10 +10,9 @@ _TYPES = {
 }
 _CHANGES = {
     "all": "",
-    "at_most_100": " --llm_max_labels 100",
-    "at_most_1000": " --llm_max_labels 1000",
-    "wrong_20_percent": " --judge_wrong_fraction 0.2",
-    "late_10_s": " --judge_latency_secs 10",
+    **{f"at_most_{cap}": f" --llm_max_labels {cap}" for cap in (30, 100, 300, 1000)},
+    **{f"wrong_{percent}_percent": f" --judge_wrong_fraction {percent / 100:g}" for percent in (5, 10, 20, 30)},
+    **{f"late_{secs}_s": f" --judge_latency_secs {secs}" for secs in (1, 10, 60)},
 }
 
 STUDY = Study(
