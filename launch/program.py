@@ -10,6 +10,8 @@ from oni_jax.config import Program, UserError
 from oni_jax.files import keep_printing
 from oni_jax.runtime import ChildError, StopRequest, ending
 
+_END_IT = nullcontext()
+
 
 def run_program(
     name: str,
@@ -32,7 +34,8 @@ def run_program(
         130 interrupted twice, else that of `run`.
     """
     stop = StopRequest()
-    return _run(name, argv, defaults, check, lambda config: run(config, stop), stop.installed(until_exit=argv is None))
+    signals = stop.installed(until_exit=argv is None)
+    return run_brief_program(name, argv, defaults, check, lambda config: run(config, stop), signals)
 
 
 def run_brief_program(
@@ -41,19 +44,12 @@ def run_brief_program(
     defaults: Program,
     check: Callable[[Program], None],
     run: Callable[[Program], int],
+    signals: AbstractContextManager = _END_IT,
 ) -> int:
-    """Runs a program as `run_program` does, but one that has nothing to save: a signal ends it at once."""
-    return _run(name, argv, defaults, check, run, nullcontext())
+    """Runs a program as `run_program` does, but one that has nothing to save: unless handled, a signal ends it at once.
 
-
-def _run(
-    name: str,
-    argv: Sequence[str] | None,
-    defaults: Program,
-    check: Callable[[Program], None],
-    run: Callable[[Program], int],
-    signals: AbstractContextManager,
-) -> int:
+    signals: handles them while it runs.
+    """
     words = sys.argv[1:] if argv is None else argv
     if argv is None:
         keep_printing()

@@ -45,7 +45,7 @@ _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of th
 
 def run(study: Study, train_dir: str, num_jobs: int) -> int:
     """Trains a study's runs that are not in its results, and adds them. Returns the sweep's code."""
-    known = results.known(study)  # fails now, rather than after hours
+    known = results.known(results.load(study))  # fails now, rather than after hours
     prepare(study)
     own = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
     is_complete = known.issuperset(run.name for run in study.runs(train_dir))

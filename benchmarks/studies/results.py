@@ -57,15 +57,15 @@ def counted(study: Study) -> dict[str, Any]:
     return {**found, "runs": [{name: cut(name, x) for name, x in run.items()} for run in found["runs"]]}
 
 
-def known(study: Study) -> set[str]:
+def known(found: Mapping[str, Any]) -> set[str]:
     """Returns the names of the runs that are in a study's results."""
-    return {run["name"] for run in load(study)["runs"]}
+    return {run["name"] for run in found["runs"]}
 
 
 def collect(study: Study, train_dir: str) -> int:
     """Adds finished runs below `train_dir` to the study's results. Returns how many are new. Raises UserError."""
-    found, there = load(study), known(study)
-    new = [run for run in study.runs(train_dir) if run.name not in there and is_finished(run)]
+    found = load(study)
+    new = [run for run in study.runs(train_dir) if run.name not in known(found) and is_finished(run)]
     if not new:
         return 0
     machine = {name: value for name, value in environment().items() if name in MACHINE}

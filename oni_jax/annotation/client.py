@@ -15,7 +15,7 @@ import aiohttp
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
 from oni_jax.annotation.answers import Reply, read_choice, read_usage
-from oni_jax.annotation.failures import RequestError, read_refusal
+from oni_jax.annotation.failures import RequestError, one_line, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
 from oni_jax.config import AnnotationConfig
 from oni_jax.types import Item
@@ -201,8 +201,7 @@ class Client:
 
     def line(self, text: str) -> str:
         """Sanitises untrusted text to one short printable line, without the key."""
-        text = " ".join(self.without_key(text).split())[:MAX_DETAIL_CHARS]
-        return "".join(character if character.isprintable() else "\ufffd" for character in text)
+        return one_line(self.without_key(text), MAX_DETAIL_CHARS)
 
     def without_key(self, text: str) -> str:
         """Redacts the key. To be called before truncation: a part of the key would not be found."""

@@ -71,6 +71,12 @@ def read_refusal(status: int, headers: Mapping[str, str], detail: str, model: st
     return RequestError(f"http_{status}", detail, status, status in OVERLOADED, wait_secs)
 
 
+def one_line(text: str, max_chars: int) -> str:
+    """Sanitises untrusted text to one short printable line."""
+    text = " ".join(text.split())[:max_chars]
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def retry_after_secs(text: str) -> float:
     """Parses Retry-After: seconds or an HTTP date. Returns seconds, unbounded; 0 for the past, and if unreadable."""
     if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text, re.ASCII):

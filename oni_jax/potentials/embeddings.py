@@ -16,7 +16,7 @@ import aiohttp
 import numpy as np
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
-from oni_jax.annotation.failures import OVERLOADED
+from oni_jax.annotation.failures import OVERLOADED, one_line
 from oni_jax.annotation.pacing import backoff_secs
 from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.ops.words import direction, words_of
@@ -249,8 +249,7 @@ class ServerEmbedder:
 
     def _error(self, problem: str) -> UserError:
         key = "".join(self._headers.values()).removeprefix("Bearer ")
-        words = " ".join((problem.replace(key, "***") if key else problem).split())
-        line = "".join(x if x.isprintable() else "\ufffd" for x in words)[:MAX_DETAIL_CHARS]
+        line = one_line(problem.replace(key, "***") if key else problem, MAX_DETAIL_CHARS)
         return UserError(f"the server at {self._config.llm_server_addr} gives no embeddings ({line})")
 
 

@@ -4,6 +4,7 @@ The code defines `compute_reward(obs, past_obs, past_actions) -> (float, dict of
 hundreds at a time, and sees no more of the world than these.
 """
 
+import functools
 import math
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pydantic_monty as monty
 
+from oni_jax.annotation.failures import one_line
 from oni_jax.potentials.code import FUNCTION
 from oni_jax.potentials.windows import Windows
 
@@ -23,6 +25,7 @@ WINDOWS_AT_ONCE = 512
 NUM_PROBED = 8  # windows, at first; a code that fails on all of them, and breaks a limit, is called on no more
 _LIMITS = ("TimeoutError", "MemoryError")  # failures that take long
 MAX_PROBLEM_CHARS = 300
+_shown = functools.partial(one_line, max_chars=MAX_PROBLEM_CHARS)
 # The same in all processes and runs; nothing waits.
 _POLICY: Any = {
     "datetime": datetime(2000, 1, 1),
@@ -178,27 +181,22 @@ def _ignore(stream: str, text: str) -> None:
 def problem_of(error: Exception) -> str:
     """Returns an error in one line."""
     if isinstance(error, TypeError):
-        return f"WrongResult: {one_line(str(error))}"
-    return one_line(str(error) or type(error).__name__)
-
-
-def one_line(text: str) -> str:
-    text = " ".join(text.split())[:MAX_PROBLEM_CHARS]
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+        return f"WrongResult: {_shown(str(error))}"
+    return _shown(str(error) or type(error).__name__)
 
 
 def _value(ok: bool, result: Any) -> Value:
     """Checks what a call returned."""
     if not ok:
-        return Value(0.0, {}, one_line(result))
+        return Value(0.0, {}, _shown(result))
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-        return Value(0.0, {}, f"WrongResult: gives {one_line(repr(result))[:60]}, not (float, dict of floats)")
+        return Value(0.0, {}, f"WrongResult: gives {_shown(repr(result))[:60]}, not (float, dict of floats)")
     value, parts = result
     try:
         numbers = {str(name): _number(part) for name, part in parts.items()}
         return Value(_number(value), numbers)
     except (TypeError, ValueError, OverflowError) as error:
-        return Value(0.0, {}, f"WrongResult: {one_line(str(error))}")
+        return Value(0.0, {}, f"WrongResult: {_shown(str(error))}")
 
 
 def _number(value: Any) -> float:
