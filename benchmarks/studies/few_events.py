@@ -21,7 +21,7 @@ STUDY = dataclasses.replace(
     also=("labels_held",),
     note=(
         "Three labels give half of the gain of all 23, ten give three quarters: an event says what was done, and is"
-        " looked up again whenever it is done. No loss is seen of a tenth of them wrong, nor of ten seconds; three "
+        " looked up again whenever it is done. No loss is seen of a fifth of them wrong, nor of ten seconds; three "
         "tenths wrong may cost a fifth of the gain over the run, without a mark. A minute late, of runs of two, "
         "costs six tenths of the gain at the end: most hold two labels until nearly then. Which labels come first "
         "is chance, as which are wrong, and differs from seed to seed. They are those of fixed rules, not of an "
