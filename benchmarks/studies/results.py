@@ -65,7 +65,8 @@ def known(found: Mapping[str, Any]) -> set[str]:
 def collect(study: Study, train_dir: str) -> int:
     """Adds finished runs below `train_dir` to the study's results. Returns how many are new. Raises UserError."""
     found = load(study)
-    new = [run for run in study.runs(train_dir) if run.name not in known(found) and is_finished(run)]
+    there = known(found)
+    new = [run for run in study.runs(train_dir) if run.name not in there and is_finished(run)]
     if not new:
         return 0
     machine = {name: value for name, value in environment().items() if name in MACHINE}
