@@ -37,13 +37,17 @@ STUDY = Study(
     also=("labels_held", "reward/gradient_steps"),
     note=(
         "The study few_labels, where a reward model learns from the labels or preferences of fixed rules, not of an"
-        " LLM. All cases gain at the end, most with a mark, also with 100 answers, with a fifth of them wrong, and "
-        "with answers ten seconds late, a sixth of a run. Against all answers no loss is marked; 100 preferences "
-        "may cost 0.07 at the end. Over the run preferences gain more than twice as much as labels, which is marked"
-        " for 1,000 labels alone; in five to eleven times the time of `no_reward`. Labels bring 32 gradient steps "
-        "each time that they come, and 100 come nearly at once: 45 steps in all, where each of the policy's 122 "
-        "updates leaves room for one. With 120 each time (`..._120_steps`) the means of 100 labels are above those "
-        "of all, and of 1,000 below: nothing is shown of it. The answers of `..._all` and what is late depend on "
-        "the machine's speed."
+        " LLM. Much of the gain is not the answers': a minute late, none came before the end, and what an untrained "
+        "network pays each caption, less for each time it is seen in an episode, already gains 0.20 and 0.26 at the "
+        "end, 0.22 and 0.27 over the run. What answers add to that is shown of neither: of labels it is 0.08 "
+        "[-0.11, 0.27] at the end, of preferences 0.17 [0.05, 0.29], without a mark. So no loss could be seen of "
+        "few answers, of wrong ones or of late ones, and none is: 30 preferences end 0.055 lower than all, 30 labels "
+        "0.11, neither marked; nor do 5 to 30 % wrong answers, or a second, lose any. Preferences gain more than "
+        "labels over the run, in most cases without a mark, and take five to eleven times the time of `no_reward`. "
+        "Labels bring 32 gradient steps each time that they come, and few come nearly at once: 30 bring 32 steps, "
+        "where each of the policy's 122 updates leaves room for one. With 120 each time (`..._120_steps`) the means of "
+        "100 labels are above those of all, and of 1,000 below: nothing is shown of it. Pairs of equal captions are "
+        "ties that nobody is asked about: the gradient steps of preferences before any answer have a gradient of 0. "
+        "The answers of `..._all` and what is late depend on the machine's speed."
     ),
 )
