@@ -51,7 +51,7 @@ class StepRewards(Scorer):
         self._rewards = RewardSum([rewards.terms[i] for i in chosen])
         self._state = states[0] if len(states) == 1 else tuple(states)
         self.labels = [rewards.labels[i] for i in chosen]
-        self.spec = spec._replace(final_observations=tuple(self._rewards.final_observations))
+        self.spec = self._rewards.read_from(spec)
         self._policy_record = policy_record_dtype(spec.num_actions)
         unpack = make_unpack_fn(self.spec, record_dtype(spec), self._policy_record)
 

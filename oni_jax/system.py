@@ -133,7 +133,7 @@ def build_training(
     learning, acting = choose_devices(config)
     replicas = Replicas(learning)
     rewards = make_rewards(config, task.spec, replicas)
-    task = task._replace(spec=task.spec._replace(final_observations=tuple(rewards.final_observations)))
+    task = task._replace(spec=rewards.read_from(task.spec))
     asks = peers.is_primary and questions(config)
     if peers.is_primary and config.annotation.llm_server_addr and not asks:
         print("warning: --llm_server_addr: nothing in this run asks an LLM", flush=True)

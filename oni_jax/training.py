@@ -100,7 +100,7 @@ class Training:
         """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice."""
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
-        print(f"{where}; compiling the update, some 20 s at the first start", flush=True)
+        print(f"{where}; compiling the update, some 20 s at the first start, a minute for a GPU", flush=True)
         run, is_primary = self._config.run, self._peers.is_primary
         # Before the clock: W&B takes long.
         about = {**hparams(self._config), "commit": code_commit()}

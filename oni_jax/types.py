@@ -55,6 +55,8 @@ class EnvSpec(NamedTuple):
     episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
     has_events: bool = False
     final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
+    captions_read: tuple[str, ...] = ("own", "caused")  # ends whose captions a reward reads, see StepCaptions
+    reads_counts: bool = True  # a reward reads the trajectories' episodic counts
     caption_size: int = 512  # bytes of the observation `caption`: the text, cut off; of a device environment, its key
     event_size: int = 512  # the same of events, where they are the captions
     goals: tuple[str, ...] = ()  # phrases of what an action can reach, see `envs.goals`

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 import oni_jax.runtime
-from oni_jax.runtime import STOP_SIGNALS, StopRequest, start_child, stop_child
+from oni_jax.runtime import STOP_SIGNALS, StopRequest, num_cores, start_child, stop_child
 
 PROGRAM = """
 import os, sys
@@ -23,7 +23,7 @@ print(os.environ["GLIBC_TUNABLES"], sys.argv[1:])
 """
 
 
-TUNED = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=2"
+TUNED = f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={max(2, num_cores())}"
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ What is learnt here, in which time, on which machine. Each section has the comma
 there whatever came out. Some runs were replaced by new ones: of code that no commit held, or slowed by other programs.
 Single runs by which settings were chosen beforehand were not kept.
 
-**Nothing was learnt from an LLM's answers, or on a GPU, yet.** Where a *judge* is named, fixed rules answered in an
-LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
+**Nothing was learnt from an LLM's answers yet, and no study was made on a GPU.** Where a *judge* is named, fixed rules
+answered in an LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
 
 ## How to read them
 

@@ -7,7 +7,7 @@ from benchmarks.studies import small_search
 STUDY = dataclasses.replace(
     small_search.STUDY,
     name="small_minutes",
-    question="Which network learns NetHack best in twenty minutes on two cores, with nothing beside it?",
+    question="Which network learns NetHack best in ten minutes on two cores, with nothing beside it?",
     cases=(
         "published_network: --encoder_custom nle_rgbcrop_encoder",
         "impala_h128: --encoder_subtype convnet_impala --hidden_size 128",
@@ -15,8 +15,8 @@ STUDY = dataclasses.replace(
     ),
     left_out=0,
     axes=(*small_search.STUDY.axes[:-1], "seed=1-3"),
-    duration="three hours",
+    duration="an hour and a half",
     jobs=1,
     note="",
-    flags="--llm_reward_type none --num_workers 2 --train_for_seconds 1200 --log_every_sec 2",
+    flags="--llm_reward_type none --num_workers 2 --train_for_seconds 600 --log_every_sec 2",
 )

@@ -10,6 +10,7 @@ import dataclasses
 import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from oni_jax.inference.policy_step import Calls, CoreStates, bucket_sizes, make_
 from oni_jax.inference.truncated import TruncatedStep, TruncatedSteps
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
-from oni_jax.runtime import WaitClock
+from oni_jax.runtime import WaitClock, num_cores
 from oni_jax.types import Array, PyTree
 
 WAIT_SECS = 0.2
@@ -94,13 +95,24 @@ class InferenceServer:
         self._stopping = threading.Event()
 
     def warm_up(self) -> None:
-        """Compiles all shapes that acting uses."""
-        shape = self._ring.shape
+        """Compiles all shapes that acting uses, as many at a time as half of the cores: an accelerator's take long."""
+        with ThreadPoolExecutor(max(1, num_cores() // 2)) as threads:
+            compiled = [
+                threads.submit(self._warm_up, index, size)
+                for index in range(len(self._devices))
+                for size in self._buckets
+            ]
+            for call in compiled:
+                call.result()
         for index in range(len(self._devices)):
-            for size in self._buckets:
-                padding = np.full(size, shape.num_groups, np.int32), np.full(size, shape.num_slots, np.int32)
-                jax.block_until_ready(self._infer(index, self._buffer(size * shape.group_size), Calls(*padding)))
             jax.block_until_ready(self._value(index))
+
+    def _warm_up(self, index: int, num_groups: int) -> None:
+        """Makes a call of padding alone, whose states are dropped."""
+        shape, states = self._ring.shape, jax.tree.map(jnp.copy, self._states[index])
+        padding = np.full(num_groups, shape.num_groups, np.int32), np.full(num_groups, shape.num_slots, np.int32)
+        packed = np.zeros((num_groups * shape.group_size, self._ring.records.dtype.itemsize), np.uint8)
+        jax.block_until_ready(self._policy_step(*states, *self._arguments(index, packed, Calls(*padding))))
 
     def run(self) -> None:
         """Serves until `stop`. Raises ChildError when the actors' restarts are exhausted."""
@@ -277,13 +289,17 @@ class InferenceServer:
             self._pool.dispatch(group, slot, t)
 
     def _infer(self, index: int, packed: np.ndarray, calls: Calls) -> Array:
-        version, params = self._parameters.newest
-        call = np.uint32(self.num_calls % 2**32)
-        # NumPy arrays go to the device of the others: jit copies them faster than device_put does.
-        arguments = params[index], np.int32(version), self._keys[index], call, packed, calls
+        arguments = self._arguments(index, packed, calls)
         output, self._states[index] = self._policy_step(*self._states[index], *arguments)
         output.copy_to_host_async()
         return output
+
+    def _arguments(self, index: int, packed: np.ndarray, calls: Calls) -> tuple:
+        """Returns a policy step's arguments after the states."""
+        version, params = self._parameters.newest
+        call = np.uint32(self.num_calls % 2**32)
+        # NumPy arrays go to the device of the others: jit copies them faster than device_put does.
+        return params[index], np.int32(version), self._keys[index], call, packed, calls
 
     def _buffer(self, num_rows: int) -> np.ndarray:
         """Returns an input buffer [num_rows, R] uint8 that no call in flight reads. Padding is what was there."""

@@ -6,9 +6,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from oni_jax.networks import cpu
 from oni_jax.types import Array
 
-CHUNK_SIZE = 64  # messages of about the same length that are computed together
+CHUNK_SIZE = 64  # messages of about the same length that a CPU computes together
+ACCELERATOR_CHUNK_SIZE = 2048  # it takes as long for a few, and at each chunk waits for the host to choose a branch
 LENGTHS = (48, 80)  # buckets below the full length, to which chunks are cut; NetHack's messages are up to 80
 
 
@@ -27,7 +29,7 @@ def map_messages(fn: Callable[[Array], Array], messages: Array, used: Array) -> 
     chex.assert_rank([messages, used], [2, 1])
     messages, used = jnp.asarray(messages), jnp.asarray(used)
     count, length = messages.shape
-    size = min(CHUNK_SIZE, count)
+    size = min(CHUNK_SIZE if cpu.is_used() else ACCELERATOR_CHUNK_SIZE, count)
     order = jnp.argsort(jnp.where(used, message_lengths(messages), -1))
     # Padded to full chunks with a repeated row.
     order = jnp.concatenate([jnp.repeat(order[:1], -count % size), order])

@@ -42,6 +42,7 @@ class AptReward(Reward):
 
     # ELLM: its network learns from errors of all pairs of a batch's actions, and a step counts as its own neighbour.
 
+    reads_counts = False
     only_in_training = "it measures distances to the other steps of a batch of training"
 
     def __init__(self, context: RewardContext):

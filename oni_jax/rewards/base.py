@@ -135,6 +135,7 @@ class Reward(Learning):
     """
 
     captions_read: Collection[str] = ()  # ends whose captions are read: `own`, `caused`; see StepCaptions
+    reads_counts: bool = True  # `score` reads the trajectory's episodic counts; else the host need not count
     final_observations: Collection[str] = ()  # names of those read at an episode's end, see Trajectory
     only_in_training: str = ""  # why its rewards of an evaluation's steps are unknown, for people; "": they are known
     scorer: Scorer | None = None  # values captions, and learns; None: the reward itself does

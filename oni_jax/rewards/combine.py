@@ -70,7 +70,7 @@ class Paid(_Scored):
     def __init__(self, scorer: Scorer, end: str, count_exponent: float = 0.0, frozen: bool = False):
         super().__init__(scorer, frozen)
         self._end, self._exponent, self.captions_read = end, count_exponent, (end,)
-        self.pays_for = end
+        self.pays_for, self.reads_counts = end, count_exponent != 0
         self.final_observations = scorer.other_observations if end == "caused" else ()
 
     def _read(self, captions: StepCaptions) -> CaptionBatch:
@@ -81,9 +81,9 @@ class Paid(_Scored):
             return trajectory.observations[name][:-1] if self._end == "own" else observations_after(trajectory, name)
 
         values, state = self._values(state, {name: at_end(name) for name in self.other_observations}, features)
-        return RewardOutput(
-            episodic_count_bonus(values, getattr(trajectory, f"{self._end}_counts"), self._exponent), state
-        )
+        if self._exponent:
+            values = episodic_count_bonus(values, getattr(trajectory, f"{self._end}_counts"), self._exponent)
+        return RewardOutput(values, state)
 
 
 class Potential(_Scored):
@@ -97,7 +97,7 @@ class Potential(_Scored):
         gamma: the learner's discount.
     """
 
-    captions_read = ("own", "caused")
+    captions_read, reads_counts = ("own", "caused"), False
 
     def __init__(self, scorer: Scorer, gamma: float, frozen: bool = False):
         super().__init__(scorer, frozen)

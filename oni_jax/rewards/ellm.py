@@ -38,7 +38,7 @@ Matches = Sequence[tuple[bytes, np.ndarray]]  # items and what goals are worth, 
 class GoalReward(Reward):
     """Rewards what the environment pays for goals."""
 
-    final_observations = (GOAL_REWARD,)
+    final_observations, reads_counts = (GOAL_REWARD,), False
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         return RewardOutput(observations_after(trajectory, GOAL_REWARD).astype(jnp.float32), state)

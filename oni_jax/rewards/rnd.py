@@ -61,6 +61,8 @@ class RndReward(Reward):
         alpha: of NovelD; 0: random network distillation alone.
     """
 
+    reads_counts = False
+
     def __init__(self, context: RewardContext, reader: Observations, alpha: float = 0.0):
         network, config = context.config.network, context.config.reward
         self.final_observations = reader.names

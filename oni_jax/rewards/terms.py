@@ -12,7 +12,17 @@ from oni_jax.config import UserError
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import reward_labels
-from oni_jax.types import Annotation, Array, CaptionBatch, PyTree, Query, RewardOutput, StepCaptions, Trajectory
+from oni_jax.types import (
+    Annotation,
+    Array,
+    CaptionBatch,
+    EnvSpec,
+    PyTree,
+    Query,
+    RewardOutput,
+    StepCaptions,
+    Trajectory,
+)
 
 Features = tuple[Mapping[str, Array], ...]  # of each reward
 
@@ -36,10 +46,19 @@ class RewardSum:
         self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
         self._observed = list(dict.fromkeys(name for r in self.rewards for name in r.observed_names()))
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
-        self._captions_read = {end for reward in self.rewards for end in reward.captions_read}
+        self.captions_read = {end for reward in self.rewards for end in reward.captions_read}
+        self.reads_counts = any(reward.reads_counts for reward in self.rewards if type(reward) is not Reward)
         self.labels = reward_labels([term.name for term in terms])
         self.paying = () if type(self.rewards[0]) is Reward else self.labels  # not of the type that is always 0
         self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))
+
+    def read_from(self, spec: EnvSpec) -> EnvSpec:
+        """Returns the spec of environments with what the rewards read of their steps."""
+        return spec._replace(
+            final_observations=tuple(self.final_observations),
+            captions_read=tuple(sorted(self.captions_read)),
+            reads_counts=self.reads_counts,
+        )
 
     def read(self, captions: StepCaptions, observed: bool = False) -> StepCaptions:
         """Returns the captions that the rewards read, and the own captions, which every run counts.
@@ -49,7 +68,7 @@ class RewardSum:
         names = self._observed if observed else self.other_observations
 
         def kept(end: str, batch: CaptionBatch) -> CaptionBatch:
-            if end not in self._captions_read | {"own"}:
+            if end not in self.captions_read | {"own"}:
                 return NO_CAPTIONS
             return batch._replace(observations=LazyRows(names, batch.observations.__getitem__))
 

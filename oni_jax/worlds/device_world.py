@@ -18,6 +18,7 @@ from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
 from oni_jax.envs.device.shown import first_scene, join_codes
 from oni_jax.envs.display import Terminal, drawn, failed_terminal
 from oni_jax.envs.goals import LLM
+from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.runtime import WaitClock
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
@@ -66,6 +67,8 @@ class DeviceWorld(World):
         self._scene: PyTree = None  # asked for, of the first environment; until `terminal` draws it
         self._is_scene_asked, self._has_scenes = False, True
         self._counts, self._texts = CodeCounts(self._num_envs), TextReader(env)
+        unread = np.full((learner.rollout, self._num_envs), np.nan, np.float32)  # where no reward reads the counts
+        self._counted = replicas.put((unread, unread), AXIS_1)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
         goals, is_llm = config.env.goals, config.env.goals.goal_suggester == LLM
@@ -113,17 +116,18 @@ class DeviceWorld(World):
         self._episodes += [texts.stats[t, i] for t, i in zip(*np.nonzero(ended))]
         with self._caption_wait.waiting():
             codes, final_codes = join_codes(texts.codes), join_codes(texts.final_codes)
-            counted = self._counts.count(codes, final_codes, ended)
-            caused = np.where(ended, final_codes, codes[1:])
-            captions = StepCaptions(
-                self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, is_own=True)),
-                self._captions(caused, texts.final_keys, _HostRows(trajectory, ended, is_own=False)),
-            )
+            if self.spec.reads_counts:
+                self._counted = self._replicas.put(tuple(self._counts.count(codes, final_codes, ended)), AXIS_1)
+            own, caused = self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, True)), NO_CAPTIONS
+            if "caused" in self.spec.captions_read:
+                after = np.where(ended, final_codes, codes[1:])
+                caused = self._captions(after, texts.final_keys, _HostRows(trajectory, ended, False))
+            captions = StepCaptions(own, caused)
             if self._goals:
                 rows = np.empty(len(captions.own.captions), np.int64)
                 rows[captions.own.index.ravel()] = np.arange(captions.own.index.size)  # a step of each
                 self._goals.see(captions.own.captions, codes[:-1].ravel()[rows])
-        own_counts, caused_counts = self._replicas.put(tuple(counted), AXIS_1)
+        own_counts, caused_counts = self._counted
         payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
         is_first = local_rows(trajectory.is_first)[:-1]
         episodes = Episodes(np.arange(self._num_envs, dtype=np.int32), is_first, ended, np.zeros(self._num_envs, bool))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.networks import ragged
+from oni_jax.networks import cpu, ragged
 from oni_jax.networks.messages import ARCHITECTURES, MessageNetwork
 
 SIZES = (0, 1, 5, 27, 47, 48, 49, 79, 80, 81, 128, 200, 255, 256)
@@ -71,17 +71,19 @@ def test_lengths_end_at_the_last_byte_that_is_not_zero():
     assert ragged.message_lengths(jnp.asarray(messages)).tolist() == [0, 3, 256]
 
 
-def test_equal_messages_are_computed_once():
+@pytest.mark.parametrize("platform, num_unique, num_chunks", [("cpu", 3, 1), ("cpu", 100, 2), ("cuda", 100, 1)])
+def test_equal_messages_are_computed_once(platform, num_unique, num_chunks):
     calls = []
 
     def fn(messages):
         jax.debug.callback(lambda rows: calls.append(np.asarray(rows)), messages[:, 0])
         return messages[:, 0].astype(jnp.float32)
 
-    messages = np.zeros((100, 256), np.uint8)
-    ids = np.arange(100) % 3
+    messages = np.zeros((200, 256), np.uint8)
+    ids = np.arange(200) % num_unique
     messages[:, 0] = 10 + ids
-    outputs = ragged.map_unique_messages(fn, jnp.asarray(messages), jnp.asarray(ids))
+    with cpu.traced_for(platform):
+        outputs = ragged.map_unique_messages(fn, jnp.asarray(messages), jnp.asarray(ids))
     jax.effects_barrier()
     np.testing.assert_array_equal(outputs, messages[:, 0])
-    assert len(calls) == 1  # one chunk; the others held nothing
+    assert len(calls) == num_chunks  # the others held nothing

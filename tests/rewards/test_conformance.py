@@ -169,10 +169,12 @@ def observed(rewards: RewardSum, captions: StepCaptions) -> StepCaptions:
 
 
 def steps_read_by(rewards: RewardSum) -> Trajectory:
-    """The same, with the observations that the rewards read."""
+    """The same, with the observations that the rewards read, and NaN for counts that they don't."""
     observed = OBSERVED.get(rewards, {})
     finals = {name: np.zeros_like(x[1:]) for name, x in observed.items()}
-    return trajectory_of(observations=observed, final_observations=finals)
+    steps = trajectory_of(observations=observed, final_observations=finals)
+    unread = np.full((T, B), np.nan, np.float32)
+    return steps if rewards.reads_counts else steps._replace(own_counts=unread, caused_counts=unread)
 
 
 @functools.cache

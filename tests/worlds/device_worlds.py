@@ -1,6 +1,7 @@
 """Device worlds of a small environment."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import jax
 
@@ -29,13 +30,19 @@ CONFIG = Config(
 
 
 def make_world(
-    config: Config = CONFIG, num_devices: int = 1, observations: Collection[str] = ("signal",)
+    config: Config = CONFIG,
+    num_devices: int = 1,
+    observations: Collection[str] = ("signal",),
+    read: Mapping[str, Any] = {},
 ) -> tuple[DeviceWorld, system.Task, TrainState]:
-    """A world that shows these observations, final ones too; with its task and a training state."""
+    """A world that shows these observations, final ones too; with its task and a training state.
+
+    read: what else of `EnvSpec` rewards read; all when left out.
+    """
     task = system.build_task(config)
     shown = dict.fromkeys((*task.spec.observations, *observations))
     spec = env_spec(config.env, list(shown))._replace(
-        final_observations=tuple(name for name in observations if name != EVERYTHING)
+        final_observations=tuple(name for name in observations if name != EVERYTHING), **read
     )
     task = task._replace(spec=spec)
     replicas = Replicas(jax.devices()[:num_devices])

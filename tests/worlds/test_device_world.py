@@ -11,6 +11,7 @@ import pytest
 from oni_jax.config import ActorConfig, LearnerConfig, UserError
 from oni_jax.envs.device.episodes import advance, begin_episode, environment_key, episode_stats
 from oni_jax.envs.device.shown import first_scene
+from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.types import Trajectory
 from oni_jax.worlds.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv
@@ -94,6 +95,16 @@ def test_captions_and_counts_are_those_of_the_states(played, whole):
     ended = whole.terminations | whole.truncations
     after = np.where(ended[:-1], finals[:-1], signals[1:])
     np.testing.assert_array_equal(caused_signals[:-1, :, 0], after)
+
+
+def test_it_makes_only_what_rewards_read(played):
+    """Own captions are always there, which every run counts."""
+    world, _, _ = make_world(read={"captions_read": (), "reads_counts": False})
+    world.start()
+    for batch, known in zip(collect(world, 2), played[0]):
+        assert batch.captions.own.captions == known.captions.own.captions
+        assert batch.captions.caused is NO_CAPTIONS
+        assert np.isnan(batch.payload.own_counts).all() and np.isnan(batch.payload.caused_counts).all()
 
 
 def test_values_and_logits_are_the_policys(played):
