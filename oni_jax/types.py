@@ -83,8 +83,8 @@ class Trajectory(NamedTuple):
 
     observations: Mapping[str, Array]  # each [T+1, B, ...]
     is_first: Array  # [T+1, B] bool; the observation is an episode's first
-    own_counts: Array  # [T, B] float32; episodic count of the own caption
-    caused_counts: Array  # [T, B] float32; episodic count of the caused caption
+    own_counts: Array  # [T, B] float32; episodic count of the own caption; NaN where no reward reads them
+    caused_counts: Array  # [T, B] float32; episodic count of the caused caption; the same
     actions: Array  # [T, B] int32
     rewards: Array  # [T, B] float32; the environment's
     terminations: Array  # [T, B] bool; the episode ended with step t by its own rules

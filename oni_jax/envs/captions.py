@@ -29,6 +29,10 @@ class EpisodicCounts:
         rows = [(i, text_id, count) for i, counts in enumerate(self.of_each) for text_id, count in counts.items()]
         return {"caption_counts": np.array(rows, np.uint64).reshape(-1, 3)}
 
+    def are_in(self, saved: Mapping[str, np.ndarray]) -> bool:
+        """Returns whether `restore` can restore them."""
+        return "caption_counts" in saved
+
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         for i, text_id, count in saved["caption_counts"].tolist():
             self.of_each[i][text_id] = count

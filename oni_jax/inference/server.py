@@ -102,8 +102,12 @@ class InferenceServer:
                 for index in range(len(self._devices))
                 for size in self._buckets
             ]
-            for call in compiled:
-                call.result()
+            try:
+                for call in compiled:
+                    call.result()
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
         for index in range(len(self._devices)):
             jax.block_until_ready(self._value(index))
 

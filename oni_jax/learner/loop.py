@@ -151,7 +151,8 @@ class Learner:
         while self._device_idles and self.reward.steps_due():
             if (taken := self._take_batch(0.0)) is not None:
                 return taken
-            reward_state = jax.block_until_ready(self.reward.train_step(self.state.reward_state))
+            with self.trajectory_wait.waiting():  # it would wait without them, too
+                reward_state = jax.block_until_ready(self.reward.train_step(self.state.reward_state))
             self.state = self.state._replace(reward_state=reward_state)
         return self._take_batch(BATCH_WAIT_SECS)
 

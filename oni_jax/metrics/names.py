@@ -40,7 +40,10 @@ METRICS: Mapping[str, Metric] = {
     "labels_per_sec": Metric("1/s", "answers of the LLM that could be read"),
     "llm_tokens_per_sec": Metric("1/s", "tokens that the LLM wrote, by the server's own count"),
     "llm_prompt_tokens_per_sec": Metric("1/s", "tokens of the prompts, by the server's own count"),
-    "learner_waits_fraction": Metric("fraction", "of the time since the last row, that the learner waited for batches"),
+    "learner_waits_fraction": Metric(
+        "fraction",
+        "of the time since the last row, that the learner waited for batches, making a reward's gradient steps or not",
+    ),
     "learner_looks_up_fraction": Metric("fraction", "that it looked up rewards, such as a code's potential"),
     "inference_waits_fraction": Metric("fraction", "that inference waited for observations"),
     "actors_wait_fraction": Metric("fraction", "that the actors waited for actions"),

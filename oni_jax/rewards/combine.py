@@ -70,7 +70,8 @@ class Paid(_Scored):
     def __init__(self, scorer: Scorer, end: str, count_exponent: float = 0.0, frozen: bool = False):
         super().__init__(scorer, frozen)
         self._end, self._exponent, self.captions_read = end, count_exponent, (end,)
-        self.pays_for, self.reads_counts = end, count_exponent != 0
+        self.pays_for = end
+        self.reads_counts = count_exponent != 0 or type(self).score is not Paid.score
         self.final_observations = scorer.other_observations if end == "caused" else ()
 
     def _read(self, captions: StepCaptions) -> CaptionBatch:

@@ -154,7 +154,7 @@ class PublishedShaping(Paid):
 
     def __init__(self, potential: PotentialScorer, gamma: float, num_envs: int):
         super().__init__(_Unscaled(potential, num_envs), "own")
-        self._gamma, self.pays_for = gamma, ""
+        self._gamma, self.pays_for, self.reads_counts = gamma, "", False
 
     def score(
         self, state: PublishedState, trajectory: Trajectory, features: Mapping[str, Array], key: Array

@@ -176,18 +176,22 @@ class DeviceWorld(World):
         if jax.process_count() > 1 or self._running is None:
             return {}
         own = {"device_world": np.array(self._signature), "num_rollouts": np.array(self._num_rollouts)}
+        counts = self._counts.save() if self.spec.reads_counts else {}
         goals = self._goals.save() if self._goals else {}
-        return {**own, **self._counts.save(), **goals, **to_arrays(self._running)}
+        return {**own, **counts, **goals, **to_arrays(self._running)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
         if str(saved.get("device_world")) != self._signature:
+            return False
+        if self.spec.reads_counts and not self._counts.are_in(saved):  # a reward read none when they were saved
             return False
         like = cast(Running, jax.eval_shape(self._start_fn, (), self._indices()))
         if not is_like(saved, like):  # of a policy, or a guide, with another memory or other observations
             return False
         self._running = self._replicas.put(from_arrays(saved, like), AXIS_0)
         self._num_rollouts = int(saved["num_rollouts"])
-        self._counts.restore(saved)
+        if self.spec.reads_counts:
+            self._counts.restore(saved)
         if self._goals:
             self._goals.restore(saved)
         return True

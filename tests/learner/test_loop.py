@@ -1,5 +1,6 @@
 """The reward's gradient steps: one an update, and more where an accelerator would idle."""
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,13 +18,14 @@ from oni_jax.rewards.terms import RewardSum, Term
 class Counting(Reward):
     """Owes gradient steps, and counts those made."""
 
-    def __init__(self, num_due: int):
-        self.num_due = num_due
+    def __init__(self, num_due: int, secs: float = 0.0):
+        self.num_due, self._secs = num_due, secs
 
     def steps_due(self) -> int:
         return self.num_due
 
     def train_step(self, state: Any) -> Any:
+        time.sleep(self._secs)
         self.num_due -= 1
         return state + 1
 
@@ -63,6 +65,15 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
     assert learner.step() == {"loss/bad_update": 0, "loss/reward_mean": 0.5, "loss/version": 0}
     assert learner.state.reward_state == num_made
     assert learner.version == 1
+
+
+@pytest.mark.parametrize(("device_idles", "waited"), [(True, 0.75), (False, 0.0)])
+def test_steps_that_fill_the_wait_for_the_games_count_as_waiting(device_idles, waited):
+    """And those beside an update as learning."""
+    script = [False, False, False, True, False] if device_idles else [True, False]
+    learner = Scripted(Counting(10, secs=0.2), script, device_idles)
+    learner.step()
+    assert abs(learner.trajectory_wait.fraction() - waited) < 0.25
 
 
 def test_distributions_stay_on_the_device_and_are_no_metrics():

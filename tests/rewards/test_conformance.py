@@ -23,7 +23,7 @@ from oni_jax.npz import from_npz, to_npz
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward, Scorer
-from oni_jax.rewards.combine import Paid
+from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read, trained_model
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
@@ -362,6 +362,23 @@ def test_the_last_caption_of_an_episode_stands_beside_its_final_observation():
         assert tuple(paid.final_observations) == (("x",) if end == "caused" else ())
         given = paid.score((), trajectory, paid.prepare(captions_of()), KEY).rewards
         np.testing.assert_array_equal(given, expected)
+
+
+class PaidOnce(Paid):
+    """As an author writes one: it reads the counts, whatever the exponent."""
+
+    def score(self, state, trajectory, features, key):
+        scored = super().score(state, trajectory, features, key)
+        return scored._replace(rewards=jnp.where(trajectory.own_counts == 1, scored.rewards, 0.0))
+
+
+@pytest.mark.parametrize(
+    "reward, reads", [(Paid(Seen(), "own"), False), (Paid(Seen(), "own", 0.5), True), (PaidOnce(Seen(), "own"), True)]
+)
+def test_counts_are_there_for_rewards_that_read_them(reward, reads):
+    rewards = RewardSum([Term("a", reward, 1.0), Term("b", Potential(Seen(), 0.9), 1.0)])
+    spec = rewards.read_from(env_spec(EnvConfig(root_env=CATCH)))
+    assert spec.reads_counts == reads and spec.captions_read == ("caused", "own")
 
 
 @pytest.mark.parametrize(

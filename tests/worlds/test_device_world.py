@@ -173,6 +173,18 @@ def test_a_restored_world_goes_on_bit_for_bit():
     assert not other.restore(saved)
 
 
+def test_counts_that_were_not_kept_are_not_taken_for_none():
+    """A reward may read them after a resume, or no longer: new episodes begin where they are missing."""
+    kept, _, _ = make_world()
+    dropped, _, _ = make_world(read={"reads_counts": False})
+    for world in (kept, dropped):
+        world.start()
+    fresh, _, _ = make_world()
+    assert not fresh.restore(dropped.save())
+    fresh, _, _ = make_world(read={"reads_counts": False})
+    assert fresh.restore(kept.save()) and not any("counts" in name for name in fresh.save())
+
+
 def signal_shown(world: DeviceWorld) -> int | None:
     """The signal of environment 0 that the world's terminal shows."""
     terminal = world.terminal()
