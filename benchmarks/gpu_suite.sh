@@ -5,7 +5,7 @@
 # there (benchmarks/fetch_wheels.sh fills it). Each stage writes OUT_DIR/STAGE.json and OUT_DIR/STAGE.log, and stays
 # within MINUTES; the figures that matter most come first, and a part that fails or takes too long stops no other.
 #
-#   STAGE=kernels|end_to_end|curve   (all three when left out)
+#   STAGE=kernels|end_to_end|worlds|curve   (all four when left out)
 #   MINUTES=9    of each stage          REWARDS=none,online_cls   of the curve
 #   SMOKE=1      small sizes, to try it out anywhere              PYTHON=python3
 set -u
@@ -27,11 +27,19 @@ if [ -n "${SMOKE:-}" ]; then
     smoke=(--smoke) batch=64 batches=64 acting=16 games=4 processes=2 secs=30 curve_minutes=0.5
     train="--num_workers 1 --num_envs_per_worker 4 --batch_size 128 --hidden_size 32 --log_every_sec 0.5"
     large=$train
+    crafter="--root_env Crafter-v1 --encoder_custom generic_encoder --hidden_size 32 --use_rnn False --log_every_sec 0.5 \
+        --batch_size 128"
+    babyai=${crafter/Crafter-v1/BabyAI-Text-GoToLocal-RedBall-S20}
+    start=$train
 else
     smoke=() batch=16384 batches="4096 65536 131072" acting=1024,4096,16384,32768 games=128 processes=$cores secs=90
     curve_minutes=$("$python" -c "print(($minutes - 1.5) / $(tr , '\n' <<<"$rewards" | wc -l))")
-    train="--num_workers $cores --num_envs_per_worker 128 --batch_size 16384 --precision bfloat16"
-    large="--num_workers $cores --num_envs_per_worker 256 --batch_size 65536 --precision bfloat16"
+    train="--num_envs_per_worker 0 --batch_size 0 --precision auto"
+    large="--num_envs_per_worker 512 --batch_size 65536 --precision auto"
+    crafter="--root_env Crafter-v1 --encoder_custom generic_encoder --hidden_size 128 --use_rnn False --precision auto \
+        --batch_size 524288"
+    babyai=${crafter/Crafter-v1/BabyAI-Text-GoToLocal-RedBall-S20}
+    start="--config gpu_extrinsic"
 fi
 
 # part NAME LIMIT_SECS MODULE FLAGS...: runs one, within the stage's time, and adds its figures to those of the stage.
@@ -73,12 +81,20 @@ end_to_end() {
         --reward_types online_cls --train_flags "$train --view map"
 }
 
+worlds() {
+    part startup 200 startup --repeats 1 --train_flags "$start"
+    for world in crafter babyai; do
+        part "$world" 120 end_to_end --secs $((secs / 2)) --warm_up_secs $((secs / 4)) --repeats 1 \
+            --reward_types none --train_flags "${!world}"
+    done
+}
+
 curve() {
     part learning_curve $((minutes * 60)) learning_curve --minutes "$curve_minutes" \
         --reward_types "$rewards" --train_flags "$train"
 }
 
-for stage in ${STAGE:-kernels end_to_end curve}; do
+for stage in ${STAGE:-kernels end_to_end worlds curve}; do
     deadline=$(($(date +%s) + minutes * 60))
     rm -rf "$work/json" "$work/exit_codes" && mkdir "$work/json"
     {

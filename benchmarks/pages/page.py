@@ -25,6 +25,12 @@ Single runs by which settings were chosen beforehand were not kept.
 **Nothing was learnt from an LLM's answers yet, and no study was made on a GPU.** Where a *judge* is named, fixed rules
 answered in an LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
 
+Not measured: an LLM's answers, as no server with one was at hand; on NetHack more than 5 million steps, and the task
+Oracle, for want of time; reward models on Crafter's events, of which there are 23, so that labels need no model;
+goals on BabyAI-Text, which has none. Gains of labels and goals are gains over no reward at all: whether paying for
+*every* caption or action, which asks nobody, gains as much is measured where a study has the case `count` or
+`all_actions`.
+
 ## How to read them
 
 A study is a [sweep](sweeps.md) of cases and seeds. A curve has fifty points: each is the mean of the last 100 episodes

@@ -37,7 +37,7 @@ LINES = (
         "no reward",
         {
             "oracle": "goals by the world's rules",
-            "all_actions": "all actions for goals",
+            "all_actions": "all actions for goals, asking nobody",
             "judge": "goals by fixed rules",
         },
     ),

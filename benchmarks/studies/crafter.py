@@ -12,6 +12,7 @@ STUDY = Study(
         "judge: --llm_reward_type online_cls --llm_reward_coeff 0.1",
         "rnd_alone: --llm_reward_type rnd --llm_reward_coeff 0.01 --extrinsic_reward_coeff 0",
         "judge_alone: --llm_reward_type online_cls --llm_reward_coeff 0.1 --extrinsic_reward_coeff 0",
+        "count_alone: --llm_reward_type count --llm_reward_coeff 0.1 --extrinsic_reward_coeff 0",
     ),
     axes=("root_env=Crafter-v1", "seed=1-5"),
     flags=(

@@ -10,6 +10,7 @@ STUDY = dataclasses.replace(
     question="From how few labels of events, how wrong and how late, are Crafter's achievements unlocked?",
     cases=judged.cases(
         "--llm_reward_type online_cls --llm_reward_coeff 0.1",
+        judged.COUNT,
         caps=(3, 10),
         wrong=(5, 10, 20, 30),
         late=(1, 10, 60),

@@ -4,11 +4,14 @@ from benchmarks.studies import judged
 from benchmarks.studies.base import Study
 from oni_jax.reporting.curves import UNLOCKED
 
+_GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
+
 STUDY = Study(
     name="few_goals",
     question="From how few answers, how wrong and how late, are suggested goals of use?",
     cases=judged.cases(
-        "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester llm",
+        f"{_GOALS} llm",
+        f"all_actions: {_GOALS} all",
         caps=(30, 100, 300, 1000),
         wrong=(5, 10, 20, 30),
         late=(1, 10, 60),
@@ -24,12 +27,15 @@ STUDY = Study(
     also=("labels_held",),
     note=(
         "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays "
-        "nothing. 30 answers give half of the gain of all, which were not counted, and so do 100; 1,000 give four "
-        "fifths: the first achievements need few, those that come late in a run need more. No loss is seen of wrong"
-        " answers, 30 % of them too, though one of a third of the gain is not excluded: a wrong one names what was "
-        "right in another state, and a goal pays only when it is reached. Answers ten seconds late delay learning; "
-        "so does a minute, which is half of a run: seven tenths of the gain at the end, nine tenths over the run. "
-        "Other programs ran beside most of the runs, which took up to three times as long for it, so that seconds "
-        "are fewer steps. Episodes go on without health (`--crafter_dying off`)."
+        "nothing. All actions as goals, which ask nobody, unlock more after as many steps of the study ellm than "
+        "all answers do here: 7.6 and 5.6. So this is no measure of what answers are worth, but of what is lost "
+        "with fewer. 30 answers give half of the gain of all, which were not counted, and so do 100; 1,000 give "
+        "four fifths, without a mark: perhaps the first achievements need few, and those that come late in a run "
+        "more. No loss is seen of wrong answers, 30 % of them too, though one of a third of the gain is not "
+        "excluded: a wrong one names what was right in another state, and a goal pays only when it is reached. "
+        "Answers ten seconds late delay learning, without a mark; so does a minute, which is half of a run: "
+        "seven tenths of the gain at the end, nine tenths over the run. Other programs ran beside most of the "
+        "runs, which took up to 2.7 times as long for it, so that seconds are fewer steps. Episodes go on "
+        "without health (`--crafter_dying off`)."
     ),
 )

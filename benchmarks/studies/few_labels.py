@@ -8,6 +8,7 @@ STUDY = Study(
     question="From how few labels, how wrong and how late, does a task of BabyAI-Text get learnt in part?",
     cases=judged.cases(
         "--llm_reward_type online_cls --llm_reward_coeff 0.1",
+        judged.COUNT,
         caps=(30, 100, 300, 1000),
         wrong=(5, 10, 20, 30),
         late=(1, 10, 60),
@@ -25,11 +26,12 @@ STUDY = Study(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. "
         "The world pays nothing, so success comes of going to things; with the world's reward the same network "
         "reaches 0.96 (babyai_rnd). A judge is asked at most 100 prompts a second, so that slower runs get more "
-        "labels: `all_answers` is 4,500 of them. With 1,000 no loss is shown; nor with 300, where half of the gain "
-        "over the run is left; with 100 a quarter is, which is not shown to be any, and with 30 nothing. No loss is"
-        " seen of 5 and 10 % wrong answers; with 20 and 30 % some two thirds of the gain are left, though no loss "
-        "is shown either; they had a quarter fewer labels. Which are wrong differs from seed to seed. Nor is one "
-        "seen of a second's delay. Ten seconds, a quarter of a run, cost half of the gain over the run, without a "
-        "mark; in the end no loss is seen. A minute is longer than these runs: they end before the first answer."
+        "labels: `all_answers` is 4,500 of them, whose gain has no mark. With 1,000 no loss is shown; nor with 300, "
+        "where half of the gain over the run is left; with 100 a quarter is, which is not shown to be any, and with "
+        "30 nothing. No loss is seen of 5 and 10 % wrong answers; with 20 and 30 % half to two thirds of the gain "
+        "are left, though no loss is shown either; they had a quarter fewer labels than those. Which are wrong "
+        "differs from seed to seed. Nor is one seen of a second's delay. Ten seconds, a quarter of a run, cost half "
+        "of the gain over the run, without a mark; in the end no loss is seen. A minute is longer than these runs: "
+        "they end before the first answer."
     ),
 )

@@ -101,6 +101,7 @@ def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
     return check
 
 
+_OF_CAPTIONS = ("beta_count_exponent", "intrinsic_reward_at")
 _OF_POTENTIALS = ("potential_horizon", "potential_warmup_steps", "potential_shaping")
 REWARD_TYPES: dict[str, RewardType] = {
     "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
@@ -109,18 +110,21 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="an LLM says of each new caption whether it is helpful; the label pays",
         query="classification",
         soft=True,
+        own_settings=_OF_CAPTIONS,
     ),
     "online_cls_reward_model": RewardType(
         _in("classification", "make"),
         about="the same; a classifier learns from the labels, and pays for captions that have none",
         query="classification",
         soft=True,
+        own_settings=_OF_CAPTIONS,
     ),
     "online_motif": RewardType(
         _in("ranking", "make"),
         about="an LLM says which of two captions is better; a model learns a reward from it while the policy learns",
         query="ranking",
         threshold=-0.5,
+        own_settings=_OF_CAPTIONS,
         observations=lambda config: _other_observations(config.network),
     ),
     "motif": RewardType(
@@ -128,6 +132,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="a model that launch.train_reward has learnt from a data set of pairs (--reward_dir)",
         threshold=0.5,
         needs="reward_dir",
+        own_settings=_OF_CAPTIONS,
         observations=lambda config: _other_observations(trained_model(config.reward.reward_dir).network),
         check=_needs_folder("motif", "launch.train_reward"),
     ),
@@ -136,7 +141,13 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="similarity of the caption to the goal, by word vectors (--word_vectors); no LLM",
         threshold=0.0,
         needs="word_vectors",
+        own_settings=_OF_CAPTIONS,
         check=_check_word_vectors,
+    ),
+    "count": RewardType(
+        _in("count", "make"),
+        about="every caption, by how often it was seen in the episode alone: what labels have to beat; no LLM",
+        own_settings=_OF_CAPTIONS,
     ),
     "rnd": RewardType(
         _in("rnd", "make"), about="curiosity: the error of predicting a random network", own_settings=("rnd_",)
@@ -186,6 +197,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
 }
 NONE = REWARD_TYPES["none"]
+_OURS = frozenset(REWARD_TYPES)  # a plugin's may read the settings of any
 
 
 def register_reward(name: str, reward: RewardType) -> None:
@@ -294,6 +306,8 @@ def check_rewards(config: Config) -> None:
 def _check_own_settings(terms: Sequence[Config]) -> None:
     """Raises UserError: a setting was changed that only types read that the run does not have."""
     given = {own.reward.llm_reward_type for own in terms}
+    if not given <= _OURS:
+        return
     for own in terms:
         for field, value in own_settings(own.reward):
             readers = [name for name, kind in REWARD_TYPES.items() if field.name.startswith(kind.own_settings)]
