@@ -21,11 +21,13 @@ STUDY = dataclasses.replace(
     compared=("all_answers",),
     also=("labels_held",),
     note=(
-        "Three labels give half of the gain of all 23, ten give three quarters: an event says what was done, and is"
-        " looked up again whenever it is done. No loss is seen of a fifth of them wrong, nor of ten seconds; three "
-        "tenths wrong may cost a fifth of the gain over the run, without a mark. A minute late, of runs of two, "
-        "costs six tenths of the gain at the end: most hold two labels until nearly then. Which labels come first "
-        "is chance, as which are wrong, and differs from seed to seed. They are those of fixed rules, not of an "
-        "LLM. Other programs ran beside some of the runs."
+        "Labels end 2.3 [1.8, 2.8] above the control `count`, with a mark, which pays every event, less for each "
+        "time in an episode, and asks nobody: so more than half of what they gain over no reward is theirs. "
+        "Three labels give half of the gain of all 23, ten give three quarters: an event says what was done, and "
+        "is looked up again whenever it is done. No loss is seen of a fifth of them wrong, nor of ten seconds; "
+        "three tenths wrong may cost a fifth of the gain over the run, without a mark. A minute late, of runs of "
+        "two, costs six tenths of the gain at the end: most hold two labels until nearly then. Which labels come "
+        "first is chance, as which are wrong, and differs from seed to seed. They are those of fixed rules, not "
+        "of an LLM. Other programs ran beside some of the runs."
     ),
 )
