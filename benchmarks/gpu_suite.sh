@@ -27,19 +27,13 @@ if [ -n "${SMOKE:-}" ]; then
     smoke=(--smoke) batch=64 batches=64 acting=16 games=4 processes=2 secs=30 curve_minutes=0.5
     train="--num_workers 1 --num_envs_per_worker 4 --batch_size 128 --hidden_size 32 --log_every_sec 0.5"
     large=$train
-    crafter="--root_env Crafter-v1 --encoder_custom generic_encoder --hidden_size 32 --use_rnn False --log_every_sec 0.5 \
-        --batch_size 128"
-    babyai=${crafter/Crafter-v1/BabyAI-Text-GoToLocal-RedBall-S20}
-    start=$train
+    start=$train device="--hidden_size 32 --log_every_sec 0.5 --batch_size 128"
 else
     smoke=() batch=16384 batches="4096 65536 131072" acting=1024,4096,16384,32768 games=128 processes=$cores secs=90
     curve_minutes=$("$python" -c "print(($minutes - 1.5) / $(tr , '\n' <<<"$rewards" | wc -l))")
     train="--num_envs_per_worker 0 --batch_size 0 --precision auto"
     large="--num_envs_per_worker 512 --batch_size 65536 --precision auto"
-    crafter="--root_env Crafter-v1 --encoder_custom generic_encoder --hidden_size 128 --use_rnn False --precision auto \
-        --batch_size 524288"
-    babyai=${crafter/Crafter-v1/BabyAI-Text-GoToLocal-RedBall-S20}
-    start="--config gpu_extrinsic"
+    start="--config gpu_extrinsic" device="--hidden_size 128 --precision auto --batch_size 524288"
 fi
 
 # part NAME LIMIT_SECS MODULE FLAGS...: runs one, within the stage's time, and adds its figures to those of the stage.
@@ -83,9 +77,9 @@ end_to_end() {
 
 worlds() {
     part startup 200 startup --repeats 1 --train_flags "$start"
-    for world in crafter babyai; do
-        part "$world" 120 end_to_end --secs $((secs / 2)) --warm_up_secs $((secs / 4)) --repeats 1 \
-            --reward_types none --train_flags "${!world}"
+    for world in Crafter-v1 BabyAI-Text-GoToLocal-RedBall-S20; do
+        part "$world" 120 end_to_end --secs $((secs / 2)) --warm_up_secs $((secs / 4)) --repeats 1 --reward_types none \
+            --train_flags "--root_env $world --encoder_custom generic_encoder --use_rnn False $device"
     done
 }
 

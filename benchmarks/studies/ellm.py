@@ -3,17 +3,17 @@
 from benchmarks.studies.base import Study
 from oni_jax.reporting.curves import UNLOCKED
 
-_GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
+GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
 
 STUDY = Study(
     name="ellm",
     question="Without any reward of the world's, which goals or which curiosity unlock Crafter's achievements?",
     cases=(
         "no_reward: --llm_reward_type none",
-        f"oracle: {_GOALS} oracle",
-        f"judge: {_GOALS} llm",
-        f"all_actions: {_GOALS} all",
-        f"novelty: {_GOALS} all --goal_success tried",
+        f"oracle: {GOALS} oracle",
+        f"judge: {GOALS} llm",
+        f"all_actions: {GOALS} all",
+        f"novelty: {GOALS} all --goal_success tried",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.1",
         "noveld: --llm_reward_type noveld --llm_reward_coeff 0.1",
         "apt: --llm_reward_type apt --llm_reward_coeff 0.1",

@@ -1,17 +1,15 @@
 """Study of how many of a judge's goals it takes, how right and how soon, on Crafter without a reward of the world's."""
 
-from benchmarks.studies import judged
+from benchmarks.studies import ellm, judged
 from benchmarks.studies.base import Study
 from oni_jax.reporting.curves import UNLOCKED
-
-_GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
 
 STUDY = Study(
     name="few_goals",
     question="From how few answers, how wrong and how late, are suggested goals of use?",
     cases=judged.cases(
-        f"{_GOALS} llm",
-        f"all_actions: {_GOALS} all",
+        f"{ellm.GOALS} llm",
+        f"all_actions: {ellm.GOALS} all",
         caps=(30, 100, 300, 1000),
         wrong=(5, 10, 20, 30),
         late=(1, 10, 60),

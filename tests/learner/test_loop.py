@@ -1,7 +1,7 @@
 """The reward's gradient steps: one an update, and more where an accelerator would idle."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,14 +18,13 @@ from oni_jax.rewards.terms import RewardSum, Term
 class Counting(Reward):
     """Owes gradient steps, and counts those made."""
 
-    def __init__(self, num_due: int, secs: float = 0.0):
-        self.num_due, self._secs = num_due, secs
+    def __init__(self, num_due: int):
+        self.num_due = num_due
 
     def steps_due(self) -> int:
         return self.num_due
 
     def train_step(self, state: Any) -> Any:
-        time.sleep(self._secs)
         self.num_due -= 1
         return state + 1
 
@@ -67,13 +66,22 @@ def test_an_accelerator_makes_steps_while_it_waits_for_the_games(device_idles, n
     assert learner.version == 1
 
 
-@pytest.mark.parametrize(("device_idles", "waited"), [(True, 0.75), (False, 0.0)])
-def test_steps_that_fill_the_wait_for_the_games_count_as_waiting(device_idles, waited):
-    """And those beside an update as learning."""
+@pytest.mark.parametrize(("device_idles", "num_waited"), [(True, 3), (False, 0)])
+def test_steps_that_fill_the_wait_for_the_games_count_as_waiting(device_idles, num_waited, monkeypatch):
+    """The one beside the update counts as learning."""
     script = [False, False, False, True, False] if device_idles else [True, False]
-    learner = Scripted(Counting(10, secs=0.2), script, device_idles)
+    reward = Counting(10)
+    learner, made = Scripted(reward, script, device_idles), []
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        before = reward.num_due
+        yield
+        made.append(before - reward.num_due)
+
+    monkeypatch.setattr(learner.trajectory_wait, "waiting", waiting)
     learner.step()
-    assert abs(learner.trajectory_wait.fraction() - waited) < 0.25
+    assert sum(made) == num_waited
 
 
 def test_distributions_stay_on_the_device_and_are_no_metrics():

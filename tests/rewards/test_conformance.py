@@ -390,15 +390,26 @@ def test_counts_are_there_for_rewards_that_read_them(reward, reads):
         ("bk-pref", {"potential_embeddings": "grams"}),
         ("bk-goal", {"potential_workers": 3}),
         ("rnd", {"potential_horizon": 3}),
-        ("rnd", {"beta_count_exponent": 1.0}),
-        ("none", {"intrinsic_reward_at": "next_obs"}),
-        ("bk-code", {"beta_count_exponent": 0.0}),
     ],
 )
 def test_settings_of_another_type_are_refused(name, setting, files):
     (flag,) = setting
     check_rewards(config_of(name, files, CATCH))
-    with pytest.raises(UserError, match=f"--{flag} .*: has no meaning without --llm_reward_type [a-z_ -]*(bk|online)"):
+    with pytest.raises(UserError, match=f"--{flag} .*: has no meaning without --llm_reward_type [a-z -]*bk"):
+        check_rewards(config_of(name, files, CATCH, **setting))
+
+
+@pytest.mark.parametrize(
+    "name, setting",
+    [
+        ("rnd", {"beta_count_exponent": 1.0}),
+        ("none", {"intrinsic_reward_at": "next_obs"}),
+        ("bk-code", {"beta_count_exponent": 0.0}),
+    ],
+)
+def test_settings_of_rewards_of_captions_are_refused(name, setting, files):
+    (flag,) = setting
+    with pytest.raises(UserError, match=f"--{flag} .*: has no meaning without --llm_reward_type online_cls .*count$"):
         check_rewards(config_of(name, files, CATCH, **setting))
 
 
