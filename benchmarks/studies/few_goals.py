@@ -25,15 +25,15 @@ STUDY = Study(
     also=("labels_held",),
     note=(
         "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays "
-        "nothing. All actions as goals, which ask nobody, unlock more after as many steps of the study ellm than "
-        "all answers do here: 7.6 and 5.6. So this is no measure of what answers are worth, but of what is lost "
-        "with fewer. 30 answers give half of the gain of all, which were not counted, and so do 100; 1,000 give "
-        "four fifths, without a mark: perhaps the first achievements need few, and those that come late in a run "
-        "more. No loss is seen of wrong answers, 30 % of them too, though one of a third of the gain is not "
-        "excluded: a wrong one names what was right in another state, and a goal pays only when it is reached. "
-        "Answers ten seconds late delay learning, without a mark; so does a minute, which is half of a run: "
-        "seven tenths of the gain at the end, nine tenths over the run. Other programs ran beside most of the "
-        "runs, which took up to 2.7 times as long for it, so that seconds are fewer steps. Episodes go on "
-        "without health (`--crafter_dying off`)."
+        "nothing. All actions as goals, which ask nobody, unlock more than all answers do: 7.8 and 5.6. So this "
+        "is no measure of what answers are worth, but of what is lost with fewer. 30 answers give half of the "
+        "gain of all, which were not counted, and so do 100; 1,000 give four fifths, without a mark: perhaps the "
+        "first achievements need few, and those that come late in a run more. No loss is seen of wrong answers, "
+        "30 % of them too, though one of a third of the gain is not excluded: a wrong one names what was right "
+        "in another state, and a goal pays only when it is reached. Answers ten seconds late delay learning, "
+        "without a mark; so does a minute, which is half of a run: seven tenths of the gain at the end, nine "
+        "tenths over the run. The runs of `all_actions` are of a later commit, on another machine. Other "
+        "programs ran beside most of the others, which took up to 2.7 times as long for it, so that seconds are "
+        "fewer steps. Episodes go on without health (`--crafter_dying off`)."
     ),
 )

@@ -12,10 +12,12 @@ STUDY = dataclasses.replace(
         "published_network: --encoder_custom nle_rgbcrop_encoder",
         "impala_h128: --encoder_subtype convnet_impala --hidden_size 128",
         "embedded_h128: --encoder_custom nle_embedded_encoder --hidden_size 128",
+        "impala_h128_lr_3e-4_batch_4096: --encoder_subtype convnet_impala --hidden_size 128 --learning_rate 3e-4 "
+        "--num_envs_per_worker 64 --batch_size 4096",
     ),
     left_out=120,  # seconds
     axes=(*small_search.STUDY.axes[:-1], "seed=1-5"),
-    duration="two and a half hours",
+    duration="three hours and a half",
     jobs=1,
     note=(
         "No difference is found with three seeds, though the means are in the order of the networks' sizes, at "
