@@ -26,7 +26,13 @@ GRID = [(task, method) for task in TASKS for method in METHODS if (task, method)
 
 
 GPU = ("extrinsic", "retrieval", "classification", "ranking")
-SMALL = {"encoder_custom": "nle_embedded_encoder", "hidden_size": 128}
+SMALL = {
+    "encoder_subtype": "convnet_impala",
+    "hidden_size": 128,
+    "learning_rate": 3e-4,
+    "num_envs_per_worker": 64,
+    "batch_size": 4096,
+}
 ELLM = {  # who suggests goals, and what reaches them
     "ellm_llm": ("llm", "strict"),
     "ellm_oracle": ("oracle", "strict"),
@@ -90,7 +96,7 @@ def test_an_accelerator_s_settings_leave_sizes_to_the_machine(method):
 
 
 @pytest.mark.parametrize("method", GPU)
-def test_a_small_machine_s_settings_change_the_network_and_how_models_learn(method):
+def test_a_small_machine_s_settings_change_sizes_and_how_models_learn(method):
     config, plain = (flags.parse(["--config", f"{task}_{method}"]) for task in ("small", "score"))
     flags.check(config)
     learns_a_model = method in ("classification", "ranking")
