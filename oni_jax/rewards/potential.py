@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from oni_jax import parallel
-from oni_jax.config import UserError
+from oni_jax.config import RewardConfig, UserError
 from oni_jax.envs.registry import find_environment
 from oni_jax.ops.moments import Moments, initial_moments, merge_moments, no_moments
 from oni_jax.ops.shaping import Carried, published_shaping
@@ -94,7 +94,7 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
 
     Raises:
         UserError: the published shaping is asked for where rollouts don't follow one another, or the other one where
-            truncations count as ends.
+            truncations count as ends, or the published one is given a warm-up, which it does not have.
     """
     config = context.config
     if config.reward.potential_shaping != PUBLISHED:
@@ -104,6 +104,12 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
                 f"--potential_shaping {PUBLISHED}"
             )
         return Potential(scorer, config.learner.gamma, context.frozen)
+    warmup = config.reward.potential_warmup_steps
+    if warmup not in (0, RewardConfig.potential_warmup_steps):
+        raise UserError(
+            f"--potential_warmup_steps {warmup}: has no meaning with --potential_shaping {PUBLISHED}, which pays "
+            "from the first step on; leave it out"
+        )
     if find_environment(config.env).device is None:
         raise UserError(
             f"--potential_shaping {PUBLISHED}: carries values over from rollout to rollout, which environments on the "

@@ -165,6 +165,9 @@ def test_published_shaping_goes_on_from_rollout_to_rollout(tmp_path):
     catch = dataclasses.replace(config_of(tmp_path, potential_shaping="published"), env=EnvConfig(root_env="Catch-v0"))
     with pytest.raises(UserError, match="Catch-v0 is none; leave it out"):
         make_rewards(catch, env_spec(catch.env, list(observations_read(catch))))
+    warm = config_of(tmp_path, potential_shaping="published", potential_warmup_steps=7)
+    with pytest.raises(UserError, match="--potential_warmup_steps 7: has no meaning with --potential_shaping published"):
+        make_rewards(warm, env_spec(warm.env, list(observations_read(warm))))
 
 
 def test_a_window_depends_on_the_past_alone(tmp_path):
