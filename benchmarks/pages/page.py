@@ -3,14 +3,15 @@
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import other_results
 from benchmarks.pages.estimates import difference, distinct, end, mean, over_the_run, reached
-from benchmarks.pages.figures import image_name
-from benchmarks.studies.base import FOLDER, Study
-from benchmarks.studies.results import by_cell, by_task, counted, curve, machine_words
+from benchmarks.pages.figures import image_names
+from benchmarks.studies import results
+from benchmarks.studies.base import FOLDER, Study, matches
+from benchmarks.studies.results import curve, machine_words
 from launch.sweeps.results import shown_name, table
 from oni_jax.reporting.curves import COVERAGE, SUCCESS
 
@@ -19,17 +20,17 @@ INTRODUCTION = """# Results
 
 What is learnt here, in which time, on which machine. Each section has the command whose results, in a file of
 `benchmarks/`, it shows. `python -m benchmarks.studies` makes the page and its figures from these files. They are
-there whatever came out. Some runs were replaced by new ones: of code that no commit held, or slowed by other programs.
-Single runs by which settings were chosen beforehand were not kept.
+there whatever came out. Some runs were replaced by new ones, whatever these said: those of code that no commit held, or
+slowed by other programs. Single runs by which settings were chosen beforehand were not kept.
 
 **Nothing was learnt from an LLM's answers yet, and no study was made on a GPU.** Where a *judge* is named, fixed rules
 answered in an LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
 
-Not measured: an LLM's answers, as no server with one was at hand; on NetHack more than 5 million steps, and the task
-Oracle, for want of time; reward models on Crafter's events, of which there are 23, so that labels need no model;
-goals on BabyAI-Text, which has none. Gains of labels and goals are gains over no reward at all: whether paying for
-*every* caption or action, which asks nobody, gains as much is measured where a study has the case `count` or
-`all_actions`.
+Not measured: an LLM's answers, as no server with one was at hand; in a study, more than 5 million steps of NetHack,
+and the task Oracle, for want of time; reward models on Crafter's events, of which a run meets some 23, so that labels
+need no model; goals on BabyAI-Text, which has none. Gains of labels and goals are gains over no reward at all: whether
+paying for *every* caption or action, which asks nobody, gains as much is measured where a study has the case `count`,
+`count_alone` or `all_actions`.
 
 ## How to read them
 
@@ -41,25 +42,29 @@ A study is a [sweep](sweeps.md) of cases and seeds. A curve has fifty points: ea
   or how many runs get there, where not all do.
 - **[low, high]**: 95 % intervals over seeds: Student's of a mean, counts' cut at 0, fractions' at 0 and 1; Welch's of a
   **difference**. Where one contains 0, no difference has been found, which does not say that there is none.
-- **\\***: of a table's differences those that remain by Holm's correction: were there none at all, 5 % of such tables
-  would have a mark. The others may have been found by looking at many.
+- **\\***: of a table's differences those that remain by Holm's correction: were there none at all, at most 5 % of such
+  tables would have a mark. The others may have been found by looking at many. Five seeds are few: that their values are
+  normal is assumed, and without that none of the large tables could have a mark.
 - **Time of a run**: the median, of training alone. With `--jobs 2` two runs shared two cores; other programs
-  ran beside some, which take up to 2.7 times as long as others of their case.
+  ran beside some, which take up to 2.9 times as long as others of their case.
 - **Late**: until a server has answered for the first time, it is asked two things and no more. So of answers that are
   late by ten seconds or a minute two come then, and the others after twice that time.
 - **Figures**: lines are interquartile means over seeds, bands the bootstrap's 95 % intervals of these, which five seeds
   make too narrow.
 - All environments of a run begin at once. Where episodes are long, as the 400 steps of 256 environments in
   BabyAI-Text, they end together for a while, and curves go up and down with that period (102,400 steps). On Crafter
-  without death they always do: of the points of `few_goals` some nineteen differ, and its last tenth is two such ends.
+  without death they always do: the fifty points of `few_goals` show some nineteen such ends, its last tenth two.
 - **A commit with `-dirty`** had changed files beside it, which may be other studies' results alone.
 
 `success`: episodes that reach the task's goal. `unlocked`: Crafter's achievements in an episode, of 22.
 
 ```sh
 python -m benchmarks.studies list
-python -m benchmarks.studies run catch_judge --jobs 2  # trains the cases and seeds that its file lacks; resumes
+python -m benchmarks.studies run catch_judge --jobs 2          # trains the runs that its file lacks; resumes
+python -m benchmarks.studies run catch_judge --jobs 2 --again  # trains all, into train_dir/studies/again; resumes
 ```
+
+`python` is that of the environment in which the package is installed, `.venv/bin/python` after `make setup`.
 """
 
 SUMMARIES = {"at the end": end, "over the run": over_the_run}  # of a curve
@@ -77,48 +82,61 @@ def page(studies: Sequence[Study]) -> str:
 def differences(study: Study, cells: Cells) -> Differences:
     """Returns the differences between the cases of a task, those marked that remain by Holm's correction."""
     found = {}
-    for other, (summary, of) in itertools.product(references(study, cells), SUMMARIES.items()):
+    compared = study.references()
+    for other, (summary, of) in itertools.product(compared, SUMMARIES.items()):
         values = {label: [of(curve(run, study.metric)) for run in own] for label, own in cells.items()}
         for label in cells:
             about = difference(values[label], values.get(other, []))
-            if about and label != other and (other, label, summary) not in found:
+            if about and matches(label, compared[other]) and label != other and (other, label, summary) not in found:
                 found[label, other, summary] = about
     marked = distinct([about.p_value for about in found.values()])
     return {key: about.shown("+") + r" \*" * is_marked for (key, about), is_marked in zip(found.items(), marked)}
 
 
-def references(study: Study, cells: Cells) -> list[str]:
-    """Returns the cases to which a study's others are compared: its first, and those that it names."""
-    return [next(iter(cells)), *study.compared]
-
-
 def _section(study: Study) -> Iterator[str]:
-    found = counted(study)
+    found = results.counted(study)
     yield from (f"## {study.name}", "", study.question, *([study.note] if study.note else []), "")
-    run = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs}  # needs {study.duration}; these runs:"
-    yield from ("```sh", run, study.command(), "```", "")
-    measured = by_cell(found["runs"])
-    missing = [label for label in found["cases"] if label not in measured]
-    if missing:
-        yield from (f"Not measured yet: {', '.join(f'`{label}`' for label in missing)}.", "")
-    for task, runs in by_task(found).items():
-        points = found[study.over]
-        yield from (f"`{task}`, {points[-1]:,} {study.over}:", "", *_table(study, by_cell(runs), points), "")
-        yield from (image_link(study, task), "")
+    run = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs} --again{_needs(study, found)}"
+    yield from ("```sh", run, "```", "", "It trains the same as:", "", "```sh", study.command(), "```", "")
+    if lacking := results.missing(study, found):
+        runs = (f"{label} ({count} {'run' if count == 1 else 'runs'})" for label, count in lacking.items())
+        yield from (f"Not measured yet: {', '.join(runs)}.", "")
+    yield from tables(study, image_links)
     if study.left_out and found["runs"]:
         yield f"The first {study.left_out:,} {study.over} are left out: until then only short episodes have ended."
         yield ""
     for index, machine in enumerate(found["machines"]):
         own = [run for run in found["runs"] if run["machine"] == index]
         dates = sorted({run["date"] for run in own})
-        cases = f": {', '.join(by_cell(own))}" * (len(found["machines"]) > 1)
+        cases = f": {', '.join(results.by_cell(own))}" * (len(found["machines"]) > 1)
         yield f"Measured on {machine_words(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}{cases}."
         yield ""
 
 
+def tables(study: Study, after: Callable[[Study, str], str] | None = None) -> Iterator[str]:
+    """Returns the lines of a study's tables, one a task; `after` gives a line after each."""
+    found = results.counted(study)
+    for task, runs in results.by_task(found).items():
+        points = found[study.over]
+        yield from (f"`{task}`, {points[-1]:,} {study.over}:", "", *_table(study, results.by_cell(runs), points), "")
+        if after:
+            yield from (after(study, task), "")
+
+
+def _needs(study: Study, found: Mapping[str, Any]) -> str:
+    """Returns a comment on the time that all of a study's runs need, by that of those which there are."""
+    if not found["runs"]:
+        return ""
+    secs = statistics.mean(run["train_secs"] for run in found["runs"]) * len(study.planned()) / study.jobs
+    if secs < 90:
+        return "  # needs a minute"
+    time = f"{secs / 60:.0f} minutes" if secs < 5400 else f"{secs / 3600:.0f} hours"
+    return f"  # needs {time} on such a machine"
+
+
 def _table(study: Study, cells: Cells, points: Sequence[int]) -> list[str]:
     compared, is_over_steps = differences(study, cells), study.over == "steps"
-    name, others = metric_name(study), references(study, cells)
+    name, others = metric_name(study), study.references()
     levels = study.levels if study.metric == SUCCESS and is_over_steps else ()
     more = [metric for metric in (COVERAGE, *study.also) if any(metric in run for own in cells.values() for run in own)]
 
@@ -178,6 +196,7 @@ def time(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{value:.{0 if value >= 10 else 1}f} {name}"
 
 
-def image_link(study: Study, task: str) -> str:
-    """Returns the Markdown that shows a figure."""
-    return f"![{metric_name(study)} against {study.over}](images/studies/{image_name(study, task)})"
+def image_links(study: Study, task: str) -> str:
+    """Returns the Markdown that shows a task's figures."""
+    what = f"{metric_name(study)} against {study.over}"
+    return "\n".join(f"![{what}](images/studies/{name})" for name in image_names(study, task))

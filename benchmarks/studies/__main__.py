@@ -3,8 +3,10 @@
 python -m benchmarks.studies
 python -m benchmarks.studies list
 python -m benchmarks.studies run NAME --jobs 2
+python -m benchmarks.studies run NAME --jobs 2 --again
 """
 
+import dataclasses
 import importlib
 import pathlib
 import shlex
@@ -41,16 +43,30 @@ STUDIES: dict[str, Study] = {name: importlib.import_module(f"benchmarks.studies.
 
 _JOBS = flags.DEFINE_integer("jobs", 0, "Runs at a time; 0: as the page has it.", 0)
 _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
+_AGAIN = flags.DEFINE_bool(
+    "again", False, "Repeat all runs: they, and NAME.json, go to --train_dir/again; prints the tables, writes no page."
+)
 
 
 def run(study: Study, train_dir: str, num_jobs: int) -> int:
     """Trains a study's runs that are not in its results, and adds them. Returns the sweep's code."""
-    known = results.known(results.load(study))  # fails now, rather than after hours
-    prepare(study)
-    own = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
-    is_complete = known.issuperset(run.name for run in study.runs(train_dir))
-    code = 0 if is_complete else sweep.main([*own, *study.sweep_words()], known)
-    print(f"{results.collect(study, train_dir) if code != 2 else 0} runs added to {study.path}", flush=True)
+    found = results.load(study)  # fails now, rather than after hours
+    code = num_added = 0
+    if results.missing(study, found):
+        prepare(study)
+        own = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
+        code = sweep.main([*own, *study.sweep_words()], results.known(found))
+        num_added = results.collect(study, train_dir) if code != 2 else 0
+    print(f"{num_added} runs added to {study.path}", flush=True)
+    return code
+
+
+def run_again(study: Study, train_dir: str, num_jobs: int) -> int:
+    """Trains all of a study's runs, apart from its results, and prints their tables. Returns the sweep's code."""
+    again = dataclasses.replace(study, folder=str(pathlib.Path(train_dir, "again")))
+    pathlib.Path(again.folder).mkdir(parents=True, exist_ok=True)
+    code = run(again, again.folder, num_jobs)
+    print("\n".join(page.tables(again)))
     return code
 
 
@@ -85,6 +101,8 @@ def main(argv: Sequence[str]) -> int:
             case ["list"]:
                 for study in STUDIES.values():
                     print(f"{study.name} ({len(results.load(study)['runs'])} runs done): {study.question}")
+            case ["run", name] if name in STUDIES and _AGAIN.value:
+                return run_again(STUDIES[name], _TRAIN_DIR.value, _JOBS.value)
             case ["run", name] if name in STUDIES:
                 code = run(STUDIES[name], _TRAIN_DIR.value, _JOBS.value)
                 write_pages()

@@ -18,8 +18,8 @@ STUDY = Study(
     metric="success",
     left_out=256 * 400,  # environments, and the limit of an episode; all that end earlier succeed
     note=(
-        "No difference is seen; RND may cost 0.02 on PickUp, without a mark. The labels of `judge` are those of "
-        "fixed rules, which read no colour and no kind, not of an LLM. The coefficients and the learning rate were "
-        "chosen by one run each."
+        "No difference has a mark; RND may cost 0.02 at the end of PickUp. The labels of `judge` are those of "
+        "fixed rules, which read no colour and no kind, not of an LLM. The coefficients and the learning rate "
+        "were chosen by one run each."
     ),
 )

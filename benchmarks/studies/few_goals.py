@@ -21,19 +21,22 @@ STUDY = Study(
         "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off"
     ),
     metric=UNLOCKED,
-    compared=("all_answers",),
+    compared=("all_answers", "all_actions"),
+    drawn=judged.DRAWN,
     also=("labels_held",),
     note=(
         "The goals are what fixed rules on the words of a caption suggest in an LLM's stead; the world pays "
         "nothing. All actions as goals, which ask nobody, unlock more than all answers do: 7.8 and 5.6. So this "
-        "is no measure of what answers are worth, but of what is lost with fewer. 30 answers give half of the "
-        "gain of all, which were not counted, and so do 100; 1,000 give four fifths, without a mark: perhaps the "
-        "first achievements need few, and those that come late in a run more. No loss is seen of wrong answers, "
-        "30 % of them too, though one of a third of the gain is not excluded: a wrong one names what was right "
-        "in another state, and a goal pays only when it is reached. Answers ten seconds late delay learning, "
-        "without a mark; so does a minute, which is half of a run: seven tenths of the gain at the end, nine "
-        "tenths over the run. The runs of `all_actions` are of a later commit, on another machine. Other "
-        "programs ran beside most of the others, which took up to 2.7 times as long for it, so that seconds are "
-        "fewer steps. Episodes go on without health (`--crafter_dying off`)."
+        "is no measure of what answers are worth, but of what is lost with fewer. At the end 30 answers, or 100, "
+        "give 0.55 of the gain of all, which were not counted, 300 0.63, 1,000 0.79; over the run 0.68, 0.72, "
+        "0.83, 0.90: perhaps the first achievements need few, and those that come late in a run more. The losses "
+        "of 30 and 100 have marks over the run; of 1,000 no loss is shown. No loss is seen of wrong answers, 30 "
+        "% of them too, though one of a quarter of the gain is not excluded: a wrong one names what was right in "
+        "another state, and a goal pays only when it is reached. Answers ten seconds late cost 0.5 over the run, "
+        "without a mark; at the end no loss is seen. A minute, which is half of a run, costs seven tenths of the "
+        "gain at the end and nine tenths over the run, with marks: in some runs the goals come only just before "
+        "the end, or never. The runs of `all_actions` are of a later commit, on another machine. Other programs "
+        "ran beside some of either, which took up to 2.7 times as long for it, so that seconds are fewer steps. "
+        "Episodes go on without health (`--crafter_dying off`)."
     ),
 )

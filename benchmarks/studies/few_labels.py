@@ -20,7 +20,8 @@ STUDY = Study(
     ),
     metric="success",
     left_out=babyai_rnd.STUDY.left_out,
-    compared=("all_answers",),
+    compared=("all_answers", "count"),
+    drawn=judged.DRAWN,
     also=("labels_held",),
     note=(
         "The labels are those of fixed rules, not of an LLM: helpful is to stand near an object, whatever it is. "
@@ -30,11 +31,11 @@ STUDY = Study(
         "labels end 0.36 [0.20, 0.52] above it, and 0.24 [0.14, 0.34] over the run, without marks. A judge is "
         "asked at most 100 prompts a second, so that slower runs get more labels: `all_answers` is 4,500 of "
         "them, whose gain over no reward has no mark either. With 1,000 no loss is shown; nor with 300, where "
-        "half of the gain over the run is left; with 100 a quarter is, which is not shown to be any, and with 30 "
-        "nothing. No loss is seen of 5 and 10 % wrong answers; with 20 and 30 % half to two thirds of the gain "
-        "are left, though no loss is shown either; they had a quarter fewer labels than those. Which are wrong "
-        "differs from seed to seed. Nor is one seen of a second's delay. Ten seconds, a quarter of a run, cost "
-        "half of the gain over the run, without a mark; in the end no loss is seen. A minute is longer than "
-        "these runs: they end before the first answer."
+        "half of the gain over the run is left; with 100 three tenths are, which is not shown to be any, and "
+        "with 30 nothing. No loss is seen of 5 and 10 % wrong answers; with 20 and 30 % half to two thirds of "
+        "the gain are left at the end, seven tenths over the run, though no loss is shown either; they had a "
+        "quarter fewer labels than those. Which are wrong differs from seed to seed. Nor is one seen of a "
+        "second's delay. Ten seconds, a quarter of a run, cost six tenths of the gain over the run, without a "
+        "mark; at the end no loss is seen. A minute is longer than these runs: they end before the first answer."
     ),
 )

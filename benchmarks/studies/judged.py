@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+# Figures of few, wrong and late answers, each beside all of them and what asks nobody.
+DRAWN = tuple(f"no_reward count all_actions all_answers {changed}" for changed in ("at_most_*", "wrong_*", "late_*"))
 COUNT = "count: --llm_reward_type count --llm_reward_coeff 0.1"  # a control that asks nobody
 
 

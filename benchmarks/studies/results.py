@@ -84,6 +84,19 @@ def collect(study: Study, train_dir: str) -> int:
     return len(new)
 
 
+def missing(study: Study, found: Mapping[str, Any]) -> dict[str, int]:
+    """Returns how many of a study's runs its results lack, by case, and by task where it has several."""
+    there = known(found)
+    several = len({labels.get("root_env") for labels in study.planned().values()}) > 1
+    lacking: dict[str, int] = {}
+    for name, labels in study.planned().items():
+        if name not in there:
+            where = f" on `{labels['root_env']}`" * several
+            label = f"`{labels.get('case', name)}`{where}"
+            lacking[label] = lacking.get(label, 0) + 1
+    return lacking
+
+
 def by_task(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     """Returns the runs of each task of a study's results."""
     runs: dict[str, list[Mapping[str, Any]]] = {}

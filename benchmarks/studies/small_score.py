@@ -20,7 +20,6 @@ STUDY = Study(
     flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5",
     also=(*_INTRINSIC, "episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
     left_out=2 * 64 * 5000,  # environments, and the limit of an episode
-    duration="hours",
     note=(
         "No gain is seen. With the coefficients 0.4, which is published for `retrieval` alone, and the score's "
         "published 0.1, which were not searched, an episode's labels (`embedded_retrieval`) pay 1.5 where its "

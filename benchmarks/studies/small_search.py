@@ -23,7 +23,6 @@ STUDY = Study(
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-2"),
     left_out=2 * 20 * 5000,  # environments, and the limit of an episode
-    duration="an hour",
     note=(
         "Two seeds of each, which don't say which is best: a run's return goes up and down by more than most of "
         "these differ. Both runs of the published network end above all others but one, and took 1.05 and 4.9 "

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from launch import flags
@@ -57,23 +57,47 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
         UserError: a bad axis or case, too many runs, the same run twice, a run that launch.train would refuse, or the
             folder holds a run of the same name with other settings.
     """
-    grid = {CASE: _case_values(cases)} if cases else {}
-    for axis in axes:
-        name, values = _axis_values(axis)
-        if name in grid:
-            raise UserError(f"--grid {name}: is there twice; give all its values in one, as in {name}=1,2")
-        grid[name] = values
+    grid = _grid(axes, cases)
     if not grid:
         raise UserError("give a grid: python -m launch.sweep --grid seed=1-5 -- --config NAME ...")
     _check_flags(grid, training)
     sizes = [len(values) for values in grid.values()]
     if (num_runs := math.prod(sizes)) > MAX_RUNS:
         raise UserError(f"--grid: {' x '.join(map(str, sizes))} are {num_runs:,} runs; {MAX_RUNS:,} is the most")
-    runs = [_run(dict(zip(grid, own)), training, folder) for own in itertools.product(*grid.values())]
+    runs = [_run(own, training, folder) for own in _combinations(grid)]
     _check_unique(runs)
     for run in runs:
         _check_folder(run)
     return runs
+
+
+def planned(axes: Sequence[str], cases: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the labels of each run that a sweep would have, axis -> value, by the run's name; checks no flags."""
+    found = (_labels(own) for own in _combinations(_grid(axes, cases)))
+    return {_name(labels): labels for labels in found}
+
+
+def _grid(axes: Sequence[str], cases: Sequence[str]) -> dict[str, list[Value]]:
+    grid = {CASE: _case_values(cases)} if cases else {}
+    for axis in axes:
+        name, values = _axis_values(axis)
+        if name in grid:
+            raise UserError(f"--grid {name}: is there twice; give all its values in one, as in {name}=1,2")
+        grid[name] = values
+    return grid
+
+
+def _combinations(grid: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
+    return (dict(zip(grid, own)) for own in itertools.product(*grid.values()))
+
+
+def _labels(values: Mapping[str, Value]) -> dict[str, str]:
+    return {name: value.label for name, value in values.items()}
+
+
+def _name(labels: Mapping[str, str]) -> str:
+    parts = [label if name == CASE else f"{name}={label}" for name, label in labels.items()]
+    return re.sub(r"[^\w.,+=-]", "-", "_".join(parts))
 
 
 def _axis_values(text: str) -> tuple[str, list[Value]]:
@@ -134,9 +158,8 @@ def _flags_set(words: Sequence[str]) -> set[str]:
 
 
 def _run(values: Mapping[str, Value], training: Sequence[str], folder: str) -> GridRun:
-    labels = {name: value.label for name, value in values.items()}
-    parts = [label if name == CASE else f"{name}={label}" for name, label in labels.items()]
-    name = re.sub(r"[^\w.,+=-]", "-", "_".join(parts))
+    labels = _labels(values)
+    name = _name(labels)
     train_dir, experiment = os.path.split(folder)
     words = [*training, *(word for value in values.values() for word in value.words)]
     words += [f"--train_dir={train_dir}", f"--experiment={experiment}/{name}"]

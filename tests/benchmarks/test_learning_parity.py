@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import changed_training, learning_parity
+from benchmarks.harness import environment
 from oni_jax.config import EnvConfig, NetworkConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks import encoders, initializers, policy
@@ -32,11 +33,15 @@ def test_estimates_are_means_over_seeds_with_their_standard_error():
 
 def test_the_table_has_the_published_system_first():
     published = json.loads(learning_parity.PUBLISHED_FILE.read_text())["runs"]
-    own = {"side": "defaults", "curves": {name: [(100_000, 2.5)] for name in learning_parity.NAMES}}
-    lines = learning_parity.table([own], published).splitlines()
+    own = {"side": "defaults", "environment": 0, "curves": {name: [(100_000, 2.5)] for name in learning_parity.NAMES}}
+    report = {"runs": [own], "environments": [{"commit": "first"}]}
+    lines = learning_parity.table(report, published).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| published", "| defaults"]
     assert lines[2].count("±") == 6  # two seeds, both curves, at 100, 200 and 300 K steps; none reached 500 K
     assert lines[3].split(" | ")[1:] == ["1", "2.50", "", "", "", "2.50", "", "", "", "2.5 |"]
+    report = {"runs": [own, {**own, "environment": 1}, own], "environments": [{"commit": "first"}, {"commit": "later"}]}
+    lines = learning_parity.table(report, published).splitlines()
+    assert [line.split(" | ")[:2] for line in lines[3:]] == [["| defaults, first", "2"], ["| defaults, later", "1"]]
 
 
 @pytest.fixture
@@ -80,12 +85,17 @@ def test_a_study_goes_on_where_it_stopped(tmp_path):
     path = tmp_path / "parity.json"
     words = [sys.executable, "-m", "benchmarks.learning_parity", "--smoke", "--seeds=1", "--seeds_each=1"]
     words += ["--side=defaults", "--side=truncation is an end", f"--json={path}"]
-    path.write_text(json.dumps({"runs": [{"side": "defaults", "seed": 1, "curves": {"policy_lag": [[1, 2.0]]}}]}))
-    report = json.loads(path.read_text())
-    report["runs"][0]["curves"] |= {"return": [], "entropy": []}
+    curves = {"policy_lag": [[1, 2.0]], "return": [], "entropy": []}
+    there = {"side": "defaults", "seed": 1, "curves": curves, "environment": 1}
+    earlier = {**environment(), "commit": "earlier"}
+    report = {"runs": [{**there, "environment": 0}, there], "environments": [earlier, environment()]}
     path.write_text(json.dumps(report))
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     runs = json.loads(path.read_text())["runs"]
-    assert [run["side"] for run in runs] == ["defaults", "truncation is an end"]
-    assert runs[1]["curves"]["entropy"] and 0 < runs[1]["first_entropy"] < 3.34
+    assert [(run["side"], run["environment"]) for run in runs] == [
+        ("defaults", 0),
+        ("defaults", 1),
+        ("truncation is an end", 1),
+    ]
+    assert runs[2]["curves"]["entropy"] and 0 < runs[2]["first_entropy"] < 3.34

@@ -53,6 +53,7 @@ def test_training_accepts_the_runs(study, tmp_path):
         cases = tuple(case.replace(study.prepared, str(tmp_path)) for case in study.cases)
         study = dataclasses.replace(study, cases=cases)
     runs = study.runs(str(tmp_path))
+    assert [run.name for run in runs] == [*study.planned()]
     assert len(runs) >= 9 and [*dict.fromkeys(run.cell["case"] for run in runs)] == [
         case.partition(":")[0] for case in study.cases
     ]
@@ -252,6 +253,44 @@ def test_differences_to_other_cases_are_shown_and_marked(tiny, tmp_path):
     text = page.page([study])
     assert cells(text, "low")[2:5] == ["0.010 [-0.015, 0.035]", "", ""]  # to `high` is in the other's row
     assert cells(text, "high")[2:5] == ["1.010 [0.985, 1.035]", r"+1.000 [0.977, 1.023] \*", ""]
-    assert "Not measured yet: `higher`." in page.page(
-        [dataclasses.replace(study, cases=(*study.cases, "higher: --gamma 0.99"))]
+    more = dataclasses.replace(study, cases=(*study.cases, "higher: --gamma 0.99"))
+    assert "Not measured yet: `higher` (3 runs)." in page.page([more])
+    more = dataclasses.replace(more, axes=tiny.axes)
+    elsewhere = "on `BabyAI-Text-GoToLocal-RedBall-S20` (2 runs)"
+    assert f"Not measured yet: `low` {elsewhere}, `high` {elsewhere}, `higher` on `Catch-v0` (2 runs)" in page.page(
+        [more]
     )
+
+
+def test_a_case_may_be_compared_to_some_others_alone(tiny, tmp_path):
+    axes = ("root_env=Catch-v0", "seed=1-3")
+    cases = (*tiny.cases, "higher: --gamma 0.99", "highest: --gamma 0.999")
+    study = dataclasses.replace(
+        tiny, axes=axes, cases=cases, compared=("high: hi*t lower",), drawn=("l* high", "high?*")
+    )
+    assert run(study, tmp_path) == 0
+    text = page.page([study])
+    shown = {label: [bool(cell) for cell in cells(text, label)[3:5]] for label in ("low", "high", "higher", "highest")}
+    assert shown == {"low": [False] * 2, "high": [True, False], "higher": [True, False], "highest": [True, True]}
+    drawn = figures.figures(study)
+    assert list(drawn) == ["tiny_Catch-v0_1.png", "tiny_Catch-v0_2.png"] and len({*drawn.values()}) == 2
+    assert all(f"(images/studies/{name})" in text for name in drawn)
+
+
+def test_all_runs_may_be_made_again_apart(tiny, tmp_path, capsys):
+    study = dataclasses.replace(tiny, axes=("root_env=Catch-v0", "seed=1-2"))
+    assert run(study, tmp_path) == 0
+    before = (tmp_path / "tiny.json").read_bytes()
+    for num_added in (4, 0):
+        assert program.run_again(study, str(tmp_path / "runs"), 4) == 0
+        shown = capsys.readouterr().out
+        assert f"{num_added} runs added to {tmp_path}/runs/again/tiny.json" in shown
+        assert cells(shown, "high")[1:4] == ["2", "2 [-4, 9]", "+0.4 [-2.6, 3.4]"]
+    assert (tmp_path / "tiny.json").read_bytes() == before
+    assert len(json.loads((tmp_path / "runs" / "again" / "tiny.json").read_text())["runs"]) == 4
+
+
+def test_a_complete_study_makes_nothing(tiny, tmp_path):
+    study = dataclasses.replace(tiny, axes=("root_env=Catch-v0", "seed=1-2"))
+    assert run(study, tmp_path) == 0
+    assert run(dataclasses.replace(study, prepared=str(tmp_path / "no"), prepare=("launch.no_such",)), tmp_path) == 0

@@ -166,7 +166,7 @@ def test_published_shaping_goes_on_from_rollout_to_rollout(tmp_path):
     with pytest.raises(UserError, match="Catch-v0 is none; leave it out"):
         make_rewards(catch, env_spec(catch.env, list(observations_read(catch))))
     warm = config_of(tmp_path, potential_shaping="published", potential_warmup_steps=7)
-    with pytest.raises(UserError, match="--potential_warmup_steps 7: has no meaning with --potential_shaping published"):
+    with pytest.raises(UserError, match="--potential_warmup_steps 7: has no meaning with .* published, "):
         make_rewards(warm, env_spec(warm.env, list(observations_read(warm))))
 
 
