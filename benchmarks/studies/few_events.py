@@ -12,7 +12,7 @@ STUDY = dataclasses.replace(
         "--llm_reward_type online_cls --llm_reward_coeff 0.1",
         judged.COUNT,
         caps=(3, 10),
-        wrong=(5, 10, 20, 30),
+        wrong=(5, 10, 20, 30, 50),  # half: by chance
         late=(1, 10, 60),
     ),
     axes=("root_env=Crafter-v1", "seed+judge_wrong_seed=1-5"),

@@ -11,7 +11,7 @@ STUDY = Study(
         f"{ellm.GOALS} llm",
         f"all_actions: {ellm.GOALS} all",
         caps=(30, 100, 300, 1000),
-        wrong=(5, 10, 20, 30),
+        wrong=(5, 10, 20, 30, 100),  # all: of other states
         late=(1, 10, 60),
     ),
     axes=("root_env=CrafterTextEnv-v1", "seed+judge_wrong_seed=1-5"),

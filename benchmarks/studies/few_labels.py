@@ -10,7 +10,7 @@ STUDY = Study(
         "--llm_reward_type online_cls --llm_reward_coeff 0.1",
         judged.COUNT,
         caps=(30, 100, 300, 1000),
-        wrong=(5, 10, 20, 30),
+        wrong=(5, 10, 20, 30, 50),  # half: by chance
         late=(1, 10, 60),
     ),
     axes=("root_env=BabyAI-Text-GoToLocal-RedBall-S20", "seed+judge_wrong_seed=1-5"),
