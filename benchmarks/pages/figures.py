@@ -27,16 +27,20 @@ def figures(study: Study) -> dict[str, bytes]:
     """Draws a study's figures: name of the file -> PNG."""
     found = counted(study)
     return {
-        name: _figure(study, found, task, own, patterns.split())
+        name: _figure(study, found, task, own, patterns)
         for task, own in by_task(found).items()
-        for name, patterns in zip(image_names(study, task), study.drawn)
+        for name, patterns in images(study, task, own).items()
     }
 
 
-def image_names(study: Study, task: str) -> list[str]:
-    """Returns the names of the files of a task's figures."""
-    numbers = [f"_{number}" for number in range(1, 1 + len(study.drawn))] if len(study.drawn) > 1 else [""]
-    return [f"{study.name}_{task}{number}.png" for number in numbers]
+def images(study: Study, task: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Returns the names of the files of a task's figures, and the patterns of their cases; without runs: none."""
+    found = {}
+    for number, patterns in enumerate(map(str.split, study.drawn), 1):
+        if any(matches(label, patterns) for label in by_cell(runs)):
+            suffix = f"_{number}" * (len(study.drawn) > 1)
+            found[f"{study.name}_{task}{suffix}.png"] = patterns
+    return found
 
 
 def _figure(

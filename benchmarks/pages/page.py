@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.pages import other_results
 from benchmarks.pages.estimates import difference, distinct, end, mean, over_the_run, reached
-from benchmarks.pages.figures import image_names
+from benchmarks.pages.figures import images
 from benchmarks.studies import results
 from benchmarks.studies.base import FOLDER, Study, matches
 from benchmarks.studies.results import curve, machine_words
@@ -113,14 +113,14 @@ def _section(study: Study) -> Iterator[str]:
         yield ""
 
 
-def tables(study: Study, after: Callable[[Study, str], str] | None = None) -> Iterator[str]:
-    """Returns the lines of a study's tables, one a task; `after` gives a line after each."""
+def tables(study: Study, after: Callable[[Study, str, Sequence[Any]], str] | None = None) -> Iterator[str]:
+    """Returns the lines of a study's tables, one a task; `after` gives a line of its runs after each."""
     found = results.counted(study)
     for task, runs in results.by_task(found).items():
         points = found[study.over]
         yield from (f"`{task}`, {points[-1]:,} {study.over}:", "", *_table(study, results.by_cell(runs), points), "")
         if after:
-            yield from (after(study, task), "")
+            yield from (after(study, task, runs), "")
 
 
 def _needs(study: Study, found: Mapping[str, Any]) -> str:
@@ -196,7 +196,7 @@ def time(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{value:.{0 if value >= 10 else 1}f} {name}"
 
 
-def image_links(study: Study, task: str) -> str:
+def image_links(study: Study, task: str, runs: Sequence[Mapping[str, Any]]) -> str:
     """Returns the Markdown that shows a task's figures."""
     what = f"{metric_name(study)} against {study.over}"
-    return "\n".join(f"![{what}](images/studies/{name})" for name in image_names(study, task))
+    return "\n".join(f"![{what}](images/studies/{name})" for name in images(study, task, runs))

@@ -266,14 +266,14 @@ def test_a_case_may_be_compared_to_some_others_alone(tiny, tmp_path):
     axes = ("root_env=Catch-v0", "seed=1-3")
     cases = (*tiny.cases, "higher: --gamma 0.99", "highest: --gamma 0.999")
     study = dataclasses.replace(
-        tiny, axes=axes, cases=cases, compared=("high: hi*t lower",), drawn=("l* high", "high?*")
+        tiny, axes=axes, cases=cases, compared=("high: hi*t lower",), drawn=("l* high", "no", "high?*")
     )
     assert run(study, tmp_path) == 0
     text = page.page([study])
     shown = {label: [bool(cell) for cell in cells(text, label)[3:5]] for label in ("low", "high", "higher", "highest")}
     assert shown == {"low": [False] * 2, "high": [True, False], "higher": [True, False], "highest": [True, True]}
     drawn = figures.figures(study)
-    assert list(drawn) == ["tiny_Catch-v0_1.png", "tiny_Catch-v0_2.png"] and len({*drawn.values()}) == 2
+    assert list(drawn) == ["tiny_Catch-v0_1.png", "tiny_Catch-v0_3.png"] and len({*drawn.values()}) == 2
     assert all(f"(images/studies/{name})" in text for name in drawn)
 
 
