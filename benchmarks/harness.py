@@ -132,6 +132,10 @@ def total_rate(timed: Sequence[Timed], count: int) -> float:
     return count / (max(own.end_secs for own in timed) - min(own.start_secs for own in timed))
 
 
+# Names of what figures were measured on, in `environment`: machine, versions and commit.
+MACHINE = ("cpu", "num_cores", "gpu", "python", "versions", "commit")
+
+
 def environment() -> dict[str, Any]:
     """Returns command, commit, hardware and versions."""
     jax = sys.modules.get("jax")

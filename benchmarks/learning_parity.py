@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from benchmarks.harness import JSON, ROOT_ENV, environment, sized
+from benchmarks.harness import JSON, MACHINE, ROOT_ENV, environment, sized
 from benchmarks.training import LAUNCH_TRAIN, SMOKE_FLAGS, train
 
 PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.json")
@@ -143,7 +143,7 @@ def _index(environments: list[dict[str, Any]]) -> int:
     """Returns the index of this commit, these versions and this machine, added where they are new."""
     here = environment()
     for index, own in enumerate(environments):
-        if all(own.get(name) == here[name] for name in ("commit", "versions", "python", "cpu", "num_cores", "gpu")):
+        if all(own.get(name) == here[name] for name in MACHINE):
             return index
     environments.append(here)
     return len(environments) - 1

@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import other_results
@@ -101,7 +101,8 @@ def _section(study: Study) -> Iterator[str]:
     if lacking := results.missing(study, found):
         runs = (f"{label} ({count} {'run' if count == 1 else 'runs'})" for label, count in lacking.items())
         yield from (f"Not measured yet: {', '.join(runs)}.", "")
-    yield from tables(study, image_links)
+    for (task, runs), lines in zip(results.by_task(found).items(), tables(study, found)):
+        yield from (*lines, "", image_links(study, task, runs), "")
     if study.left_out and found["runs"]:
         yield f"The first {study.left_out:,} {study.over} are left out: until then only short episodes have ended."
         yield ""
@@ -113,14 +114,13 @@ def _section(study: Study) -> Iterator[str]:
         yield ""
 
 
-def tables(study: Study, after: Callable[[Study, str, Sequence[Any]], str] | None = None) -> Iterator[str]:
-    """Returns the lines of a study's tables, one a task; `after` gives a line of its runs after each."""
-    found = results.counted(study)
-    for task, runs in results.by_task(found).items():
-        points = found[study.over]
-        yield from (f"`{task}`, {points[-1]:,} {study.over}:", "", *_table(study, results.by_cell(runs), points), "")
-        if after:
-            yield from (after(study, task, runs), "")
+def tables(study: Study, found: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the lines of a table for each task of a study's results, as `results.counted` reads them."""
+    points = found[study.over]
+    return [
+        [f"`{task}`, {points[-1]:,} {study.over}:", "", *_table(study, results.by_cell(runs), points)]
+        for task, runs in results.by_task(found).items()
+    ]
 
 
 def _needs(study: Study, found: Mapping[str, Any]) -> str:

@@ -66,7 +66,8 @@ def run_again(study: Study, train_dir: str, num_jobs: int) -> int:
     again = dataclasses.replace(study, folder=str(pathlib.Path(train_dir, "again")))
     pathlib.Path(again.folder).mkdir(parents=True, exist_ok=True)
     code = run(again, again.folder, num_jobs)
-    print("\n".join(page.tables(again)))
+    for lines in page.tables(again, results.counted(again)):
+        print("\n".join([*lines, ""]))
     return code
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import environment
+from benchmarks.harness import MACHINE, environment
 from benchmarks.studies.base import Study
 from launch.sweeps.grid import GridRun
 from launch.sweeps.results import METRICS, cell_label
@@ -21,7 +21,6 @@ from oni_jax.run_files import SUMMARY, summary
 
 NUM_POINTS = 50  # of a curve
 NUM_DIGITS = 4  # significant ones
-MACHINE = ("cpu", "num_cores", "gpu", "python", "versions", "commit")
 
 
 def load(study: Study) -> dict[str, Any]:
@@ -86,10 +85,10 @@ def collect(study: Study, train_dir: str) -> int:
 
 def missing(study: Study, found: Mapping[str, Any]) -> dict[str, int]:
     """Returns how many of a study's runs its results lack, by case, and by task where it has several."""
-    there = known(found)
-    several = len({labels.get("root_env") for labels in study.planned().values()}) > 1
+    there, planned = known(found), study.planned()
+    several = len({labels.get("root_env") for labels in planned.values()}) > 1
     lacking: dict[str, int] = {}
-    for name, labels in study.planned().items():
+    for name, labels in planned.items():
         if name not in there:
             where = f" on `{labels['root_env']}`" * several
             label = f"`{labels.get('case', name)}`{where}"

@@ -1,9 +1,10 @@
 """Study of the named settings for machines without an accelerator on NetHack's score."""
 
+from benchmarks.studies import small_search
 from benchmarks.studies.base import Study
 
 _INTRINSIC = tuple(f"episode/intrinsic_return/{kind}" for kind in ("online_cls", "online_motif"))
-_EMBEDDED = "--encoder_custom nle_embedded_encoder --hidden_size 128"  # a smaller network, and 40 games
+_EMBEDDED = f"{small_search.EMBEDDED} --hidden_size 128"  # a smaller network, and 40 games
 
 STUDY = Study(
     name="small_score",

@@ -2,22 +2,22 @@
 
 from benchmarks.studies.base import Study
 
-_EMBEDDED = "--encoder_custom nle_embedded_encoder"
+EMBEDDED = "--encoder_custom nle_embedded_encoder"
 
 STUDY = Study(
     name="small_search",
     question="What learns NetHack best on two cores: which size of network, learning rate and batch?",
     cases=(
-        f"h128: {_EMBEDDED} --hidden_size 128",
-        f"h128_lr_3e-4: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4",
-        f"h128_lr_1e-3: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3",
-        f"h256_lr_3e-4: {_EMBEDDED} --hidden_size 256 --learning_rate 3e-4",
-        f"h128_lr_3e-4_no_rnn: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --use_rnn False",
-        f"h128_lr_3e-4_two_epochs: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --ppo_epochs 2 "
+        f"h128: {EMBEDDED} --hidden_size 128",
+        f"h128_lr_3e-4: {EMBEDDED} --hidden_size 128 --learning_rate 3e-4",
+        f"h128_lr_1e-3: {EMBEDDED} --hidden_size 128 --learning_rate 1e-3",
+        f"h256_lr_3e-4: {EMBEDDED} --hidden_size 256 --learning_rate 3e-4",
+        f"h128_lr_3e-4_no_rnn: {EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --use_rnn False",
+        f"h128_lr_3e-4_two_epochs: {EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --ppo_epochs 2 "
         "--num_minibatches 2",
-        f"h128_lr_3e-4_batch_4096: {_EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --num_envs_per_worker 64 "
+        f"h128_lr_3e-4_batch_4096: {EMBEDDED} --hidden_size 128 --learning_rate 3e-4 --num_envs_per_worker 64 "
         "--batch_size 4096",
-        f"h128_lr_1e-3_batch_4096: {_EMBEDDED} --hidden_size 128 --learning_rate 1e-3 --num_envs_per_worker 64 "
+        f"h128_lr_1e-3_batch_4096: {EMBEDDED} --hidden_size 128 --learning_rate 1e-3 --num_envs_per_worker 64 "
         "--batch_size 4096",
         "published_network: --encoder_custom nle_rgbcrop_encoder",
     ),
