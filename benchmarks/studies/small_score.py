@@ -4,7 +4,12 @@ from benchmarks.studies import small_search
 from benchmarks.studies.base import Study
 
 _INTRINSIC = tuple(f"episode/intrinsic_return/{kind}" for kind in ("online_cls", "online_motif"))
+_BEHAVIOUR = ("episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl")
 _EMBEDDED = f"{small_search.EMBEDDED} --hidden_size 128"  # a smaller network, and 40 games
+LOWER_COEFFICIENT = (
+    "ranking_coeff_0.02: --config small_ranking --llm_reward_coeff 0.02",
+    "ranking_coeff_0.02_distinct: --config small_ranking --llm_reward_coeff 0.02 --remove_duplicated_obs",
+)
 
 STUDY = Study(
     name="small_score",
@@ -13,15 +18,16 @@ STUDY = Study(
         "none: --config small_extrinsic",
         "retrieval: --config small_retrieval",
         "ranking: --config small_ranking",
+        *LOWER_COEFFICIENT,
         f"embedded_none: --config score_extrinsic {_EMBEDDED}",
         f"embedded_retrieval: --config score_retrieval {_EMBEDDED}",
         f"embedded_ranking: --config score_ranking {_EMBEDDED} --reward_model_lr 1e-3 --reward_model_batch_size 64",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-3"),
     flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5",
-    compared=("none: retrieval ranking", "embedded_none: embedded_*"),
-    drawn=("none retrieval ranking", "embedded_*"),
-    also=(*_INTRINSIC, "episode/length", "episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
+    compared=("none: retrieval ranking*", "embedded_none: embedded_*"),
+    drawn=("none retrieval ranking*", "embedded_*"),
+    also=(*_INTRINSIC, *_BEHAVIOUR, "reward/tie_fraction"),
     left_out=2 * 64 * 5000,  # environments, and the limit of an episode
     note=(
         "Labels change nothing that is seen; preferences cost most of the score. With `retrieval` return, kills, "

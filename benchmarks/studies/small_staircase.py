@@ -8,6 +8,7 @@ STUDY = dataclasses.replace(
     small_score.STUDY,
     name="small_staircase",
     question="And where the world pays only for the stairs down?",
+    cases=tuple(case for case in small_score.STUDY.cases if case not in small_score.LOWER_COEFFICIENT),
     axes=("root_env=NetHackStaircaseExtendedActions-v1", *small_score.STUDY.axes[1:]),
     flags=f"{small_score.STUDY.flags} --extrinsic_reward_coeff 10",
     metric="success",
