@@ -33,6 +33,8 @@ SMALL = {
     "num_envs_per_worker": 64,
     "batch_size": 4096,
 }
+LEARNS_A_MODEL = {"reward_model_lr": 1e-3, "reward_model_batch_size": 64}
+PAYS_LESS = {"llm_reward_coeff": 0.02, "remove_duplicated_obs": True}
 ELLM = {  # who suggests goals, and what reaches them
     "ellm_llm": ("llm", "strict"),
     "ellm_oracle": ("oracle", "strict"),
@@ -99,9 +101,8 @@ def test_an_accelerator_s_settings_leave_sizes_to_the_machine(method):
 def test_a_small_machine_s_settings_change_sizes_and_how_models_learn(method):
     config, plain = (flags.parse(["--config", f"{task}_{method}"]) for task in ("small", "score"))
     flags.check(config)
-    learns_a_model = method in ("classification", "ranking")
-    models = {"reward_model_lr": 1e-3, "reward_model_batch_size": 64} if learns_a_model else {}
-    assert config == with_values(plain, {**SMALL, **models, "experiment": f"small_{method}"})
+    own = {"classification": LEARNS_A_MODEL, "ranking": {**LEARNS_A_MODEL, **PAYS_LESS}}.get(method, {})
+    assert config == with_values(plain, {**SMALL, **own, "experiment": f"small_{method}"})
 
 
 @pytest.mark.parametrize("name", ELLM)
