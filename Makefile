@@ -20,6 +20,7 @@ TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-
 	--llm_reward_coeff 0.01 $(ON_DEVICE)
 TRAIN_crafter := --experiment make_train_crafter --root_env Crafter-v1 --encoder_custom generic_encoder \
 	--llm_reward_coeff 0.1 $(ON_DEVICE)
+COMPILES_SOON := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 TRAIN_FLAGS = $(or $(TRAIN_$(WORLD)),$(error WORLD=$(WORLD): choose nethack, babyai or crafter))
 
 .PHONY: train test test-slow test-servers test-slurm docs setup clean
@@ -28,7 +29,7 @@ train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
 
 test: $(INSTALLED)
-	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+	XLA_FLAGS="$(COMPILES_SOON) $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slow $(ARGS)

@@ -1,5 +1,6 @@
 """All tests compile into one folder, so that a program that several of them run is compiled once."""
 
+import gc
 import os
 import signal
 import tempfile
@@ -27,6 +28,11 @@ settings.load_profile("any machine")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with pyright, which takes longest: no worker ends with it while the others have nothing left."""
     items.sort(key=lambda item: item.name != "test_clean[types]")
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector the modules and the tests, which stay: it would walk through them each time."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

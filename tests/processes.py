@@ -12,7 +12,8 @@ __all__ = ["COMPILES_SOON", "RETRIEVAL", "ROOT", "SMALL", "Launched", "equal_on_
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPILES_SOON = {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",  # as Makefile has them
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",  # as Makefile has them
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 

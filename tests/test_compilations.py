@@ -67,7 +67,7 @@ class LearningLater(Reward):
         return self._trainer.metrics()
 
 
-@pytest.mark.parametrize("reward", [None, LearningLater])
+@pytest.mark.parametrize("reward", [pytest.param(None, marks=pytest.mark.slow), LearningLater])
 def test_a_warm_run_compiles_nothing(reward, tmp_path, monkeypatch):
     """Games that are cut off, checkpoints, rows of metrics and a reward that begins to learn included."""
     config = small_config(tmp_path, "Catch-v0", NUM_UPDATES * 512)

@@ -257,8 +257,9 @@ def test_an_encoder_treats_observations_apart_and_learns_from_all_it_reads(encod
 
 
 def covering(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One pair of every encoder: the last."""
-    return list({encoder: (name, encoder) for name, encoder in pairs}.values())
+    """One pair of every encoder, the last; but of those that take longest to compile, which are in all pairs alone."""
+    last = {encoder: (name, encoder) for name, encoder in pairs if not encoder.startswith("nle_")}
+    return list(last.values())
 
 
 def two_devices(pairs: list[tuple[str, str]]) -> None:

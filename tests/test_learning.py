@@ -61,7 +61,8 @@ def test_catch_is_learnt_in_bfloat16(tmp_path):
     assert trained_return(config, tmp_path) > REACHED * OPTIMUM
 
 
-@pytest.mark.parametrize("pool", ["serial", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["serial", "process"])
 def test_catch_is_learnt(tmp_path, pool):
     config = small_config(tmp_path, "Catch-v0", 200_000, pool)
     assert trained_return(config, tmp_path) > REACHED * OPTIMUM

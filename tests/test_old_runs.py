@@ -41,7 +41,9 @@ def stored_labels(folder: pathlib.Path) -> set:
         return set(rows)
 
 
-@pytest.mark.parametrize("name", ["catch", "nethack", pytest.param("ranking", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["catch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nethack", "ranking"))]
+)
 def test_it_goes_on_where_it_stopped(name, tmp_path):
     shutil.copytree(RUNS / name, tmp_path / name)
     before, held = summary(tmp_path / name), stored_labels(tmp_path / name)

@@ -72,6 +72,7 @@ def figures_of(part, folder, *words):
     return json.loads(path.read_text())["figures"]
 
 
+@pytest.mark.slow
 def test_the_part_writes_the_figures_that_are_promised(tmp_path):
     figures = figures_of("env_step", tmp_path, "--steps=1", "--warm_up_steps=2")["2_games"]
     native = () if why_not() else ("ratio_native_to_nle_env", "ratio_native_to_ours")

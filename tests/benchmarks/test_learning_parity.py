@@ -51,6 +51,7 @@ def undone(monkeypatch):
         monkeypatch.setattr(module, name, getattr(module, name))
 
 
+@pytest.mark.slow
 def test_an_orthogonal_image_encoder(undone):
     changed_training.orthogonal_image_encoder()
     spec = env_spec(EnvConfig())

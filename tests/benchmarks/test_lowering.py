@@ -9,7 +9,7 @@ from oni_jax.networks import cpu
 BATCH_SIZE = 32
 
 
-@pytest.mark.parametrize("platform", ["cuda", "cpu"])
+@pytest.mark.parametrize("platform", ["cuda", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_update_and_policy_step_are_lowered(platform):
     with cpu.traced_for(platform):
         update = program(Update(config_of(BATCH_SIZE, "bfloat16")).lower(platform), BATCH_SIZE)

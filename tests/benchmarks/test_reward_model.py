@@ -116,6 +116,7 @@ def test_a_classifier_learns_from_the_messages_not_held_out(answered, quick_comp
     assert figures["train"]["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_ranking_by_what_messages_are_worth_is_all_right(answered, quick_compiling, monkeypatch):
     def worth(model, messages: Sequence[bytes]) -> np.ndarray:
         return np.array([message_value("defaultgoal", message) for message in messages], np.float32)

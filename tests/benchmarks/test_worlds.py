@@ -32,6 +32,7 @@ def test_both_sides_play_the_same_game():
     assert len(theirs.returns) == 200 and 200 <= theirs.num_steps <= 200 * SMALL.max_steps
 
 
+@pytest.mark.slow
 def test_steps_go_on_from_call_to_call():
     steps = DeviceSteps(BabyAI(SMALL), 4, 3)
     (shown, first), (_, second) = steps.run(), steps.run()

@@ -36,9 +36,8 @@ def play(config: EnvConfig, num_steps: int = 30) -> list[tuple[list[bytes], list
         return rows
 
 
-@pytest.mark.parametrize(
-    "config", [pytest.param(CRAFTER, marks=pytest.mark.slow), dataclasses.replace(CRAFTER, max_episode_steps=7)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [CRAFTER, dataclasses.replace(CRAFTER, max_episode_steps=7)])
 def test_captions_are_the_events(config):
     states, events = play(config), play(dataclasses.replace(config, caption="event"))
     assert events[0][0] == [b"", b""]

@@ -42,7 +42,9 @@ def random_catch(num_episodes, num_workers=0, seed=1, stop=None):
     return play_episodes(make_env, spec, RandomAgent(3, seed), num_episodes, 5000, num_workers, stop)
 
 
-@pytest.mark.parametrize("experiment, few, many", [("catch", 40, 140), ("nethack", 20, 40)])
+@pytest.mark.parametrize(
+    "experiment, few, many", [("catch", 40, 140), pytest.param("nethack", 20, 40, marks=pytest.mark.slow)]
+)
 def test_processes_and_numbers_of_episodes_make_no_difference(train_dir, experiment, few, many):
     episodes = evaluated(train_dir, experiment, many, num_workers=2)
     assert [episode.index for episode in episodes] == list(range(many))

@@ -13,6 +13,7 @@ DATA = pathlib.Path(__file__).parent / "data"
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "golden"  # more recordings, where they lie
 QUICK = ("e7_script_easier_oracle", "e9_script_dying_resets")  # of those, for what no other recording has
 FILES = [*sorted(DATA.glob("ellm_[es]*.npz")), *sorted(DATA.glob("bk_crafter_*.npz"))]
+TABLE = "ellm_success_table"  # of all actions in hundreds of states, which takes longest
 
 
 def elsewhere() -> list:
@@ -30,7 +31,11 @@ def failed(npz: crafter.Npz) -> set[str]:
     return {name for name, error, tolerance in crafter.check(npz) if error > tolerance}
 
 
-@pytest.mark.parametrize("path", [*FILES, *elsewhere()], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [*(pytest.param(own, marks=pytest.mark.slow if own.stem == TABLE else ()) for own in FILES), *elsewhere()],
+    ids=lambda path: path.stem,
+)
 def test_recorded_values(path):
     npz = read(path)
     assert crafter.recognises(npz) and crafter.check(npz) and not failed(npz)
@@ -46,7 +51,7 @@ def test_recorded_values(path):
         ("ellm_e2_random139_gpt_hash", "step_text_reward", "paid"),
         ("ellm_e2_random139_gpt_hash", "state_suggested", "suggested"),
         ("ellm_e2_random139_gpt_hash", "state_lm_achieved", "achieved"),
-        ("ellm_success_table", "inv_delta", "inv_delta"),
+        pytest.param(TABLE, "inv_delta", "inv_delta", marks=pytest.mark.slow),
         ("bk_crafter_Crafter-Text-CollectDrink_s12", "inventory", "caption"),
     ],
 )

@@ -85,6 +85,7 @@ def test_gradient_steps(recorded, params, pairs):
             np.testing.assert_allclose(loss, recorded["step/loss"][step], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_without_a_preference_nothing_breaks(params, pairs):
     """Ties alone, and pairs without a label."""
     # BK: the cross-entropy of no pair is NaN, and so are all weights after the step.
@@ -102,6 +103,7 @@ def whole():
     return network, params
 
 
+@pytest.mark.slow
 def test_the_network_in_its_published_size(whole):
     network, params = whole
     with np.load(data_file("bk_preference_transformer.npz")) as file:

@@ -32,7 +32,8 @@ def episode_of(text: str) -> list[str]:
     return [line[:80].rstrip() for line in lines[heading + 1 : heading + 25]]
 
 
-@pytest.mark.parametrize("training", [pytest.param("nethack", marks=pytest.mark.slow), "babyai"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("training", ["nethack", "babyai"], indirect=True)
 def test_it_is_shown_and_moves_on(training):
     terminal, first, last = training
     seen, deadline = set(), time.monotonic() + DEADLINE_SECS

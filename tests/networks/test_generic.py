@@ -37,7 +37,7 @@ def test_a_look_up_changes_no_parameter_no_value_and_no_gradient(monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), looked_up, plain)
 
 
-@pytest.mark.parametrize("length", [20, 123, 128, 300])
+@pytest.mark.parametrize("length", [20, *(pytest.param(length, marks=pytest.mark.slow) for length in (123, 128, 300))])
 def test_every_byte_of_a_text_is_read(length):
     encoder = make_generic_encoder(
         NetworkConfig(hidden_size=8), EnvSpec({"text": ArraySpec((length,), "uint8")}, 3, False, ())

@@ -78,7 +78,7 @@ def test_unroll_equals_steps_and_starts_anew_with_each_episode(changes):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), state, last_state)
 
 
-@pytest.mark.parametrize("subtype", ["convnet_simple", "convnet_impala"])
+@pytest.mark.parametrize("subtype", ["convnet_simple", pytest.param("convnet_impala", marks=pytest.mark.slow)])
 def test_look_up_changes_no_value_and_no_gradient(subtype, monkeypatch):
     monkeypatch.setattr(images, "MIN_IMAGES_PER_TABLE", 8)
     policy = make_policy(dataclasses.replace(SMALL, encoder_subtype=subtype, use_rnn=False), SPEC)
@@ -148,6 +148,7 @@ def test_what_cannot_work_is_refused_in_one_line(network, spec, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_torchbeast_encoder_serves_a_policy():
     network = NetworkConfig(
         encoder_custom="nle_torchbeast_encoder",

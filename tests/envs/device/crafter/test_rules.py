@@ -109,7 +109,13 @@ def _ripen(reference: Reference, state: states.State, rng: np.random.Generator) 
     return state._replace(objects=objects)
 
 
-@pytest.mark.parametrize("name", ["Crafter-v1", "CrafterReward-v1", "Crafter-Text-Reward"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Crafter-v1",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("CrafterReward-v1", "Crafter-Text-Reward")),
+    ],
+)
 def test_steps_are_those_of_crafter(step, name):
     achieved = sum(check_episode(VARIANTS[name].rules, seed, 50, step) for seed in range(2))
     assert np.sum(achieved > 0) > 3

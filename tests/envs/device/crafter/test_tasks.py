@@ -39,6 +39,7 @@ def test_a_solved_task_pays_and_ends_the_episode():
         assert num_solved > 2 * NUM_ENVS
 
 
+@pytest.mark.slow
 def test_a_goal_that_a_task_asks_for_again_is_shown_again():
     config = config_of(crafter_task="move left", crafter_task_repeats=True)
     with closing(make_vector_env(config, 1, 5, 0, ("*", "open_goals"))) as env:
@@ -52,6 +53,7 @@ def test_a_goal_that_a_task_asks_for_again_is_shown_again():
         assert num_paid > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("success", ["strict", "tried"])
 def test_a_goal_that_is_tried_alone(success):
     """A diamond that is not there is mined where naming is enough; what names a thing is in tests/golden."""
