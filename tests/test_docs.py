@@ -1,6 +1,7 @@
 """The documentation says what the code says. `python -m tests.test_docs` writes its generated tables anew."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -113,6 +114,14 @@ def test_tables_are_up_to_date(name):
     assert page.read_text() == text, "run `python -m tests.test_docs`"
 
 
+@functools.cache
+def flags_of_benchmarks_and_of_programs() -> tuple[str, set[str]]:
+    """The sources of the benchmarks, which hold theirs in quotes, and the names of the programs' flags."""
+    fields = [field for program in PROGRAMS.values() for field, _ in settings(program)]
+    offered = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
+    return "".join(path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")), offered
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_it_names_exists(page):
     text = page.read_text()
@@ -120,9 +129,7 @@ def test_what_it_names_exists(page):
         assert (ROOT / path).exists(), path
     for program in re.findall(r"launch\.(\w+)", text):
         assert program in listing.programs() or program == "watch", program
-    benchmarks = "".join(path.read_text() for path in (ROOT / "benchmarks").rglob("*.py"))
-    fields = [field for program in PROGRAMS.values() for field, _ in settings(program)]
-    offered = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
+    benchmarks, offered = flags_of_benchmarks_and_of_programs()
     accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS
     for name in set(re.findall(r"(?<![\w-])--([a-z]\w[\w-]*)", text)) - accepted:
         known = name in offered or f'"{name.removeprefix("no")}"' in benchmarks or refused_flags.find_refusal(name)

@@ -254,8 +254,9 @@ def in_new_process(function: Callable, folder: pathlib.Path, name: str) -> None:
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
 
 
-QUICK = ("online_cls", DEVICE)
-NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*BUILT_IN, NETHACK, DEVICE)]
+NAMES = [
+    pytest.param(name, marks=() if name == "online_cls" else pytest.mark.slow) for name in (*BUILT_IN, NETHACK, DEVICE)
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -95,7 +95,8 @@ def paid(captions: list[bytes], at: str) -> float:
     "at, values, num_workers",
     [
         pytest.param("obs", CATCH, 2, id="obs-host"),
-        pytest.param("next_obs", DEVICE, 1, id="next_obs-device"),  # a worker would compile for itself
+        # A worker would compile for itself.
+        pytest.param("next_obs", DEVICE, 1, id="next_obs-device", marks=pytest.mark.slow),
         pytest.param("next_obs", CATCH, 2, id="next_obs-host", marks=pytest.mark.slow),
         pytest.param("obs", BABYAI, 2, id="obs-device", marks=pytest.mark.slow),
     ],

@@ -175,6 +175,7 @@ def test_a_failing_server_loses_no_pair(tmp_path):
     assert labels(directory, "chat") == labels(directory, "lists")
 
 
+@pytest.mark.slow
 def test_labels_of_several_makers_are_not_mixed(tmp_path, capsys):
     directory = random_dataset(tmp_path / "data", num_pairs=5)
     mine = ("--custom_annotator_string", "mine")

@@ -282,6 +282,7 @@ def test_an_interrupt_stops_the_runs_that_go_on(tmp_path):
     assert program.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_kills_them(tmp_path):
     program = stand_in_sweep(tmp_path, "seed=14,1", "--jobs=2")
     program.wait_for(lambda: all(rows(tmp_path / "s" / f"seed={seed}") for seed in (14, 1)))

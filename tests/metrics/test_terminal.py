@@ -182,6 +182,7 @@ def test_an_episode_stands_where_there_is_room_for_it(program):
     check_rows(program.grid)
 
 
+@pytest.mark.slow
 def test_a_small_terminal_has_a_key_for_the_episode(program):
     program.tell("look 1")
     program.tell("row")

@@ -260,6 +260,7 @@ def compare() -> None:
     print("equal")
 
 
+@pytest.mark.slow
 def test_devices_share_the_environments():
     equal_on_devices(8, "-m", "tests.worlds.test_device_world", flags="")
 
