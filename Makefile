@@ -1,6 +1,6 @@
 # make train   sets up, then trains for five minutes on what this machine has; WORLD=babyai or crafter: there
-# make test    sets up, then runs the tests, compiled without LLVM's optimisations, which is sooner; make test-slow
-#              those that take minutes each, compiled as training is
+# make test    sets up, then runs the tests, compiled without LLVM's optimisations, which is sooner; make test-slow those
+#              that take long, and of whose faults quicker ones find most, compiled as training is
 # make test-servers   installs llama.cpp's server and FastChat, once, into ~/.cache/oni_jax (1.4 GB), then tests against
 #              both for minutes
 # make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
