@@ -101,7 +101,7 @@ def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
     assert victim.finish() and victim.leftovers() == []
 
 
-def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
+def stop_one(folder: pathlib.Path, number: int, num_updates: int, was_killed: bool) -> None:
     """A run that begins or goes on, in which the last process is told to end later: all end, and are alike."""
     runs = start(folder, number)
     wait_for_updates(folder, runs[0], num_updates + 10)
@@ -111,7 +111,7 @@ def stop_one(folder: pathlib.Path, number: int, num_updates: int) -> None:
     wait_for_updates(folder, runs[0], num_updates + 25)
     runs[-1].process.send_signal(signal.SIGTERM)
     outputs = finish(runs)
-    assert (f"resumed at {num_updates * BATCH:,} environment steps" in outputs[0]) == (num_updates > 0)
+    assert (f"resumed at {num_updates * BATCH:,} environment steps" in outputs[0]) == was_killed
     assert "another process asks for it: saving and leaving" in outputs[0]
     assert f"warning: process {number - 1}: actor-0" in outputs[0] and summary(folder / "run")["actor_restarts"] == 1
     check(folder, number, updates_saved(folder))
@@ -138,7 +138,7 @@ def test_processes_train_alike_end_together_and_are_resumed_by_any_number(
         monkeypatch.setenv(name, value)
     if killed is not None:
         kill_one(tmp_path, number, killed)
-    stop_one(tmp_path, number, updates_saved(tmp_path))
+    stop_one(tmp_path, number, updates_saved(tmp_path), killed is not None)
     for other in others:
         num_updates = updates_saved(tmp_path) + 8
         outputs = finish(start(tmp_path, other, f"--train_for_env_steps={num_updates * BATCH}"))

@@ -76,7 +76,7 @@ def test_there_is_no_other_figure():
 
 
 @pytest.mark.parametrize(
-    "study",
+    "study",  # the few_... ones have half of all figures
     [pytest.param(study, marks=pytest.mark.slow if "few_" in study.name else ()) for study in program.STUDIES.values()],
     ids=program.STUDIES,
 )
