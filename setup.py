@@ -87,7 +87,7 @@ setup(
             "crafter>=1.8.3,<2",  # whose worlds are compared with ours, and a peer of benchmarks
             "hypothesis>=6.100",
             "minigrid>=3.0,<4",  # whose worlds BabyAI-Text's are: compared with, and a peer of benchmarks
-            "pyright[nodejs]>=1.1.400",
+            "pyrefly>=1.5,<2",
             "pytest>=8",
             "pytest-xdist>=3.6",
             "ruff>=0.9",

@@ -96,7 +96,7 @@ class PolicyStep:
         self._acting = acting, np.int32(0), initial_key(0)  # parameters, their version, key
         self.records = sample_records((batch_size,), spec, np.random.default_rng(0))
         self._states = CoreStates(*(policy.initial_state(batch_size) for _ in CoreStates._fields))
-        self._step = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
+        self._step: Any = make_policy_step_fn(policy.apply, spec, self.records.dtype, batch_size)
         self._num_calls = 0
         self._calls = Calls(np.zeros(1, np.int32), np.ones(1, np.int32))
         self.network, self.num_actions = config.network, spec.num_actions

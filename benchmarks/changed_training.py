@@ -58,7 +58,7 @@ def truncation_is_an_end() -> None:
 
         return changed
 
-    actor_world.make_unpack_fn = make
+    actor_world.make_unpack_fn = make  # type: ignore
 
 
 CHANGES: Mapping[str, Callable[[], None]] = {

@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
             **counts,
             "labels": audit.result(server),
             "env_steps": newest_checkpoint(folder),
-            "last_exit_code": run.process.returncode,
+            "last_exit_code": run.process.returncode,  # type: ignore
         }
         server.stop()
     write_report(JSON.value, figures)

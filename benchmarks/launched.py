@@ -82,7 +82,7 @@ class Launched:
         """Returns processes, shared memory and temporary files (unless `but_files`) that stay after the end."""
         deadline = time.monotonic() + patience_secs
         while True:
-            left = [
+            left: list[object] = [
                 *self.descendants(),
                 *(set(os.listdir("/dev/shm")) - self.shared_memory_before),
                 *([] if but_files else os.listdir(self.temporary)),

@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
     except subprocess.CalledProcessError:
         sys.exit(f"error: pip could not download {' and '.join(REQUIREMENTS)}; what it says is above")
     sys.path.append(str(folder))
-    import xllamacpp  # pyright: ignore[reportMissingImports]
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.hostnames, params.port, params.n_parallel = [_HOST.value], _PORT.value, _SLOTS.value

@@ -100,7 +100,7 @@ def measure(batch_size: int, precision: str) -> dict[str, Any]:
     with closing(CompilationCounter()) as compilations:
         rates = alternate(sides, num_repeats())
     peaks, flops = rates.pop("matrix_product"), flops_per_frame(ours.state.params, ours.config)
-    row = {
+    row: dict[str, Any] = {
         "frames_per_sec": {name: spread(values) for name, values in rates.items()},
         **{f"ratio_to_{name}": ratio(rates["ours"], rates[name]) for name in peers.runs},
         "fraction_of_peak": ratio([flops * rate for rate in rates["ours"]], peaks),

@@ -39,6 +39,7 @@ from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import Peers
 from oni_jax.parallel import Replicas
 from oni_jax.runtime import StopRequest, tune_memory
+from oni_jax.types import StepCaptions
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames per process. (default: 1024; 64 with --smoke)", 32)
@@ -53,7 +54,7 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
         common, own = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
-        contribution = Contribution(common.captions._replace(observations={}))
+        contribution = Contribution(StepCaptions(*(own._replace(observations={}) for own in common.captions)))
 
         def share() -> None:
             peers.all_gather(contribution)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
@@ -106,7 +106,7 @@ def repeated(defaults: Any) -> dict[str, str]:
 def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
     """Defines a flag for each setting, `--config`, `--resume`, and three of the published system's without effect."""
     values = flags.FlagValues()
-    define = {
+    define: dict[Any, Callable] = {
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
         bool: flags.DEFINE_boolean,

@@ -145,7 +145,7 @@ def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | No
         imported = import_params(classifier.weights)
         _check_fits("the classifier", imported, reward_state.params)
         reward_state = reward_state._replace(params=imported)
-    opt_state = make_optimizer(config.learner).init(params)  # pyright: ignore[reportArgumentType]
+    opt_state = make_optimizer(config.learner).init(params)
     state = TrainState(params, opt_state, reward_state, key)
     return Saved(state, rewards.save(), dataclasses.asdict(Progress()))
 

@@ -115,7 +115,7 @@ class Replicas:
         indices = np.array(own, np.int32)
         # Replicated arrays go in and come out without a copy.
         in_axes = (None, None, None, 0)
-        mapped = jax.pmap(step, axis_name=AXIS, in_axes=in_axes, out_axes=None, devices=self._devices)  # type: ignore
+        mapped = jax.pmap(step, axis_name=AXIS, in_axes=in_axes, out_axes=None, devices=self._devices)
         return lambda state, data, argument: self._wait(self._replicated(mapped(state, data, argument, indices)))
 
     def _replicated(self, tree: PyTree) -> PyTree:

@@ -25,11 +25,6 @@ settings.register_profile("long", settings.get_profile("any machine"), max_examp
 settings.load_profile("any machine")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with pyright, which takes longest: no worker ends with it while the others have nothing left."""
-    items.sort(key=lambda item: item.name != "test_clean[types]")
-
-
 def pytest_collection_finish() -> None:
     """Spares the garbage collector the modules and the tests, which stay: it would walk through them each time."""
     gc.freeze()

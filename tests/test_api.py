@@ -168,7 +168,7 @@ def test_training_goes_on_outside_the_main_thread(run, tmp_path):
 )
 def test_bad_settings(values, told, tmp_path):
     with pytest.raises(oni_jax.UserError) as error:
-        oni_jax.train(**{**SETTINGS, **values}, train_dir=str(tmp_path))
+        oni_jax.train(**{**SETTINGS, **values}, train_dir=str(tmp_path))  # type: ignore
     assert told in str(error.value)
 
 

@@ -60,7 +60,7 @@ def damage(folder: pathlib.Path) -> None:
 def test_a_reward_may_have_seen_nothing_yet(tmp_path):
     arrays = {"seen": np.zeros((0, 3), np.float32), "captions": np.array([b"a door", b""]), "count": np.int64(2)}
     checkpoints = Checkpoints(str(tmp_path))
-    checkpoints.save(1, saved(1)._replace(reward=arrays))
+    checkpoints.save(1, saved(1)._replace(reward=arrays))  # type: ignore
     checkpoints.close()
     restored = restore(tmp_path)
     assert restored and restored.reward.keys() == arrays.keys()

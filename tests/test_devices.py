@@ -59,7 +59,7 @@ def take() -> None:
     replicas = Replicas(jax.devices()[:4])
     steps: Any = np.arange(24.0).reshape(3, 8)
     trajectory = Trajectory(*[steps] * len(Trajectory._fields))._replace(initial_core_state=np.arange(8))
-    examples = Examples(trajectory, np.arange(24.0).reshape(1, 3, 8), trajectory.rewards)  # type: ignore
+    examples = Examples(trajectory, np.arange(24.0).reshape(1, 3, 8), trajectory.rewards)
     taken = jax.jit(shard_take(replicas))(np.array([1]), examples)
     np.testing.assert_array_equal(taken.trajectory.rewards, trajectory.rewards[:, 1::2])
     np.testing.assert_array_equal(taken.trajectory.initial_core_state, [1, 3, 5, 7])

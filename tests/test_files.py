@@ -175,7 +175,7 @@ def test_what_the_encoding_lacks_is_escaped():
 def test_a_full_disk_takes_what_is_printed_and_nothing_else(full):
     with open("/dev/full", "w") as disk:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: disk}
-        process = subprocess.run([sys.executable, "-c", PRINTER], **streams, text=True)
+        process = subprocess.run([sys.executable, "-c", PRINTER], **streams, text=True)  # type: ignore
     assert process.returncode == 7
     printed = process.stdout or process.stderr
     assert printed.count("\n") == 3

@@ -108,7 +108,7 @@ def annotations_of(config: Config) -> list[tuple[Annotation, str]]:
     single = [((LABELLED,), 1, 0.75), ((ASKED_ONLY,), 0, 0.25)]
     pairs = [((LABELLED, ASKED_ONLY), 0, 1.0), ((ASKED_ONLY, b""), 1, 1.0), ((ALL_BYTES, LABELLED), 2, 1.0)]
     items = {"classification": single, "ranking": pairs, "": []}[kind]
-    return [(labelled(*item), "said so") for item in items]
+    return [(labelled(*item), "said so") for item in items]  # type: ignore
 
 
 def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> np.ndarray:
@@ -119,7 +119,7 @@ def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> n
     known = {"observations": {}, "own_counts": ones, "rewards": ones}
     captions = CaptionBatch(messages, index)
     features = rewards.prepare(StepCaptions(captions, captions))
-    output = jax.jit(rewards.score)(state, Trajectory(**{**nothing, **known}), features, jax.random.key(0))
+    output = jax.jit(rewards.score)(state, Trajectory(**{**nothing, **known}), features, jax.random.key(0))  # type: ignore
     return np.asarray(output.rewards)[0, 0]
 
 

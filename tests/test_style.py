@@ -1,4 +1,4 @@
-"""ruff and pyright find nothing; the types of the tests themselves are checked among the slow ones."""
+"""ruff and pyrefly find nothing."""
 
 import subprocess
 import sys
@@ -10,14 +10,11 @@ from tests.processes import ROOT
 COMMANDS = {
     "lint": ["ruff", "check", "."],
     "format": ["ruff", "format", "--check", "."],
-    "types": ["pyright", "oni_jax", "launch", "benchmarks"],
-    "types_of_tests": ["pyright", "tests"],
+    "types": ["pyrefly", "check", "--python-interpreter-path", sys.executable, "--min-severity", "error"],
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "types_of_tests" else ()) for name in COMMANDS]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_clean(name):
     command = COMMANDS[name]
     result = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -39,7 +39,7 @@ class TurnsBad(Reward):
 
     num_batches = 0
 
-    def prepare(self, captions):
+    def prepare(self, captions):  # type: ignore
         self.num_batches += 1
         return {"batch": np.int32(self.num_batches)}
 

@@ -20,7 +20,7 @@ def make() -> tuple[Any, Any]:
 
 
 def _make(auto_reset: bool) -> tuple[Any, Any]:
-    from craftax.craftax_env import make_craftax_env_from_name  # pyright: ignore[reportMissingImports]
+    from craftax.craftax_env import make_craftax_env_from_name
 
     env = make_craftax_env_from_name(NAME, auto_reset=auto_reset)
     return env, env.default_params

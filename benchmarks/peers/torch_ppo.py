@@ -4,9 +4,9 @@ import os
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch  # pyright: ignore[reportMissingImports]
-from torch import nn  # pyright: ignore[reportMissingImports]
-from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 GAMMA, GAE_LAMBDA = 0.99, 0.95
 CLIP, VALUE_COEFF, ENTROPY_COEFF, MAX_GRAD_NORM = 0.2, 0.5, 0.01, 0.5

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import torch  # pyright: ignore[reportMissingImports]
-from torch import nn  # pyright: ignore[reportMissingImports]
-from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from benchmarks.builders import IMAGE_SIDE, PolicyStep, Update, draw_images
 from oni_jax.config import LearnerConfig, NetworkConfig
@@ -87,7 +87,7 @@ class TorchPolicy(nn.Module):
                 layer.bias.copy_(kernel["bias"])
                 channels = kernel["bias"].numel()
             kernel = encoder["image"]["kernel"]  # rows (y, x, channel), where nn.Flatten makes (channel, y, x)
-            rows = torch.arange(len(kernel)).reshape(-1, channels).T.flatten()
+            rows = torch.arange(len(kernel)).reshape(-1, channels).T.flatten()  # type: ignore
             _load_dense(self.image[1], {**encoder["image"], "kernel": kernel[rows]})
             for name, head in (("vector", self.vector), ("message", self.message)):
                 _load_dense(head[0], encoder[f"{name}_0"])

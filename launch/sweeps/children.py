@@ -16,7 +16,7 @@ from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
 from oni_jax.run_files import fraction_done, last_row, saved_secs, summary
 from oni_jax.runtime import LEAVE_SECS, Every, StopRequest
 
-CHILD = ("-m", "launch.sweeps.child")
+CHILD: tuple[str, ...] = ("-m", "launch.sweeps.child")
 POLL_SECS = 0.2
 STATUS_SECS = 300.0
 _LINE_CHARACTERS = 200

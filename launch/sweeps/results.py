@@ -32,7 +32,11 @@ def results(runs: Sequence[GridRun]) -> list[dict[str, Any]]:
         if not own:
             continue
         read = [read_run(run.folder, run.name, METRICS) for run in own]
-        entry = {"cell": cell, "runs": [run.name for run in own], SEED + "s": [run.config.run.seed for run in own]}
+        entry: dict[str, Any] = {
+            "cell": cell,
+            "runs": [run.name for run in own],
+            SEED + "s": [run.config.run.seed for run in own],
+        }
         for metric in METRICS:
             values = [value for one in read if (value := last_value(one, metric)) is not None]
             if len(values) == len(own):

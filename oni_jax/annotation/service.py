@@ -199,7 +199,10 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         sent: dict[str, object] = {}
         while not stop.done():
             stats = merge_stats([labeller.stats() for labeller in labellers])
-            news = {"stats": stats, "answers": _newest([labeller.answers() for labeller in labellers])}
+            news: dict[str, object] = {
+                "stats": stats,
+                "answers": _newest([labeller.answers() for labeller in labellers]),
+            }
             for kind, content in news.items():
                 if content != sent.get(kind):
                     outbox.put((kind, content))

@@ -47,7 +47,7 @@ def with_event_captions(environment: Environment) -> Environment:
     display = environment.display
     if display:
         watch = display.watch
-        display = display._replace(watch=lambda *args: captioned(watch(*args)))
+        display = display._replace(watch=lambda *args: captioned(watch(*args)))  # type: ignore
     return environment._replace(make_spec=make_spec, make=make, device=environment.device and device, display=display)
 
 

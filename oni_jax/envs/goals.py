@@ -79,7 +79,7 @@ def with_goals(environment: Environment) -> Environment:
     display = environment.display
     if display:
         watch = display.watch
-        display = display._replace(watch=lambda config, *args: wrapped(watch(config, *args), config))
+        display = display._replace(watch=lambda config, *args: wrapped(watch(config, *args), config))  # type: ignore
     on_request = (*environment.on_request, GOAL_REWARD, OPEN_GOALS)
     return environment._replace(make_spec=make_spec, make=make, device=device, display=display, on_request=on_request)
 

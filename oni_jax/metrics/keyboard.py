@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import termios
+from typing import Any
 
 _LOCAL, _CONTROL_CHARS = 3, 6  # indices into tcgetattr's list
 _LINES = termios.ICANON | termios.ECHO
@@ -37,7 +38,7 @@ class Keyboard:
             now = termios.tcgetattr(self._terminal)
             if now[_LOCAL] & _LINES:
                 self._before = now
-                own = [*now[:_CONTROL_CHARS], list(now[_CONTROL_CHARS])]
+                own: list[Any] = [*now[:_CONTROL_CHARS], list(now[_CONTROL_CHARS])]
                 own[_LOCAL] &= ~_LINES
                 own[_CONTROL_CHARS][termios.VMIN], own[_CONTROL_CHARS][termios.VTIME] = 1, 0
                 termios.tcsetattr(self._terminal, termios.TCSANOW, own)

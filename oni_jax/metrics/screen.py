@@ -93,7 +93,7 @@ class Printed(io.TextIOBase):
             self.write("\n")
 
     @property
-    def encoding(self) -> str:
+    def encoding(self) -> str:  # type: ignore
         return getattr(self._stream, "encoding", "utf-8")
 
     def isatty(self) -> bool:

@@ -35,7 +35,7 @@ class WandbSink:
         self._run: Any = None
         self._answers = NewAnswers(NUM_ANSWERS)
         try:
-            import wandb  # pyright: ignore[reportMissingImports]  # not a dependency
+            import wandb  # not a dependency
         except Exception as error:  # it is missing, or conflicts with other packages
             missing = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
             why = "it is not installed; pip install wandb" if missing else f"{_first_line(error)}; install it again"

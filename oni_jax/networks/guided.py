@@ -33,10 +33,10 @@ class GuidedPolicy:
         self, params: PyTree, observations: Mapping[str, Array], core_state: tuple[PyTree, PyTree], is_first: Array
     ) -> tuple[PolicyOutput, tuple[PyTree, PyTree]]:
         own_params, guide_params, probability = params
-        own, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)  # type: ignore
+        own, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)
 
         def guided(guide_state: PyTree) -> tuple[Array, PyTree]:
-            guide, guide_state = self.guide.apply(guide_params, observations, guide_state, is_first)  # type: ignore
+            guide, guide_state = self.guide.apply(guide_params, observations, guide_state, is_first)
             return mixture_logits(own.logits, guide.logits, probability), guide_state
 
         # When the guide has had its steps, its network is not computed any more.

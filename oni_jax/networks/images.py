@@ -114,7 +114,7 @@ class ResNet(nn.Module):
 
             for stage in range(len(RESNET_FEATURES)):
                 x = conv(x, stage, 0)
-                x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))  # pyright: ignore[reportArgumentType]
+                x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
                 for i in range(1, 1 + 2 * BLOCKS_PER_STAGE, 2):
                     x += conv(self.activation(conv(self.activation(x), stage, i)), stage, i + 1)
             return self.activation(x).reshape(x.shape[0], -1)

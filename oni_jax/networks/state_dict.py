@@ -120,7 +120,7 @@ def _read_npz(path: str) -> dict[str, np.ndarray]:
 
 def _read_torch(path: str) -> Any:
     try:
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
     except ImportError:
         raise UserError(f"{path}: {_NEEDS_TORCH}") from None
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE_TORCH:

@@ -49,7 +49,8 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
     actions = language.actions if language else ()
 
     def describe(rows: np.ndarray) -> Iterable[Item]:
-        return [tuple(caption_of(segment, actions) for segment in segments[2 * row : 2 * row + 2]) for row in rows]
+        pairs = (segments[2 * row : 2 * row + 2] for row in rows)  # type: ignore
+        return [tuple(caption_of(segment, actions) for segment in pair) for pair in pairs]
 
     with (
         server_or_judge(config.annotation, language) as annotation,

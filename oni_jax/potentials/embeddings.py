@@ -196,6 +196,7 @@ class ServerEmbedder:
 
         Once it has answered, it is asked once: the caller has more to do than to wait, and asks again later.
         """
+        problem = ""
         for num_failures in range(1 if self._size else self._config.llm_max_retries + 1):
             if num_failures:
                 await asyncio.sleep(backoff_secs(num_failures))

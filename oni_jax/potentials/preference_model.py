@@ -40,7 +40,7 @@ def make_network(settings: PreferenceSettings, spec: EnvSpec) -> PreferenceTrans
     """Makes the network. Raises UserError: the encoder does not fit the environment's observations."""
     network = as_network(settings.encoder_custom, settings.hidden_size)
     return PreferenceTransformer(
-        find_encoder(network).make(network, spec),  # pyright: ignore[reportArgumentType]
+        find_encoder(network).make(network, spec),  # type: ignore
         settings.num_actions,
         settings.width,
         settings.feed_forward,

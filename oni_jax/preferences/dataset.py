@@ -153,7 +153,7 @@ def create_dataset(directory: str, arrays: Mapping[str, tuple[tuple[int, ...], s
 
     Raises OSError: the disk is full.
     """
-    created = {}
+    created: dict[str, np.ndarray] = {}
     for key, (shape, dtype) in arrays.items():
         path = os.path.join(directory, f"{key}.npy")
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,10 +151,10 @@ def group_runs(runs: Sequence[Run]) -> list[Setting]:
 
 def _comparable(config: Config) -> Config:
     """Removes seeds, name, limits, machines and files; keeps whether an LLM or the judge answers."""
-    defaults = {name: getattr(AnnotationConfig, name) for name in LOCAL}
+    defaults: dict[str, Any] = {name: getattr(AnnotationConfig, name) for name in LOCAL}
 
     def without_local(own: AnnotationConfig) -> AnnotationConfig:
-        return dataclasses.replace(own, **{**defaults, "llm_server_addr": "a server" * bool(own.llm_server_addr)})
+        return dataclasses.replace(own, **(defaults | {"llm_server_addr": "a server" * bool(own.llm_server_addr)}))
 
     others = tuple((reward, without_local(own)) for reward, own in config.others)
     annotation = without_local(config.annotation)

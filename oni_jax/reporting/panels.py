@@ -77,7 +77,7 @@ DRAWN = metrics_of(FIGURES)
 def chosen_figures(metrics: Sequence[str]) -> dict[str, Sequence[Panel]]:
     """Returns a figure for each of these metrics, against steps and hours."""
     known = {panel.metric: panel for panels in FIGURES.values() for panel in panels}
-    found = {}
+    found: dict[str, Sequence[Panel]] = {}
     for name in metrics:
         metric = SUCCESS if name == EPISODE_SUCCESS else name
         is_fraction = metric in METRICS and METRICS[metric].unit == "fraction"

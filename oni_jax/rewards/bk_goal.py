@@ -78,7 +78,7 @@ class GoalPotential(WindowPotential):
         pairs = [*dict.fromkeys(texts.values())]
         values = dict(zip(pairs, self._values(pairs)))
         phi = [values[texts[i]] if i in texts else 0.0 for i in rows]
-        self._num_near += np.count_nonzero(phi)
+        self._num_near += int(np.count_nonzero(phi))
         self._warn(len(rows))
         return phi
 

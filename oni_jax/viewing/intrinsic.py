@@ -1,6 +1,7 @@
 """Intrinsic rewards of a run for the steps of one episode."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -66,7 +67,7 @@ class EpisodeRewards:
             rows = np.minimum(np.arange(start, start + self._num_at_once + 1), num_steps)
             zeros = np.zeros((self._num_at_once, 1), np.float32)
             both = {name: x[rows][:, None] for name, x in observations.items()}
-            known = {
+            fields: dict[str, Any] = dict.fromkeys(Trajectory._fields, zeros) | {
                 "observations": both,
                 "own_counts": seen[rows[:-1]][:, None],
                 "caused_counts": seen[rows[1:]][:, None],
@@ -79,7 +80,7 @@ class EpisodeRewards:
             own = own._replace(observations={name: x[:-1] for name, x in both.items()})
             caused = caused._replace(observations={name: x[1:] for name, x in both.items()})
             features = self._run.rewards.prepare(StepCaptions(own, caused))
-            trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields, zeros), **known})
+            trajectory = Trajectory(**fields)
             scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
             parts.append(np.asarray(scored.rewards)[self._rows, :, 0])
         return np.concatenate(parts, axis=1)[:, :num_steps]

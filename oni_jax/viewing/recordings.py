@@ -103,7 +103,7 @@ class Recorder:
         video = f"{path}.{self._config.record_format}"
         screens = _screens(evaluation, choice, found, action_names(env), given, seen, notes)
         write_video(video, map(picture, screens), PICTURES_PER_SEC)
-        files = [*filter(os.path.exists, [path + SUFFIX]), video]
+        files = [*(name for name in [path + SUFFIX] if os.path.exists(name)), video]
         for name in files:
             print(f"--record: {name}", flush=True)
         return files

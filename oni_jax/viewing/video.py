@@ -27,7 +27,7 @@ def check_format(name: str) -> None:
 def ffmpeg() -> str:
     """Returns the program's path. Raises UserError where there is none."""
     try:
-        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]  # an extra
+        import imageio_ffmpeg  # an extra
 
         return imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError):

@@ -81,10 +81,10 @@ def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Runni
         def values_of(rows: tuple[dict[str, Array], PyTree]) -> Array:
             observations, core_state = rows
             is_first = jnp.zeros((1, chunk), bool)
-            return policy.apply(params, _as_unroll(observations), core_state, is_first)[0].values[0]  # type: ignore
+            return policy.apply(params, _as_unroll(observations), core_state, is_first)[0].values[0]
 
         def step(running: Running, uniforms: Array) -> tuple[Running, tuple]:
-            output, core_state = policy.apply(  # type: ignore
+            output, core_state = policy.apply(
                 params, _as_unroll(running.shown.observations), running.core_state, running.is_first[None]
             )
             logits, values = output.logits[0], output.values[0]

@@ -76,7 +76,7 @@ class DeviceWorld(World):
         self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size, is_exact) if is_llm else None
         self._goal_table: PyTree = ()
 
-    def unpack(self, payload: PyTree, version: Array) -> Trajectory:
+    def unpack(self, payload: PyTree, version: Array) -> Trajectory:  # type: ignore
         del version
         return payload
 

@@ -58,7 +58,7 @@ def test_processes_play_the_same_episodes_as_the_serial_pool(task):
             pool.close()
         rings.append(ring)
     serial, processes = rings
-    for name in serial.records.dtype.names:
+    for name in serial.records.dtype.names:  # type: ignore
         np.testing.assert_array_equal(serial.records[name], processes.records[name], err_msg=name)
     assert serial.records["is_first"].sum() > SHAPE.num_groups * SHAPE.group_size  # episodes ended
     np.testing.assert_array_equal(serial.episode_stats, processes.episode_stats)

@@ -35,7 +35,7 @@ def ask_about(script, config, items, kind="classification", times=1, first_answe
                     try:
                         results.append(await client.ask(items, {items[0]: first_answer}))
                     except RequestError as error:
-                        results.append(error)
+                        results.append(error)  # type: ignore
                 return results if times > 1 else results[0], server, client
 
     return asyncio.run(body())

@@ -59,7 +59,7 @@ def run(script, store, num_messages=20, config=CONFIG, until=None, submissions=N
     async def body():
         async with fake_server(script, Reader(kind[0]).judge_prompt) as server:
             full = dataclasses.replace(config, llm_server_addr=server.address)
-            prompt = prompts.load_prompt(full, *kind)
+            prompt = prompts.load_prompt(full, *kind)  # type: ignore
             async with Client(full, prompt) as client:
                 outcome = Outcome([], [], [], [], {})
                 emit, forget = outcome.annotations.extend, outcome.forgotten.extend

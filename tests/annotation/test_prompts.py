@@ -239,7 +239,7 @@ def test_prompt_file_of_ones_own(tmp_path):
     assert prompt.user((b"You die...",)) == "Is it {good}?\nYou die..."
     own = AnnotationConfig(prompt_file=str(path))
     for other in ({"prompt_file": ""}, {"goal_key": "gold"}, {"llm_answer": "label"}):
-        assert prompt.digest != load_prompt(dataclasses.replace(own, **other)).digest
+        assert prompt.digest != load_prompt(dataclasses.replace(own, **other)).digest  # type: ignore
     with pytest.raises(UserError, match="can't be read"):
         load_prompt(AnnotationConfig(prompt_file=str(tmp_path / "missing.json")))
 

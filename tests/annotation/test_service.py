@@ -223,7 +223,7 @@ class Recovering(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode() if self.is_up else b"the engine is down")
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 

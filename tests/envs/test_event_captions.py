@@ -33,7 +33,7 @@ def play(config: EnvConfig, num_steps: int = 30) -> list[tuple[list[bytes], list
                 env.step(np.full(2, t % env.spec.num_actions, np.int32), out)
             ended = (out.records["terminated"] | out.records["truncated"]).tolist()
             rows.append((*(list(texts) for texts in out.texts), ended))
-        return rows
+        return rows  # type: ignore
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def play(env, actions, out) -> list[np.ndarray]:
     for row in actions:
         env.step(row, out)
         records.append((out.records.copy(), out.finals.copy()))
-    return records
+    return records  # type: ignore
 
 
 def actions_of(seed: int) -> np.ndarray:

@@ -49,7 +49,7 @@ class AsTheyAre(Observations):
     """Reads the rows of a trajectory's observations, none of which is before the first step."""
 
     def __init__(self, inputs: dict[str, ArraySpec], encoder: nn.Module):
-        self.names, self.inputs, self.encoder = tuple(inputs), inputs, encoder
+        self.names, self.inputs, self.encoder = tuple(inputs), inputs, encoder  # type: ignore
 
     def read(self, trajectory: Trajectory) -> Inputs:
         return trajectory.observations

@@ -29,7 +29,7 @@ class Features(Observations):
     """Reads two rows: before the step, and after it."""
 
     def __init__(self):
-        self.names, self.inputs, self.encoder = ("x",), {"x": ArraySpec((SIZE,), "float32")}, Flat(normalised=False)
+        self.names, self.inputs, self.encoder = ("x",), {"x": ArraySpec((SIZE,), "float32")}, Flat(normalised=False)  # type: ignore
 
     def read(self, trajectory: Trajectory) -> Inputs:
         return {"x": trajectory.observations["x"][1:]}

@@ -41,7 +41,7 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
 
 
 def save(name: str, weights: dict[str, np.ndarray], **more: float) -> str:
-    np.savez(f"{name}.npz", **weights, **more)  # pyright: ignore[reportArgumentType]
+    np.savez(f"{name}.npz", **weights, **more)  # type: ignore
     return f"{name}.npz"
 
 

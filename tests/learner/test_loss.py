@@ -41,7 +41,7 @@ def make_trajectory(**changes):
         policy_lags=np.zeros((NUM_STEPS, BATCH), np.int32),
         initial_core_state=(),
     )
-    return Trajectory(**{**fields, **changes})
+    return Trajectory(**{**fields, **changes})  # type: ignore
 
 
 def policy_apply(params, observations, core_state, is_first):

@@ -36,7 +36,7 @@ def shown(row, width: int, height: int = 40, num_points: int = 3, run: RunConfig
             curve.add(1000 * i, float(i))
     console = Console(file=stream or io.StringIO(), force_terminal=True, width=width, height=height)
     values = {"state": "update 30", "has_keys": True, **values}
-    content = Content(run, row, curves=curves, **values)
+    content = Content(run, row, curves=curves, **values)  # type: ignore
     lines, episode = page(Canvas(console, width), height, content)
     rows = episode_rows(content.terminal, width, len(episode), has_colors=False) if content.terminal else []
     begins = dict(zip(episode, rows))

@@ -55,7 +55,7 @@ def test_jsonl_rows_can_be_read_at_once(tmp_path):
 
 def events(folder) -> list:
     """What the events files in a folder hold; each record is framed by its length and checksums."""
-    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.proto.event_pb2 import Event  # type: ignore
     from tensorboardX.record_writer import masked_crc32c
 
     found = []
@@ -92,7 +92,7 @@ def test_files_of_an_experiment(tmp_path):
 
 
 def test_settings_and_commit_stand_in_tensorboard_s_tab_of_hyper_parameters(tmp_path):
-    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData  # type: ignore
 
     own = {"learning_rate": 2e-4, "use_rnn": False, "root_env": "Catch-v0", "commit": "1a2b3c4-dirty"}
     build_sinks(RunConfig(), tmp_path, hparams=own).close()
@@ -152,7 +152,7 @@ def test_answers_are_taken_once_and_now_and_then(monkeypatch):
 
 
 def test_a_resumed_run_hides_the_steps_that_come_again(tmp_path):
-    from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.proto.event_pb2 import SessionLog  # type: ignore
 
     build_sinks(RunConfig(), tmp_path, first_step=500).close()
     starts = [event.step for event in events(tmp_path / "tensorboard") if event.session_log.status == SessionLog.START]

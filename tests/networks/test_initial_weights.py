@@ -67,7 +67,7 @@ def orthogonal_layer(path: str, inputs: int, outputs: int) -> dict[str, Expected
 
 def message_network(path: str, dense: dict[str, Expected]) -> dict[str, Expected]:
     convs = [fan_in_uniform(f"{path}/{name}", fan) for name, fan in MESSAGE_CONVS.items()]
-    return {f"{path}/embedding": NORMAL, **functools.reduce(dict.__or__, convs), **dense}
+    return {f"{path}/embedding": NORMAL, **functools.reduce(dict.__or__, convs), **dense}  # type: ignore
 
 
 HEADS = {
@@ -108,7 +108,7 @@ RESNET = functools.reduce(
         for stage, (before, features) in enumerate([(3, 16), (16, 32), (32, 32)])
         for i in range(5)
     ],
-    orthogonal_layer("encoder/image", 2592, 512),
+    orthogonal_layer("encoder/image", 2592, 512),  # type: ignore
 )
 RANKING = {
     **orthogonal_layer("encoder/blstats_0", 27, 128),

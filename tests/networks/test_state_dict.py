@@ -58,7 +58,7 @@ def test_numbers_and_tables_are_found_by_name():
 def test_npz_files_are_read_without_pytorch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     path = tmp_path / "a.npz"
-    np.savez(path, **{MARK: ONES})  # pyright: ignore[reportArgumentType]
+    np.savez(path, **{MARK: ONES})  # type: ignore
     assert found_in(read_checkpoint(str(path))) == {MARK}
     np.savez(path, a=np.array([object()]))
     assert "can't be read (ValueError)" in refusal(path)

@@ -44,7 +44,7 @@ def server(script: Script) -> Iterator[tuple[AnnotationConfig, list[tuple[str, d
             self.end_headers()
             self.wfile.write(raw)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:

@@ -73,7 +73,7 @@ def config_of(folder, **settings) -> Config:
     reward = RewardConfig(
         llm_reward_type="bk-code",
         llm_reward_coeff=1.0,
-        **{"reward_dir": str(folder), "potential_horizon": H, "potential_warmup_steps": 0, **settings},
+        **{"reward_dir": str(folder), "potential_horizon": H, "potential_warmup_steps": 0, **settings},  # type: ignore
     )
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 

@@ -72,7 +72,7 @@ def config_of(folder, library=LIBRARY, **settings) -> Config:
         "potential_embeddings": "grams",
         "potential_goal_threshold": THRESHOLD,
     }
-    reward = RewardConfig(llm_reward_type="bk-goal", llm_reward_coeff=1.0, **{**given, **settings})
+    reward = RewardConfig(llm_reward_type="bk-goal", llm_reward_coeff=1.0, **{**given, **settings})  # type: ignore
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 
 

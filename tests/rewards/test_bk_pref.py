@@ -51,7 +51,7 @@ def config_of(folder, model, **settings) -> Config:
     reward = RewardConfig(
         llm_reward_type="bk-pref",
         llm_reward_coeff=1.0,
-        **{"reward_dir": str(folder), "potential_horizon": HORIZON, "potential_warmup_steps": 0, **settings},
+        **{"reward_dir": str(folder), "potential_horizon": HORIZON, "potential_warmup_steps": 0, **settings},  # type: ignore
     )
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 

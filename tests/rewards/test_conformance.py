@@ -113,7 +113,7 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
         online_dataset_subsample=1,
     )
     coeff = 0.0 if name == "none" else 0.1
-    reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})
+    reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})  # type: ignore
     goal = "" if name == "ellm" else "The player wants to kill monsters."
     annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
     goals = GoalConfig(goal_suggester={CATCH: "llm", NETHACK: "oracle"}[root_env]) if name == "ellm" else GoalConfig()
@@ -157,7 +157,7 @@ def trajectory_of(**known) -> Trajectory:
         "final_observations": {},
     }
     fields = {**dict.fromkeys(Trajectory._fields, zeros), **counts, **others, "observations": {}, **known}
-    return Trajectory(**fields)
+    return Trajectory(**fields)  # type: ignore
 
 
 def observed(rewards: RewardSum, captions: StepCaptions) -> StepCaptions:
@@ -566,7 +566,7 @@ def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
         passed.append([a is b for a, b in zip(jax.tree.leaves(output.state), jax.tree.leaves(state))])
         return output
 
-    return jax.device_get(jax.jit(score)(replicas.put(state), steps_read_by(rewards), batch.features)), passed[0]
+    return jax.device_get(jax.jit(score)(replicas.put(state), steps_read_by(rewards), batch.features)), passed[0]  # type: ignore
 
 
 def two_devices(folder: str, *root_envs: str) -> None:

@@ -34,7 +34,7 @@ def config_of(suggester: str = "llm", server: str = "", goals=(), **reward) -> C
     return Config(
         EnvConfig(root_env="CrafterTextEnv-v1", goals=settings),
         network=NetworkConfig(encoder_custom="generic_encoder"),
-        reward=RewardConfig(**{"llm_reward_type": "ellm", "llm_reward_coeff": 1.0, **reward}),
+        reward=RewardConfig(**{"llm_reward_type": "ellm", "llm_reward_coeff": 1.0, **reward}),  # type: ignore
         annotation=AnnotationConfig(llm_server_addr=server),
     )
 

@@ -43,7 +43,7 @@ def ranking(**settings) -> RankingScorer:
 
 def scored(reward, monkeypatch, raw, state):
     monkeypatch.setattr(reward, "raw_values", lambda *_: jnp.asarray(raw))
-    trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), "own_counts": np.ones_like(raw)})
+    trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), "own_counts": np.ones_like(raw)})  # type: ignore
     return Paid(reward, "own").score(state, trajectory, {"caption_index": None}, cast(Any, None))
 
 
@@ -87,7 +87,7 @@ def test_a_reward_that_is_no_number_is_not_hidden_behind_a_threshold():
         (MotifScorer(RewardConfig(), SPEC, MODEL, 0.5), ()),
     ]
     for reward, state in rewards:
-        np.testing.assert_array_equal(np.isnan(reward.normalise(state, jnp.array([1.0, np.nan]))), [False, True])
+        np.testing.assert_array_equal(np.isnan(reward.normalise(state, jnp.array([1.0, np.nan]))), [False, True])  # type: ignore
 
 
 def test_only_quantiles_that_were_saved_are_known():
@@ -123,7 +123,7 @@ def test_the_threshold_s_default_is_the_type_s(name, default):
 def test_settings_that_can_not_be_are_refused_in_a_line(settings, words):
     values = {"llm_reward_coeff": 0.1, **settings}
     with pytest.raises(UserError) as error:
-        check_rewards(Config(reward=RewardConfig(**values)))
+        check_rewards(Config(reward=RewardConfig(**values)))  # type: ignore
     assert words in str(error.value) and "\n" not in str(error.value)
 
 

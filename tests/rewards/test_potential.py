@@ -110,8 +110,8 @@ def trajectory_at(x, terminated, truncated, finals) -> Trajectory:
     ends = {"terminations": terminated.astype(bool), "truncations": truncated.astype(bool)}
     core = {"is_first": np.zeros((T + 1, B)), "initial_core_state": np.zeros(B)}
     return trajectory_of(observations={"x": x}, final_observations={"x": finals}, **ends, **core)._replace(
-        **{name: np.zeros((T, B), np.float32) for name in ("own_counts", "caused_counts", "actions", "rewards")},
-        **{name: np.zeros((T, B), np.float32) for name in ("truncation_values", "behaviour_logits", "values")},
+        **{name: np.zeros((T, B), np.float32) for name in ("own_counts", "caused_counts", "actions", "rewards")},  # type: ignore
+        **{name: np.zeros((T, B), np.float32) for name in ("truncation_values", "behaviour_logits", "values")},  # type: ignore
         policy_lags=np.zeros((T, B), np.float32),
     )
 

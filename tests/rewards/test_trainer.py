@@ -42,7 +42,7 @@ def trainer_of(**settings) -> RewardTrainer:
         return jnp.mean(error**2), {"loss": jnp.mean(error**2), "largest": jnp.max(rows["x"])}
 
     values = dict(reward_model_batch_size=256, reward_model_lr=0.05, reward_dataset_size=100)
-    config = RewardConfig(**{**values, **settings})
+    config = RewardConfig(**{**values, **settings})  # type: ignore
     return RewardTrainer({"x": ArraySpec((), "float32")}, loss_fn, config, 0, lambda key, n: jnp.zeros(n), 10.0)
 
 

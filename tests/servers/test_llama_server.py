@@ -20,7 +20,7 @@ PAIRS = [(*item, b"It's a wall.") for item in ITEMS]
 
 
 def settings_of(server, **settings):
-    return AnnotationConfig(llm_server_addr=server.address, **{**server.settings, "llm_api": "completions", **settings})
+    return AnnotationConfig(llm_server_addr=server.address, **{**server.settings, "llm_api": "completions", **settings})  # type: ignore
 
 
 def ask(config, *requests, kind="classification", pause_secs=0.0):

@@ -21,7 +21,7 @@ ITEMS = [(message,) for message in made_up_messages(1000)]
 
 
 def config_of(server, **settings):
-    return AnnotationConfig(llm_server_addr=server.address, **{**server.settings, "llm_api": "completions", **settings})
+    return AnnotationConfig(llm_server_addr=server.address, **{**server.settings, "llm_api": "completions", **settings})  # type: ignore
 
 
 def num_labels(store, config):

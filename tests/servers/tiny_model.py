@@ -208,5 +208,5 @@ def _gguf_value(value: object) -> bytes:
         return struct.pack("<IIQ", 9, code, len(value)) + b"".join(_gguf_value(element)[4:] for element in value)
     if isinstance(value, str):
         return struct.pack("<I", 8) + _gguf_string(value)
-    code, form = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}[type(value)]
+    code, form = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}[type(value)]  # type: ignore
     return struct.pack(f"<I{form}", code, value)

@@ -35,7 +35,7 @@ class WithHistory(DeviceWrapper):
         return state.own
 
     @property
-    def spec(self) -> EnvSpec:  # type: ignore
+    def spec(self) -> EnvSpec:
         own = self.env.spec
         return own._replace(observations={**own.observations, **past_specs(own, self.names)})
 

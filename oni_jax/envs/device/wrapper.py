@@ -24,7 +24,7 @@ class DeviceWrapper(DeviceEnv[Any]):
         return state
 
     @property
-    def spec(self) -> EnvSpec:
+    def spec(self) -> EnvSpec:  # type: ignore
         return self.env.spec
 
     @property

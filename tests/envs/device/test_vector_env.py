@@ -82,7 +82,7 @@ def test_a_single_episode():
     episode.begin()
     while not episode.ended:
         record = episode.act(0)
-    assert episode.stats["length"] <= 5 and episode.caption() == b"The signal is %d." % record["signal"][0]
+    assert episode.stats["length"] <= 5 and episode.caption() == b"The signal is %d." % record["signal"][0]  # type: ignore
 
 
 def test_a_text_is_made_once():

@@ -127,7 +127,7 @@ class NativeGame(NativeVectorEnv):
         return dead, (texts.final_captions if dead else texts.captions)[0]
 
     @property
-    def kill_count(self):
+    def kill_count(self):  # type: ignore
         return super().kill_count(0)
 
     def quit(self):

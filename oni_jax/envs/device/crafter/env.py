@@ -54,7 +54,7 @@ class Crafter(DeviceEnv[State]):
     num_maps: int
 
     @property
-    def spec(self) -> EnvSpec:
+    def spec(self) -> EnvSpec:  # type: ignore
         return spec_of(self.variant, TILE_VIEW)
 
     @property

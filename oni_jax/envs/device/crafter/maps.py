@@ -126,11 +126,11 @@ def _noises(seed: int) -> dict[str, np.ndarray]:
     """Returns each layer's noise [64, 64] float64."""
     lattice, parts = _lattice()
     values = noise(lattice, seed).reshape(-1, SIZE, SIZE)
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name, layer in _LAYERS.items():
         weights = [weight for _, weight in layer.sizes]
         total = sum(weight * values[part] for weight, part in zip(weights, parts[name]))
-        found[name] = total / sum(weights) if layer.is_mean else total
+        found[name] = total / sum(weights) if layer.is_mean else total  # type: ignore
     return found
 
 

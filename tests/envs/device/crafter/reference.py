@@ -121,18 +121,18 @@ class Reference:
     def __init__(self, seed: int, rules: Rules | None = None, first_step: int = 0, made: Map | None = None):
         self.rules = rules or Rules()
         self.env: Any = crafter.Env(seed=seed, length=10**9)
-        self.env._obs = lambda: None
+        self.env._obs = lambda: None  # type: ignore
         world = self.env._world
         reset = world.reset
 
         def ordered_reset(seed: int) -> None:
             reset(seed)
-            world._chunks = collections.defaultdict(_Ordered)
+            world._chunks = collections.defaultdict(_Ordered)  # type: ignore
 
-        world.reset = ordered_reset
+        world.reset = ordered_reset  # type: ignore
         with mock.patch.object(worldgen, "generate_world", _filler(made) if made else worldgen.generate_world):
             self.env.reset()
-        self.random = world.random = _Random()
+        self.random = world.random = _Random()  # type: ignore
         for thing in world.objects:
             thing.random = self.random
         self.env._step = first_step

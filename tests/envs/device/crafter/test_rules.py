@@ -48,14 +48,14 @@ def check_episode(rules: Rules, seed: int, num_steps: int, step) -> np.ndarray:
     first_step = int(rng.integers(300))
     reference = Reference(seed, rules, first_step, made := maps.make_map(seed))
     state = states.begin(*made)
-    state = state._replace(num_steps=np.int32(first_step))
+    state = state._replace(num_steps=np.int32(first_step))  # type: ignore
     works = np.array([action.operation in _WORK for action in rules.actions])
     weights = np.where(works, 20 / works.sum(), 1 / np.sum(~works) * 10)
     way = 0
     for t in range(num_steps):
         if t % 25 == 0:
             inventory = np.concatenate([rng.integers(2, 10, 4), rng.integers(0, 10, NUM_ITEMS - 4)])
-            state = state._replace(inventory=inventory.astype(np.int32))
+            state = state._replace(inventory=inventory.astype(np.int32))  # type: ignore
             reference.player.inventory.update(dict(zip(things.ITEMS, inventory.tolist())))
             state = _ripen(reference, _teleport(reference, state, rng), rng)
         if t % 8 == 0:
@@ -94,7 +94,7 @@ def _teleport(reference: Reference, state: states.State, rng: np.random.Generato
     chunks = np.array(state.chunk_entered)
     chunk = int(states.chunk_of(new))
     chunks[chunk] = min(chunks[chunk], int(state.num_steps) * states.ENTRIES + states.ENTRIES - 1)
-    return state._replace(position=target.astype(np.int32), cells=cells, chunk_entered=chunks)
+    return state._replace(position=target.astype(np.int32), cells=cells, chunk_entered=chunks)  # type: ignore
 
 
 def _ripen(reference: Reference, state: states.State, rng: np.random.Generator) -> states.State:
@@ -106,7 +106,7 @@ def _ripen(reference: Reference, state: states.State, rng: np.random.Generator) 
     grown = [thing for thing in reference.env._world.objects if hasattr(thing, "grown")]
     for plant, age in zip(grown, ages.tolist()):
         plant.grown = age
-    return state._replace(objects=objects)
+    return state._replace(objects=objects)  # type: ignore
 
 
 @pytest.mark.parametrize(
