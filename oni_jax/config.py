@@ -200,7 +200,7 @@ class EnvConfig:
     caption: str = setting(
         "auto",
         "Captions: of the state, or of what the last action did (event); auto: event in Crafter where all rewards are "
-        "online_…, else state.",
+        "online_… or count, else state.",
         choices=("auto", "state", "event"),
         fixed=True,
     )

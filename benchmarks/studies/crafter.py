@@ -13,6 +13,7 @@ STUDY = Study(
         "rnd_alone: --llm_reward_type rnd --llm_reward_coeff 0.01 --extrinsic_reward_coeff 0",
         "judge_alone: --llm_reward_type online_cls --llm_reward_coeff 0.1 --extrinsic_reward_coeff 0",
         "count_alone: --llm_reward_type count --llm_reward_coeff 0.1 --extrinsic_reward_coeff 0",
+        "count_states_alone: --llm_reward_type count --llm_reward_coeff 0.1 --caption state --extrinsic_reward_coeff 0",
     ),
     axes=("root_env=Crafter-v1", "seed=1-5"),
     flags=(
@@ -20,6 +21,7 @@ STUDY = Study(
         "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 --log_every_sec 1"
     ),
     metric=UNLOCKED,
+    compared=("count_alone: judge_alone count_states_alone",),
     note=(
         "The labels of `judge` are those of fixed rules on the events' words, not of an LLM; an event pays less "
         "each time in an episode. `..._alone`: without the reward of the world. No gain from labels beside that "

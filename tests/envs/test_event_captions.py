@@ -91,12 +91,13 @@ def test_an_environment_without_events_says_so():
     [
         (CRAFTER, "online_cls", "event"),
         (CRAFTER, "online_cls,online_motif", "event"),
+        (CRAFTER, "count", "event"),
         (CRAFTER, "none", "state"),
         (CRAFTER, "online_cls,bk-code", "state"),
         (dataclasses.replace(CRAFTER, caption="state"), "online_cls", "state"),
         (EnvConfig(), "online_cls", "state"),
     ],
 )
-def test_oni_s_rewards_label_events_of_crafter(env, kinds, chosen):
+def test_what_values_captions_reads_events_of_crafter(env, kinds, chosen):
     config = Config(env, reward=RewardConfig(llm_reward_type=kinds))
     assert with_chosen_env(config).env.caption == chosen
