@@ -61,6 +61,7 @@ def fitting() -> Iterator[tuple[str, str]]:
 
 
 PAIRS = list(fitting())
+DEAR = ("bk_encoder", "nle_torchbeast_encoder")  # to compile; in tests/golden, too
 OWN_ENVIRONMENTS = {  # of encoders that don't take whatever there is
     "nle_rgbcrop_encoder": ["NetHackScore-v1"],
     "nle_torchbeast_encoder": ["NetHackScore-v1"],
@@ -233,7 +234,9 @@ def other_values(x: np.ndarray, num_ids: int) -> np.ndarray:
     return ((x.astype(np.int64) + 1) % num_ids).astype(x.dtype) if num_ids else x + np.ones_like(x)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    "encoder", [pytest.param(own, marks=pytest.mark.slow if own in DEAR else ()) for own in ENCODERS]
+)
 def test_an_encoder_treats_observations_apart_and_learns_from_all_it_reads(encoder):
     name = next(name for name, other in PAIRS if other == encoder)
     policy, spec = policy_of(name, encoder)

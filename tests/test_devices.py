@@ -85,10 +85,11 @@ def compare(folder: pathlib.Path, *names: str) -> None:
     print("equal")
 
 
-QUICK, SLOW = (DEVICE,), ("none", "online_motif", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
+DEVICES, HOSTS = (DEVICE,), ("none", "online_motif", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
 
 
-@pytest.mark.parametrize("names", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [DEVICES, HOSTS], ids=["device environment", "Catch"])
 def test_the_number_of_devices_changes_nothing(names, tmp_path):
     equal_on_devices(8, "-m", "tests.test_devices", str(tmp_path), *names, timeout_secs=900)
 

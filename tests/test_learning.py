@@ -95,6 +95,7 @@ class NeverReset:
         return self._policy.apply(params, observations, core_state, jnp.zeros_like(is_first))
 
 
+@pytest.mark.slow
 def test_memory_is_learnt(tmp_path):
     assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path) > REACHED * OPTIMUM
 

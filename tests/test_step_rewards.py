@@ -132,7 +132,9 @@ def test_a_registered_reward_that_pays_the_environment_s_gets_its_return(tmp_pat
     assert len({*measures["return"].tolist()}) > 1
 
 
-@pytest.mark.parametrize("values", [CATCH, DEVICE], ids=["host", "device"])
+@pytest.mark.parametrize(
+    "values", [pytest.param(CATCH, id="host"), pytest.param(DEVICE, id="device", marks=pytest.mark.slow)]
+)
 def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
     """It reads observations, and at an episode's end the final one."""
     run = write_run(tmp_path / "run", {**values, **PAID, "llm_reward_type": "rnd"})
@@ -231,8 +233,7 @@ OWN = {"failing": Failing, "broken": Broken, "reads_logits": ReadsLogits, "reads
 @pytest.mark.parametrize(
     "values, reported, reasons",
     [
-        ({"llm_reward_type": "apt"}, set(), {"apt": "other steps of a batch of training"}),
-        ({"llm_reward_type": "rnd,apt,rnd"}, {"rnd", "rnd_2"}, {"apt": "other steps"}),
+        ({"llm_reward_type": "rnd,apt,rnd"}, {"rnd", "rnd_2"}, {"apt": "other steps of a batch of training"}),
         ({"llm_reward_type": "rnd", "rnd_features": "policy"}, set(), {"rnd": "policy's parameters"}),
         ({"llm_reward_type": "online_cls"}, set(), {"online_cls": "holds no labels"}),
         (

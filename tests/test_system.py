@@ -157,7 +157,7 @@ def test_a_second_interrupt_leaves_while_it_compiles(tmp_path, monkeypatch):
     "seen, told",
     [
         ("starting: importing JAX", "SIGTERM: left before the first step"),
-        ("compiling the update", "SIGTERM: saving and leaving"),
+        pytest.param("compiling the update", "SIGTERM: saving and leaving", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_stopped_while_it_starts_exits_0(tmp_path, seen, told):

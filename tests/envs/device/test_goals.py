@@ -45,7 +45,16 @@ def play(config: EnvConfig) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np
 
 @pytest.mark.parametrize(
     "suggester, success, repeats",
-    [*itertools.product(("oracle", "all"), ("strict", "loose"), (False, True)), ("random", "strict", False)],
+    [
+        ("oracle", "strict", False),
+        ("all", "loose", True),
+        ("random", "strict", False),
+        *(
+            pytest.param(*own, marks=pytest.mark.slow)
+            for own in itertools.product(("oracle", "all"), ("strict", "loose"), (False, True))
+            if own not in (("oracle", "strict", False), ("all", "loose", True))
+        ),
+    ],
 )
 def test_goals_are_open_reached_and_paid(suggester, success, repeats):
     config = config_of(suggester, goal_success=success, goal_repeats=repeats, goal_count=2)
