@@ -45,8 +45,8 @@ LINES = (
         "the same by Crafter's original rules",
         "crafter",
         "Crafter-v1",
-        "rnd_alone",
-        "curiosity (RND)",
+        "count_alone",
+        "every event, asking nobody",
         {"judge_alone": "labels of events by fixed rules", "none": "to compare: the world's reward"},
     ),
     Line(

@@ -25,8 +25,10 @@ STUDY = Study(
     note=(
         "The labels of `judge` are those of fixed rules on the events' words, not of an LLM; an event pays less "
         "each time in an episode. `..._alone`: without the reward of the world. No gain from labels beside that "
-        "reward is seen: the world pays for each achievement already, and most events that the rules call "
-        "helpful unlock one. Without it they unlock nearly as much as it does, 0.3 less over the run, without a "
-        "mark; curiosity about what is seen does not. The coefficient of RND was not searched."
+        "reward is seen: the world pays for each achievement already, and most events that the rules call helpful "
+        "unlock one. Without it they unlock nearly as much as it does, 0.3 less over the run, without a mark. "
+        "Most of that is not the labels' doing: `count_alone`, which pays every event and asks nobody, ends 0.61 "
+        "[0.17, 1.05] below them, without a mark. `count_states_alone` pays captions of states so and unlocks "
+        "half as much; curiosity about what is seen hardly anything. The coefficient of RND was not searched."
     ),
 )
