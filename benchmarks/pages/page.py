@@ -26,11 +26,12 @@ slowed by other programs. Single runs by which settings were chosen beforehand w
 **Nothing was learnt from an LLM's answers yet, and no study was made on a GPU.** Where a *judge* is named, fixed rules
 answered in an LLM's stead; `oracle`, and the policies that were pretrained on its goals, use the world's own rules.
 
-Not measured: an LLM's answers, as no server with one was at hand; in a study, more than 5 million steps of NetHack,
-and the task Oracle, for want of time; reward models on Crafter's events, of which a run meets some 23, so that labels
-need no model; goals on BabyAI-Text, which has none. Gains of labels and goals are gains over no reward at all: whether
-paying for *every* caption or action, which asks nobody, gains as much is measured where a study has the case `count`,
-`count_alone` or `all_actions`.
+Not measured: what is learnt from an LLM's answers, as no server with a large one was at hand; in a study, more than 5
+million steps of NetHack, and the task Oracle, for want of time; reward models on Crafter's events, of which a run
+meets some 23, so that labels need no model; ELLM's goals on BabyAI-Text, which has none. Gains of labels and goals
+are gains over no reward at all: whether paying for *every* caption, event or action, which asks nobody, gains as much
+is measured where a study has the control `count`, `count_alone` or `all_actions`. On Crafter it does, or nearly; of
+goals, all actions gain more than those of the judge.
 
 ## How to read them
 
@@ -178,7 +179,8 @@ def at_the_end(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
 
 
 def _shown(runs: Sequence[Mapping[str, Any]], metric: str, summary: str) -> str:
-    bounds = BOUNDS.get(metric, (0.0, math.inf))
+    is_signed = metric.startswith("episode/intrinsic_return/")  # which is normalised
+    bounds = (-math.inf, math.inf) if is_signed else BOUNDS.get(metric, (0.0, math.inf))
     return mean([SUMMARIES[summary](curve(run, metric)) for run in runs], bounds).shown()
 
 
