@@ -45,9 +45,13 @@ LINES = (
         "the same by Crafter's original rules",
         "crafter",
         "Crafter-v1",
-        "count_alone",
-        "every event, asking nobody",
-        {"judge_alone": "labels of events by fixed rules", "none": "to compare: the world's reward"},
+        "rnd_alone",
+        "curiosity (RND)",
+        {
+            "count_alone": "every event, asking nobody",
+            "judge_alone": "labels of events by fixed rules",
+            "none": "to compare: the world's reward",
+        },
     ),
     Line(
         "fraction of episodes with a wooden pickaxe, 1 M steps",

@@ -85,9 +85,13 @@ def prepare(study: Study) -> None:
 
 
 def write_pages() -> None:
-    """Writes the page, the README's table and the figures."""
-    page.PAGE.write_text(page.page(list(STUDIES.values())))
-    readme.PATH.write_text(readme.with_table(readme.PATH.read_text(), STUDIES))
+    """Writes the page, the README's table and the figures; nothing where results lack what these need."""
+    try:
+        text, readme_text = page.page(list(STUDIES.values())), readme.with_table(readme.PATH.read_text(), STUDIES)
+    except KeyError as error:
+        raise UserError(f"the pages need {error}, of which no study has a run; restore its results") from None
+    page.PAGE.write_text(text)
+    readme.PATH.write_text(readme_text)
     figures.IMAGES.mkdir(parents=True, exist_ok=True)
     for study in STUDIES.values():
         for name, data in figures.figures(study).items():
@@ -97,9 +101,9 @@ def write_pages() -> None:
 def main(argv: Sequence[str]) -> int:
     try:
         match argv[1:]:
-            case []:
+            case [] if not _AGAIN.value:
                 write_pages()
-            case ["list"]:
+            case ["list"] if not _AGAIN.value:
                 for study in STUDIES.values():
                     print(f"{study.name} ({len(results.load(study)['runs'])} runs done): {study.question}")
             case ["run", name] if name in STUDIES and _AGAIN.value:
@@ -109,7 +113,10 @@ def main(argv: Sequence[str]) -> int:
                 write_pages()
                 return code
             case _:
-                raise UserError(f"write `list` or `run NAME`; the studies are {', '.join(STUDIES)}")
+                words = " ".join(argv[1:]) or "--again"
+                raise UserError(
+                    f"{words}: write `list` or `run NAME`, --again with `run` alone; the studies are {', '.join(STUDIES)}"
+                )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -25,11 +25,12 @@ STUDY = Study(
     metric="success",
     left_out=256 * 400,  # environments, and their episodes: of those that end earlier all succeed
     note=(
-        "The task pays 1 for a wooden pickaxe, and nothing on the way there. One pretrained policy, by the oracle's "
-        "goals, serves all seeds: `tuned` goes on learning with it; `guided` learns from scratch, while it acts at "
-        "half of the steps at first, at none after 0.5 million: what is reached before is in part its success. From "
-        "scratch the reward is hardly ever found. The pickaxe is among the goals of the pretraining, whose five "
-        "million steps are not counted: `tuned` is asked for a goal that it has learnt already. One pretrained policy "
-        "says nothing of how much pretrained policies differ. Episodes go on without health (`--crafter_dying off`)."
+        "The task pays 1 for a wooden pickaxe, and nothing on the way there. One pretrained policy, by the "
+        "oracle's goals, serves all seeds: `tuned` goes on learning with it; `guided` learns from scratch, while "
+        "it acts at half of the steps at first, at none after 0.5 million: what is reached before is in part its "
+        "success. From scratch the reward is hardly ever found. The pickaxe is among the goals of the "
+        "pretraining, whose five million steps are not counted: `tuned` is asked for a goal that it has learnt "
+        "already. None that was pretrained on all actions was measured. One pretrained policy says nothing of how "
+        "much pretrained policies differ. Episodes go on without health (`--crafter_dying off`)."
     ),
 )

@@ -33,14 +33,20 @@ def load(study: Study) -> dict[str, Any]:
         is no file yet.
 
     Raises:
-        UserError: the results are of other settings.
+        UserError: the results are of other settings, or can't be read.
     """
     new = {"flags": study.flags, "cases": dict(_case(case) for case in study.cases)}
     if not study.path.exists():
         return {**new, study.over: [], "machines": [], "runs": []}
-    found = json.loads(study.path.read_text())
-    other_case = any(found["cases"].get(label, text) != text for label, text in new["cases"].items())
-    if found["flags"] != new["flags"] or other_case:
+    try:
+        found = json.loads(study.path.read_text())
+        other_case = any(found["cases"].get(label, text) != text for label, text in new["cases"].items())
+        is_other = found["flags"] != new["flags"] or other_case
+        found["machines"], found["runs"], found[study.over]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        told = " ".join(str(error).split())[:100]
+        raise UserError(f"{study.path}: is damaged ({type(error).__name__}: {told}); restore or remove it") from None
+    if is_other:
         raise UserError(f"{study.path}: was measured with other flags; remove it to measure again")
     return {**found, "cases": {**found["cases"], **new["cases"]}}
 

@@ -198,6 +198,13 @@ def test_results_of_other_settings_are_not_added_to(tiny, tmp_path):
     assert results.load(dataclasses.replace(one, cases=tiny.cases))["runs"]  # one more case
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"flags": "", "cases": [], "machines": [], "runs": []}'])
+def test_damaged_results_are_refused(tiny, tmp_path, text):
+    (tmp_path / "tiny.json").write_text(text)
+    with pytest.raises(UserError, match="tiny.json: is damaged .*; restore or remove it"):
+        results.load(tiny)
+
+
 def test_runs_of_a_failing_sweep_are_added(tiny, tmp_path):
     assert run(dataclasses.replace(tiny, axes=("root_env=Catch-v0", "seed=13,1"), cases=()), tmp_path) == 1
     assert [run["seed"] for run in json.loads((tmp_path / "tiny.json").read_text())["runs"]] == [1]
