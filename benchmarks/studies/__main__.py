@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
             case _:
                 words = " ".join(argv[1:]) or "--again"
                 raise UserError(
-                    f"{words}: write `list` or `run NAME`, --again with `run` alone; the studies are {', '.join(STUDIES)}"
+                    f"{words}: write `list` or `run NAME`, --again with `run`; the studies are {', '.join(STUDIES)}"
                 )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -44,8 +44,8 @@ def load(study: Study) -> dict[str, Any]:
         is_other = found["flags"] != new["flags"] or other_case
         found["machines"], found["runs"], found[study.over]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        told = " ".join(str(error).split())[:100]
-        raise UserError(f"{study.path}: is damaged ({type(error).__name__}: {told}); restore or remove it") from None
+        words = " ".join(str(error).split())[:100]
+        raise UserError(f"{study.path}: is damaged ({type(error).__name__}: {words}); restore or remove it") from None
     if is_other:
         raise UserError(f"{study.path}: was measured with other flags; remove it to measure again")
     return {**found, "cases": {**found["cases"], **new["cases"]}}
