@@ -11,10 +11,8 @@ from oni_jax.types import Array
 
 CHUNK_SIZE = 64  # messages of about the same length that a CPU computes together
 ACCELERATOR_CHUNK_SIZE = 2048  # at each chunk an accelerator waits for the host, which chooses a branch
-LENGTHS: tuple[int, ...] = (
-    48,
-    80,
-)  # buckets below the full length, to which chunks are cut; NetHack's messages are up to 80
+# Buckets below the full length, to which chunks are cut; NetHack's messages are up to 80.
+LENGTHS: tuple[int, ...] = (48, 80)
 
 
 def message_lengths(messages: Array) -> Array:
