@@ -48,7 +48,7 @@ STUDY = Study(
         "in `benchmarks/studies/judge_potential`, the preferences and the goals are the rule-based judge's, not "
         "an LLM's: new things near are good, whatever they are; what is hard to learn is the colour that was "
         "asked for, of which they know nothing. An earlier measurement of `code`, of code that no commit held, "
-        "ended 0.02 to 0.03 higher. The coefficient 0.3 was chosen beside 1 by one run each, of the code; the "
+        "ended a little higher. The coefficient 0.3 was chosen beside 1 by one run each, of the code; the "
         "threshold of the goals was not searched. Other programs ran beside the runs of `code` and `code_1`, "
         "whose times are too long. The runs of `none` and `rnd` are those of babyai_rnd. Making what the "
         "potentials are read from is not counted."
