@@ -233,6 +233,12 @@ OWN = {"failing": Failing, "broken": Broken, "reads_logits": ReadsLogits, "reads
 @pytest.mark.parametrize(
     "values, reported, reasons",
     [
+        pytest.param(
+            {"llm_reward_type": "apt"},
+            set(),
+            {"apt": "other steps of a batch of training"},
+            marks=pytest.mark.slow,
+        ),
         ({"llm_reward_type": "rnd,apt,rnd"}, {"rnd", "rnd_2"}, {"apt": "other steps of a batch of training"}),
         ({"llm_reward_type": "rnd", "rnd_features": "policy"}, set(), {"rnd": "policy's parameters"}),
         ({"llm_reward_type": "online_cls"}, set(), {"online_cls": "holds no labels"}),

@@ -29,10 +29,10 @@ answered in an LLM's stead; `oracle`, and the policies that were pretrained on i
 **What is shown of answers, by rules so far.** Most gains are gains over no reward at all. Controls that pay for
 everything and ask nobody gain much of them: on Crafter every event (`count`) nearly as much as labels, which differ
 from it in six events, and all actions as goals more than the judge's, over the run, but less at the end than the
-goals that the world's rules suggest; answers meant for other states are as good. Captions of states gain less than
-half. On BabyAI-Text labels keep, where paying every caption (`count`) loses it again, and preferences end above that.
-Beside a world's reward no gain was found: its tasks are learnt without one, or, as NetHack, not in the steps that
-were taken, so that larger gains are not excluded.
+goals that the world's rules suggest. No loss is seen of goals meant for other states. Captions of states gain less
+than half. On BabyAI-Text labels keep what paying every caption (`count`) loses again, without a mark, and preferences
+end above it, with one. Beside a world's reward no gain was found: its tasks are learnt without one, or, as NetHack,
+not in the steps that were taken, so that larger gains are not excluded.
 
 Not measured: what is learnt from an LLM's answers, as no server with a large one was at hand; in a study, more than 5
 million steps of NetHack, and the task Oracle, for want of time; reward models on Crafter's events, of which a run
@@ -74,7 +74,8 @@ python -m benchmarks.studies run catch_judge --jobs 2 --again  # trains all, int
 """
 
 SUMMARIES = {"at the end": end, "over the run": over_the_run}  # of a curve
-BOUNDS = {"mean_return": (-math.inf, math.inf), SUCCESS: (0.0, 1.0), COVERAGE: (0.0, 1.0)}  # of metrics; others: counts
+SIGNED = ("mean_return", "episode/intrinsic_return/")  # begin metrics that may be negative
+FRACTIONS = (SUCCESS, COVERAGE)  # others are counts
 Cells = Mapping[str, Sequence[Mapping[str, Any]]]  # case -> its runs of a task
 Differences = Mapping[tuple[str, str, str], str]  # case, the case beside it, summary -> in words
 
@@ -184,9 +185,8 @@ def at_the_end(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
 
 
 def _shown(runs: Sequence[Mapping[str, Any]], metric: str, summary: str) -> str:
-    is_signed = metric.startswith("episode/intrinsic_return/")  # which is normalised
-    bounds = (-math.inf, math.inf) if is_signed else BOUNDS.get(metric, (0.0, math.inf))
-    return mean([SUMMARIES[summary](curve(run, metric)) for run in runs], bounds).shown()
+    low, high = -math.inf if metric.startswith(SIGNED) else 0.0, 1.0 if metric in FRACTIONS else math.inf
+    return mean([SUMMARIES[summary](curve(run, metric)) for run in runs], (low, high)).shown()
 
 
 def steps_to(level: float, study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> str:

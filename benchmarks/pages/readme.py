@@ -10,6 +10,7 @@ from benchmarks.pages.other_results import PARITY, runs_of
 from benchmarks.studies.base import FOLDER, Study
 from benchmarks.studies.results import by_cell, by_task, counted
 from launch.sweeps.results import table
+from oni_jax.config import UserError
 
 PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"
@@ -65,7 +66,7 @@ LINES = (
 
 
 def with_table(text: str, studies: Mapping[str, Study]) -> str:
-    """Returns the README's text with its table, and the sentence after it, made again."""
+    """Returns the README's text with its table, and the sentence after it, made again. Raises UserError."""
     before, begins, rest = text.partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     assert begins and ends, f"{PATH} needs {BEGINS!r} and {ENDS!r}"
@@ -75,7 +76,9 @@ def with_table(text: str, studies: Mapping[str, Study]) -> str:
 
 def _rows(line: Line, study: Study) -> Iterator[list[str]]:
     found = counted(study)
-    cells = by_cell(by_task(found)[line.task])
+    cells = by_cell(by_task(found).get(line.task, []))
+    if lacking := {line.without, *line.cases} - cells.keys():
+        raise UserError(f"{study.path}: the README needs its {', '.join(sorted(lacking))}; restore it")
 
     def value(label: str) -> str:
         return f"{page.at_the_end(cells[label], study.metric)}; {page.time(cells[label])}"

@@ -16,7 +16,7 @@ STUDY = dataclasses.replace(
             wrong=(5, 10, 20, 30, 50),  # half: by chance
             late=(1, 10, 60),
         ),
-        judged.COUNT.replace("count:", "count_states:") + " --caption state",
+        "count_states: --llm_reward_type count --llm_reward_coeff 0.1 --caption state",
     ),
     axes=("root_env=Crafter-v1", "seed+judge_wrong_seed=1-5"),
     flags=f"{crafter.STUDY.flags} --extrinsic_reward_coeff 0".replace("5000000", "2000000"),

@@ -16,7 +16,8 @@ from oni_jax.plugins import load_plugins
 from oni_jax.types import EVERYTHING, EnvSpec
 
 AUTO = "auto"  # `--caption`
-VALUING = ("online_", "count")  # begin the names of the rewards that value a caption wherever it is met
+LABELLING = "online_"  # begins the names of the rewards that label captions
+COUNT = "count"  # name of the reward that pays for every caption: the control of those
 GOAL_REWARDED = "ellm"  # name of the reward for suggested goals
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
@@ -104,7 +105,9 @@ def with_chosen_env(config: Config) -> Config:
     kinds = [kind for term in terms for kind in term.reward.llm_reward_type.split(",")]
     asking = [term.reward.llm_reward_type for term in terms if term.annotation.llm_server_addr]
     if env.caption == AUTO:
-        is_event = find_environment(env).labels_events and all(kind.startswith(VALUING) for kind in kinds)
+        is_event = find_environment(env).labels_events and all(
+            kind == COUNT or kind.startswith(LABELLING) for kind in kinds
+        )
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
     if goals.goal_suggester == AUTO:
         are_used = GOAL_REWARDED in kinds or config.network.goal_conditioned

@@ -65,6 +65,12 @@ def test_the_page_is_that_of_the_results():
     assert text == readme.with_table(text, program.STUDIES), "run `python -m benchmarks.studies`"
 
 
+def test_the_readme_needs_its_runs(tmp_path):
+    lost = dataclasses.replace(program.STUDIES["crafter"], folder=str(tmp_path))
+    with pytest.raises(UserError, match="crafter.json: the README needs its count_alone, judge_alone, none, rnd_alone"):
+        readme.with_table(readme.PATH.read_text(), {**program.STUDIES, "crafter": lost})
+
+
 def test_there_is_no_other_figure():
     named = [
         name

@@ -26,7 +26,9 @@ def network(request):
     return network, jax.jit(network.init)(jax.random.key(0), np.zeros((1, 256), np.uint8))
 
 
-@pytest.mark.parametrize("length", [1, 48, 128, 255])
+@pytest.mark.parametrize(
+    "length", [1, 48, 128, 255, *(pytest.param(own, marks=pytest.mark.slow) for own in (2, 80, 127))]
+)
 def test_a_cut_message_is_a_padded_one(network, length):
     module, params = network
     messages = messages_of([size for size in SIZES if size <= length], np.random.default_rng(1))

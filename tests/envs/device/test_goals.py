@@ -19,6 +19,7 @@ NAMES = ("*", "goal_reward", "open_goals")
 SAY_0, SAY_1, ANSWER_1 = range(3)
 NUM_ENVS, NUM_STEPS = 3, 80
 KINDS = ("timely", "mistimed", "bad", "invalid")
+QUICK = (("oracle", "strict", False), ("all", "loose", True), ("random", "strict", False))  # each value once
 
 
 def config_of(suggester: str, root_env: str = signals_plugin.NAME, **settings) -> EnvConfig:
@@ -46,13 +47,11 @@ def play(config: EnvConfig) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np
 @pytest.mark.parametrize(
     "suggester, success, repeats",
     [
-        ("oracle", "strict", False),
-        ("all", "loose", True),
-        ("random", "strict", False),
+        *QUICK,
         *(
             pytest.param(*own, marks=pytest.mark.slow)
             for own in itertools.product(("oracle", "all"), ("strict", "loose"), (False, True))
-            if own not in (("oracle", "strict", False), ("all", "loose", True))
+            if own not in QUICK
         ),
     ],
 )
