@@ -12,11 +12,12 @@ import numpy as np
 import psutil
 
 from benchmarks.harness import ROOT_ENV
-from oni_jax.config import Config, with_values
 from oni_jax.envs.base import StepOutput, record_dtype
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.learner.loop import initial_key
 from oni_jax.networks.policy import PolicyOutput
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 from oni_jax.types import Array, EnvSpec, PyTree
 from oni_jax.worlds.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World

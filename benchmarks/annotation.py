@@ -25,8 +25,8 @@ from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
-from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Query
 
 _ANSWER_SECS = flags.DEFINE_float("answer_secs", 2.0, "The judge's answer time in `with_answer_time`.")

@@ -12,7 +12,6 @@ from benchmarks.harness import ROOT_ENV
 from benchmarks.reward_files import reward_settings
 from benchmarks.samples import sample_batch, sample_records
 from oni_jax.buffers.exchange import policy_record_dtype
-from oni_jax.config import Config, with_values
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
@@ -26,6 +25,8 @@ from oni_jax.ops.glyph_table import glyph_table
 from oni_jax.ops.records import as_bytes
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import make_rewards
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 from oni_jax.types import Array, PyTree, Trajectory
 from oni_jax.worlds.batches import PAYLOAD_SHARDING, make_unpack_fn
 

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.device.autoreset import Stepped, begin_all, step_all
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import Episode, environment_key, step_limit
 from oni_jax.envs.device.shown import Shown
 from oni_jax.parallel import AXIS_0, AXIS_1, Replicas
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Array
 
 Running = tuple[Episode, Shown]

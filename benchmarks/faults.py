@@ -21,7 +21,7 @@ from benchmarks.launched import Launched
 from benchmarks.training import memory_of
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
 # Faults with which some answers get through.

@@ -17,9 +17,9 @@ from absl import app, flags
 
 from benchmarks import harness
 from benchmarks.acting import config_with, measure_acting
-from oni_jax.config import Config
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
+from oni_jax.settings.config import Config
 
 _PROCESSES = flags.DEFINE_integer("processes", 0, "Actor processes; 0 means one a core.", 0)
 _GAMES = flags.DEFINE_list("games", None, "Games of all processes. (default: 256,1024,4096; 32 with --smoke)")

@@ -5,11 +5,11 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.harness import ROOT_ENV
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.preferences.players import ScriptedPlayer, random_player
+from oni_jax.settings.worlds import EnvConfig
 
 NUM_GAMES = 32  # of each player
 

@@ -21,12 +21,13 @@ from absl import app, flags
 from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
 from benchmarks.messages import collect
 from oni_jax.annotation.queries.choices import encode_label
-from oni_jax.config import Config, with_values
 from oni_jax.envs.nethack.judge_rules import judge_caption, judge_pair, message_value
 from oni_jax.envs.registry import env_spec
 from oni_jax.inspection import score_captions
 from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.registry import make_rewards
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 from oni_jax.types import Annotation, CaptionBatch
 
 _NUM_MESSAGES = flags.DEFINE_integer("num_messages", None, "Unique messages. (default: 5000; 300 with --smoke)", 10)

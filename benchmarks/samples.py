@@ -3,10 +3,10 @@
 import numpy as np
 
 from oni_jax.buffers.exchange import policy_record_dtype
-from oni_jax.config import Config
 from oni_jax.envs.base import record_dtype
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
+from oni_jax.settings.config import Config
 from oni_jax.types import CaptionBatch, EnvSpec, StepCaptions
 from oni_jax.worlds.base import Collected
 from oni_jax.worlds.batches import ActorPayload

@@ -19,7 +19,8 @@ from benchmarks import harness
 from benchmarks.acting import measure_acting
 from benchmarks.builders import PolicyStep
 from benchmarks.training import SMALL_FLAGS, train
-from oni_jax.config import Config, with_values
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 
 _PROCESSES = flags.DEFINE_list("processes", None, "Actor processes. (default: powers of two up to the cores)")
 _GAMES = flags.DEFINE_list("games", None, "Games in each. (default: 8,32,128; 4 with --smoke)")

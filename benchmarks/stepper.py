@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.harness import ROOT_ENV
-from oni_jax.config import NetHackConfig
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
+from oni_jax.settings.worlds import NetHackConfig
 
 TASK = TASKS[ROOT_ENV]
 SEEDS = episode_seeds(0)

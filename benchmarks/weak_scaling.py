@@ -33,12 +33,12 @@ from benchmarks.harness import (
     total_rate,
     write_report,
 )
-from oni_jax.config import DevicesConfig
 from oni_jax.distributed.contributions import Contribution
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import Peers
 from oni_jax.parallel import Replicas
 from oni_jax.runtime import StopRequest, tune_memory
+from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.types import StepCaptions
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)

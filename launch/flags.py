@@ -10,17 +10,10 @@ from absl import flags
 
 from launch import hydra_words, named_configs, refused_flags
 from oni_jax.checks import check_run
-from oni_jax.config import (
-    AnnotationConfig,
-    Config,
-    Program,
-    RewardConfig,
-    UserError,
-    nearest,
-    own_settings,
-    settings,
-    with_values,
-)
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import Program, UserError, nearest, own_settings, settings, with_values
+from oni_jax.settings.rewards import RewardConfig
 
 TRAINING = Config()
 check = check_run

@@ -9,7 +9,8 @@ from typing import Any
 from absl.flags import Flag
 
 from launch import flags, named_configs, programs
-from oni_jax.config import Config, UserError, nearest, own_settings, sections, settings
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError, nearest, own_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS, FOR_SHELLS = "all", "configs", "words"

@@ -13,20 +13,14 @@ from typing import Any
 from launch import flags
 from launch.next_commands import command, show, values_of
 from launch.program import run_brief_program
-from oni_jax.config import (
-    ActorConfig,
-    AnnotationConfig,
-    Config,
-    EnvConfig,
-    LearnerConfig,
-    NetworkConfig,
-    RewardConfig,
-    RunConfig,
-    UserError,
-    check_config,
-    setting,
-)
 from oni_jax.networks.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config, check_config
+from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import ActorConfig, EnvConfig
 
 POLICY, RANKING, CLASSIFIER = "policy", "ranking model", "message classifier"
 TRANSFORMER = "Preference Transformer"

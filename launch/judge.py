@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from oni_jax.annotation.judge import JudgeOptions, serve
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import find_environment
 from oni_jax.files import keep_printing
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

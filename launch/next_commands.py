@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch import named_configs
-from oni_jax.config import Config, RunConfig, listed, num_processes, settings
 from oni_jax.envs.goals import LLM, ORACLE
+from oni_jax.settings.config import Config, listed
+from oni_jax.settings.fields import settings
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import num_processes
 
 ON_DEVICES = ("train", "evaluate", "play", "report", "train_reward", "train_potential")
 SOURCES = ("config", "resume")  # flags of launch.train that are no settings

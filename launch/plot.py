@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show
 from launch.program import run_brief_program
-from oni_jax.config import UserError, check_values, setting
 from oni_jax.metrics.names import METRICS
 from oni_jax.reporting.config import ReportConfig
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,10 @@ from launch import flags
 from launch.ls import ListConfig
 from launch.next_commands import STARTED_BY, command, show, values_of, with_training
 from launch.program import run_brief_program, split_words
-from oni_jax.config import Config, UserError, check_batch_size, check_values, setting
 from oni_jax.rewards.registry import questions
+from oni_jax.settings.config import Config, check_values
+from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.learning import check_batch_size
 
 LAUNCH = pathlib.Path(__file__).resolve().parent
 TEMPLATES = {"none": "train.sbatch", "node": "train_with_server.sbatch", "beside": "train_beside_server.sbatch"}

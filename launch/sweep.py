@@ -19,11 +19,12 @@ from launch.program import run_program, split_words
 from launch.sweeps import children
 from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
-from oni_jax.config import Config, UserError, check_values, setting
 from oni_jax.envs.registry import find_environment
 from oni_jax.files import keep_printing
 from oni_jax.run_files import last_row
 from oni_jax.runtime import StopRequest, memory_bytes, num_cores
+from oni_jax.settings.config import Config, check_values
+from oni_jax.settings.fields import UserError, setting
 
 MEMORY_OF_RUN_BYTES = 3 << 30  # docs/measurements.md: 1.8 GiB while compiling, of NetHack
 SEPARATOR = "\n"  # of words that may hold commas

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oni_jax.annotation.queries.registry import register_query
     from oni_jax.api import Run, load_run, train
-    from oni_jax.config import Config, UserError
     from oni_jax.envs.registry import register_environment
     from oni_jax.networks.registry import register_encoder
     from oni_jax.rewards.registry import register_reward
+    from oni_jax.settings.config import Config
+    from oni_jax.settings.fields import UserError
 
 __version__ = "0.1.0"
 __all__ = [

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from oni_jax.checks import check_run
-from oni_jax.config import Config, UserError, nearest, num_processes, settings, with_values
 from oni_jax.experiment import check_unchanged, experiment_folder, read_settings
 from oni_jax.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.runtime import ChildError, StopRequest
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError, nearest, settings, with_values
+from oni_jax.settings.worlds import num_processes
 from oni_jax.types import EnvSpec
 
 

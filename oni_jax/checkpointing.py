@@ -13,9 +13,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from oni_jax.config import UserError
 from oni_jax.npz import from_npz, to_npz
 from oni_jax.run_files import checkpoint_steps
+from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
 ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays

@@ -1,6 +1,7 @@
 """Checks of a run's settings before anything is started. Without JAX, which takes seconds to import."""
 
-from oni_jax.config import Config, UserError, check_config
+from oni_jax.settings.config import Config, check_config
+from oni_jax.settings.fields import UserError
 
 
 def check_run(config: Config) -> None:

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oni_jax.config import (
+from oni_jax.envs.registry import env_spec, with_chosen_env
+from oni_jax.files import write_atomically
+from oni_jax.run_files import LOCK, SETTINGS
+from oni_jax.settings.config import (
     Config,
-    UserError,
     changed,
     check_resume,
     check_values,
@@ -16,9 +18,7 @@ from oni_jax.config import (
     config_to_json,
     of_all_processes,
 )
-from oni_jax.envs.registry import env_spec, with_chosen_env
-from oni_jax.files import write_atomically
-from oni_jax.run_files import LOCK, SETTINGS
+from oni_jax.settings.fields import UserError
 
 LOOK_SECS = 0.1  # longer than `is_running` holds a lock
 

@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 
 def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:

@@ -15,7 +15,6 @@ from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.checkpointing import restore_reward
-from oni_jax.config import Config, UserError
 from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.experiment import read_settings
@@ -26,6 +25,8 @@ from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.run_files import CHECKPOINTS
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
 
 NUM_SCORED_AT_ONCE = 1024

@@ -5,9 +5,10 @@ import os
 from oni_jax.annotation.judge_answers import answering_model, describe_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.config import Config, UserError
 from oni_jax.envs.registry import find_environment
 from oni_jax.rewards.registry import questions
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
 
 
 def store_path(config: Config, folder: str) -> str:

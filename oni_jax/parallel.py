@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, PyTree, Trajectory
 
 AXIS = "devices"  # the devices' name in collectives

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 
 def load_plugins(plugin: str) -> None:

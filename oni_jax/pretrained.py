@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.checkpointing import restore_params
-from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.goals import NO_GOALS
 from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import read_settings
@@ -18,6 +17,9 @@ from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas
 from oni_jax.plugins import load_plugins
 from oni_jax.run_files import CHECKPOINTS
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec, PyTree
 
 

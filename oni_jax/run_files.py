@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from oni_jax.config import RunConfig
+from oni_jax.settings.run import RunConfig
 
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
 TRAINED = "reward_model"  # folder of a model that was trained beforehand

@@ -20,7 +20,7 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 LOWEST_PRIORITY = 19  # niceness
 CPU_QUOTA = "/sys/fs/cgroup/cpu.max"

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from oni_jax.buffers.exchange import policy_record_dtype
-from oni_jax.config import UserError
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
@@ -18,6 +17,7 @@ from oni_jax.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.batches import ActorPayload, make_unpack_fn, step_captions
 

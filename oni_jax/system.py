@@ -19,7 +19,6 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, LearnerConfig, UserError, check_batch_size, check_config
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
@@ -41,6 +40,9 @@ from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.run_files import CHECKPOINTS
 from oni_jax.runtime import LOWEST_PRIORITY, StopRequest
+from oni_jax.settings.config import Config, check_config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import LearnerConfig, check_batch_size
 from oni_jax.sizes import this_machine, with_sizes
 from oni_jax.training import Progress, Training
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory

@@ -7,8 +7,8 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from oni_jax.config import UserError
 from oni_jax.run_files import TRAINED
+from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
 

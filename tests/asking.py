@@ -10,8 +10,8 @@ from oni_jax.annotation.labeller import Store
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.service import AnnotationService, Question
-from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack import ENVIRONMENT
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Item, Query
 
 LANGUAGE = ENVIRONMENT.language

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from oni_jax import system
-from oni_jax.config import EnvConfig, RewardConfig
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.rewards.trainer import RewardTrainer
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import Training
 from oni_jax.types import ArraySpec, RewardOutput
 from tests.test_learning import small_config

@@ -4,19 +4,16 @@ import dataclasses
 
 import pytest
 
-from oni_jax.config import (
+from oni_jax.settings.config import (
     FIXED_ON_RESUME,
     Config,
-    UserError,
     changed,
     check_config,
     check_resume,
     config_from_json,
     config_to_json,
-    is_within,
-    settings,
-    with_values,
 )
+from oni_jax.settings.fields import UserError, is_within, settings, with_values
 
 DEFAULTS = {
     "root_env": "NetHackScore-v1",

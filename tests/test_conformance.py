@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import CrafterConfig, EnvConfig, NetworkConfig, UserError
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.device.episodes import begin_episode, environment_key
@@ -21,6 +20,9 @@ from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import ENCODERS, policy_observations
 from oni_jax.parallel import Replicas
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 from tests import corridor_plugin, memory_env  # which register their own
 from tests.envs.outputs import are_equal

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from oni_jax import system
-from oni_jax.config import Config, DevicesConfig, EnvConfig, LearnerConfig, UserError
 from oni_jax.learner.descent import Examples
 from oni_jax.learner.shards import shard_take
 from oni_jax.ops.captions import both_ends, merge_captions, split_captions
 from oni_jax.parallel import Replicas
 from oni_jax.rewards import trainer
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import LearnerConfig
+from oni_jax.settings.worlds import DevicesConfig, EnvConfig
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.inference.test_server import Played, check_actions, unroll

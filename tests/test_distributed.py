@@ -15,7 +15,6 @@ import pytest
 from benchmarks.faults import free_port
 from launch import train
 from oni_jax import system
-from oni_jax.config import DevicesConfig, UserError
 from oni_jax.distributed import meeting, peers
 from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.distributed.peers import SingleProcess
@@ -26,6 +25,8 @@ from oni_jax.npz import from_npz, to_npz
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import local
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 from tests.processes import COMPILES_SOON, Launched, rows, summary

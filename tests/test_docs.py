@@ -21,12 +21,13 @@ from launch.program import split_words
 from launch.submit import Submission
 from launch.sweep import SweepConfig, planned
 from oni_jax.asking.config import Ask
-from oni_jax.config import Config, own_settings, sections, settings
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.potentials.config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.segments.config import CollectSegments
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import own_settings, sections, settings
 from oni_jax.viewing.config import PlayConfig
 from tests.documented import markdown_table
 from tests.processes import ROOT

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.files import ScratchFolder, append_atomically, reserve, write_atomically
+from oni_jax.settings.fields import UserError
 from tests.full_disk import full_disk
 
 

@@ -14,7 +14,6 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.checkpointing import Checkpoints, Saved, restore_reward
-from oni_jax.config import Config, NetworkConfig, UserError, config_to_json, with_values
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.inspection import InspectedCaption, NoRewardError, inspect_reward
 from oni_jax.learner.message_counts import MessageCounts
@@ -24,6 +23,9 @@ from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward
 from oni_jax.rewards.ranking import RankingState
 from oni_jax.rewards.registry import make_rewards, reward_type
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.settings.config import Config, config_to_json
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Annotation, CaptionBatch, PyTree, StepCaptions, Trajectory
 from tests.labelled import labelled
 from tests.preferences.pairs import MESSAGES, padded, write_dataset

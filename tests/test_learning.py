@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 from oni_jax import system
-from oni_jax.config import (
-    ActorConfig,
-    Config,
-    EnvConfig,
-    LearnerConfig,
-    NetworkConfig,
-    RewardConfig,
-    RunConfig,
-)
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.config import Config
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import ActorConfig, EnvConfig
 from oni_jax.worlds import actor_world
 
 OPTIMUM = 1.0  # of both environments

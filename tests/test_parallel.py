@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.parallel import Replicas
+from oni_jax.settings.fields import UserError
 from tests.processes import equal_on_devices
 
 STEPS = """

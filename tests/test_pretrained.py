@@ -9,11 +9,13 @@ import pytest
 
 from oni_jax import system
 from oni_jax.checkpointing import restore_params
-from oni_jax.config import Config, NetworkConfig, PretrainedConfig, UserError, check_config
 from oni_jax.learner.guidance import Guidance
 from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.pretrained import make_actor
+from oni_jax.settings.config import Config, check_config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig, PretrainedConfig
 from tests import signals_plugin
 from tests.evaluation.runs import write_run
 from tests.worlds.device_worlds import CONFIG, N, T, collect, make_world

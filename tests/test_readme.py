@@ -13,8 +13,8 @@ import sys
 import pytest
 
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.config import AnnotationConfig
 from oni_jax.envs.base import Language
+from oni_jax.settings.annotation import AnnotationConfig
 from tests.test_docs import README, ROOT, commands
 
 # Appended to the printed flags, so that it takes seconds.

@@ -10,7 +10,7 @@ from benchmarks.pages.other_results import PARITY, runs_of
 from benchmarks.studies.base import FOLDER, Study
 from benchmarks.studies.results import by_cell, by_task, counted
 from launch.sweeps.results import table
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"

@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.builders import IMAGE_SIDE, PolicyStep, Update, draw_images
-from oni_jax.config import LearnerConfig, NetworkConfig
 from oni_jax.learner.loss import RATIO_BOUNDS, LossInputs
 from oni_jax.networks.encoders import HEAD_SIZE
 from oni_jax.networks.images import CONV_LAYERS
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.types import Array, PyTree
 
 

@@ -21,7 +21,7 @@ from benchmarks.pages import figures, page, readme
 from benchmarks.studies import results
 from benchmarks.studies.base import Study
 from launch import sweep
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 NAMES = (  # of the studies and of their modules, as the pages have them
     "catch_judge",

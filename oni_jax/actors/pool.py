@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from oni_jax.config import ActorConfig
 from oni_jax.runtime import num_cores
+from oni_jax.settings.worlds import ActorConfig
 
 
 def num_workers(actors: ActorConfig) -> int:

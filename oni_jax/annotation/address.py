@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from oni_jax.config import AnnotationConfig, UserError, check_annotation
+from oni_jax.settings.annotation import AnnotationConfig, check_annotation
+from oni_jax.settings.fields import UserError
 
 DEFAULT_PORT = 9001
 CONNECT_TIMEOUT_SECS = 10.0

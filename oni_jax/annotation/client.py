@@ -17,7 +17,7 @@ from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, end
 from oni_jax.annotation.answers import Reply, read_choice, read_usage
 from oni_jax.annotation.failures import RequestError, one_line, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
-from oni_jax.config import AnnotationConfig
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
 
 KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s

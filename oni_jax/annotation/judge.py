@@ -33,9 +33,10 @@ from oni_jax.annotation.judge_answers import (
 )
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
 from oni_jax.runtime import LOWEST_PRIORITY, ChildError, start_child, stop_child
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 
 MAX_REQUEST_BYTES = 1 << 26
 MAX_SHARED_PER_SEC = 100.0  # prompts to a judge on CPU cores that environments want; 500 slowed them by a tenth

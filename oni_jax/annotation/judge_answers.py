@@ -14,8 +14,9 @@ from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, read_prompt_file
 from oni_jax.annotation.prompts import unescape
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
 JUDGE_MODEL = "rule-based-judge"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
 
 MAX_TEXT_CHARS = 4000

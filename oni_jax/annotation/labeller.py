@@ -16,7 +16,8 @@ from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.base import QueryKind
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Answer, Item
 
 MAX_ITEM_BYTES = 1 << 16  # longer items are put aside

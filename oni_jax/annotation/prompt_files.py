@@ -14,7 +14,7 @@ import pathlib
 import re
 
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 DEFAULT_ANSWER_KEY = "best_description"
 DEFAULT_AGAIN = "That can't be read as an answer. Answer once more, in exactly the form asked for."

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, read_prompt_file
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 
 MAX_GOAL_CHARS = 2000
 MAX_FIRST_ANSWER_CHARS = 4000

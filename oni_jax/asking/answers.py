@@ -12,8 +12,8 @@ from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.labeller import FAILURES_TO_WAITING
 from oni_jax.annotation.pacing import Pacer
 from oni_jax.annotation.prompts import Prompt
-from oni_jax.config import AnnotationConfig
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
 
 POLL_SECS = 0.05  # between checks for a stop request

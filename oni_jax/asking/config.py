@@ -3,9 +3,11 @@
 import dataclasses
 
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, Config, UserError, check_config, setting
 from oni_jax.plugins import load_plugins
 from oni_jax.rewards.registry import reward_type
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config, check_config
+from oni_jax.settings.fields import UserError, setting
 
 SEPARATOR = "\0"  # of messages; no command line holds it
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 
-from oni_jax.config import DevicesConfig, UserError, num_processes
 from oni_jax.distributed.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
 from oni_jax.runtime import BackgroundThread, StopRequest, ending
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import DevicesConfig, num_processes
 
 MEETING_SECS = 300  # time-out of processes waiting for each other at the start
 HEARTBEAT_SECS = 30  # heartbeat time-out, after which a process counts as dead, and the others are ended

@@ -13,9 +13,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from oni_jax.checkpointing import Saved
-from oni_jax.config import Config, UserError, changed, config_from_json, config_to_json, of_all_processes
 from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.npz import from_npz, to_npz
+from oni_jax.settings.config import Config, changed, config_from_json, config_to_json, of_all_processes
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, PyTree
 
 SMALLEST_BYTES = 1 << 12  # of an all-gather: sizes are powers of two from here on, so that few are compiled

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from oni_jax.config import EnvConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:  # it imports JAX

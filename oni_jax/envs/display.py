@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import VectorEnv
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 ROWS, COLUMNS = 24, 80  # of all terminals

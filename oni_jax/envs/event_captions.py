@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, SavableEnv, StepOutput, VectorEnv
 from oni_jax.envs.display import Terminal
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:

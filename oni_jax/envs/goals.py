@@ -11,9 +11,10 @@ suggested that are no goals of the environment.
 
 from typing import TYPE_CHECKING, Any
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, VectorEnv
 from oni_jax.envs.event_captions import EVENT
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, ArraySpec, EnvSpec
 
 if TYPE_CHECKING:

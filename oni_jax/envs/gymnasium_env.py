@@ -12,9 +12,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 NAME = "observation"  # of an observation space that is not a Dict

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from oni_jax.config import Config, EnvConfig, UserError, nearest
 from oni_jax.envs import catch, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
 from oni_jax.envs.device import babyai, crafter
@@ -13,6 +12,9 @@ from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
 from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.plugins import load_plugins
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError, nearest
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
 AUTO = "auto"  # `--caption`

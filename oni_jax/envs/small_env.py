@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, StepOutput, VectorEnv
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 

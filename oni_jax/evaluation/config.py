@@ -3,8 +3,9 @@
 import dataclasses
 import os
 
-from oni_jax.config import UserError, check_values, setting
 from oni_jax.files import check_output
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, setting
 
 _COUNT = "[1, inf)"
 SAMPLE, GREEDY = "sample", "greedy"  # policies

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
 from oni_jax.envs.registry import env_spec
+from oni_jax.settings.worlds import EnvConfig
 
 SUCCESS = "success"  # statistic of an environment whose tasks have a goal: 1 where it was reached, else 0
 NUM_SLOTS = 64  # environments side by side; slot s plays the episodes s, s + 64, s + 128, ...

@@ -8,8 +8,8 @@ import numpy as np
 
 from oni_jax.buffers.captions import CaptionTable
 from oni_jax.buffers.ring import TrajectoryRing
-from oni_jax.config import UserError
 from oni_jax.ops.episode_sums import episode_ends, sum_rewards
+from oni_jax.settings.fields import UserError
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:  # it imports this

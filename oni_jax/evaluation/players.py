@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.config import EnvConfig, UserError, with_values
 from oni_jax.envs.goals import NO_GOALS, TASK, check_goals_shown
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
@@ -16,6 +15,8 @@ from oni_jax.evaluation.intrinsic import Scoring
 from oni_jax.experiment import read_settings
 from oni_jax.pretrained import load_pretrained
 from oni_jax.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from oni_jax.actors.pool import num_workers
-from oni_jax.config import ActorConfig, Config, EnvConfig, UserError
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import GOALS, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
@@ -20,6 +19,9 @@ from oni_jax.evaluation.results import Evaluation
 from oni_jax.experiment import read_settings
 from oni_jax.files import write_output
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import ActorConfig, EnvConfig
 
 MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
 """Makes, before anyone plays, the function that later records a player's evaluation."""

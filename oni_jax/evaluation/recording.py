@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import SingleEpisode, VectorEnv
 from oni_jax.envs.display import Display, Terminal, WatchedEnv
 from oni_jax.envs.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING
 
 BEST, MEDIAN, WORST = "best", "median", "worst"

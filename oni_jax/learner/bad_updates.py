@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from oni_jax.config import UserError
 from oni_jax.learner.update import SOURCES
+from oni_jax.settings.fields import UserError
 
 ADVICE = "find the cause, or lower {flag}, and resume from the newest checkpoint"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oni_jax.config import PretrainedConfig
+from oni_jax.settings.learning import PretrainedConfig
 from oni_jax.types import PyTree
 
 UNGUIDED = PretrainedConfig()

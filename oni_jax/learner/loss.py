@@ -7,8 +7,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from oni_jax.config import LearnerConfig
 from oni_jax.ops import losses, shaping, vtrace
+from oni_jax.settings.learning import LearnerConfig
 from oni_jax.types import Array, PyTree, Trajectory
 
 LossFn = Callable[[PyTree, Trajectory, Array, "vtrace.VTraceOutput | None"], tuple[Array, Mapping[str, Array]]]

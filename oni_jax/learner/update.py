@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from oni_jax.config import LearnerConfig
 from oni_jax.learner.descent import Epochs, Learnt, make_epochs_fn, make_step_fn
 from oni_jax.learner.loss import LossFn
 from oni_jax.rewards.terms import Features
+from oni_jax.settings.learning import LearnerConfig
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 

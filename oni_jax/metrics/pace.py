@@ -1,8 +1,8 @@
 """Progress of a run, and the time left."""
 
-from oni_jax.config import RunConfig
 from oni_jax.metrics.rows import Row, finite
 from oni_jax.metrics.statistics import RateMeters
+from oni_jax.settings.run import RunConfig
 
 ENDLESS = 1e10  # as a limit of steps or seconds
 PACE_SECS = 300.0  # from which the time left is estimated

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from oni_jax.config import RunConfig, UserError
 from oni_jax.files import append_atomically, write_atomically
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
 from oni_jax.run_files import METRICS
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.run import RunConfig
 
 MAX_ROW_BYTES = 1 << 20
 

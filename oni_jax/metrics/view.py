@@ -9,11 +9,11 @@ from typing import IO
 
 from rich.console import Console
 
-from oni_jax.config import RunConfig
 from oni_jax.envs.display import Terminal
 from oni_jax.metrics.pace import Pace
 from oni_jax.metrics.phrases import plain_line
 from oni_jax.metrics.rows import Row
+from oni_jax.settings.run import RunConfig
 
 PERIOD_SECS = 30.0  # between plain lines
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

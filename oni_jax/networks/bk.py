@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.initializers import FAN_IN_UNIFORM
 from oni_jax.networks.precision import Dense, add_bias
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE = "image"  # the observation that it reads, [H, W, 3] uint8

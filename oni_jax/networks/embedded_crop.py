@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig
 from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.precision import DenseParams, add_bias
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec
 
 EMBEDDING_SIZE = 16  # of a cell

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig
 from oni_jax.networks.activations import ACTIVATIONS
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
 from oni_jax.networks.precision import PRECISIONS, Dense
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, ArraySpec
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks import cpu
 from oni_jax.networks.activations import ACTIVATIONS
 from oni_jax.networks.encoder import Encoder
@@ -14,6 +13,8 @@ from oni_jax.networks.initializers import FAN_IN_UNIFORM, POLICY_INITIALIZATIONS
 from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.networks.tiles import TiledImages
 from oni_jax.ops.glyph_table import glyph_table
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec, PyTree
 
 HEAD_SIZE = 128  # of the layers over the statistics and the message

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
 from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import DenseParams, add_bias
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.initializers import ORTHOGONAL, Initialization
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import PRECISIONS, Dense, add_bias
 from oni_jax.networks.registry import torchbeast_observations
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec
 
 NUM_GLYPHS = 5976  # NLE's MAX_GLYPH

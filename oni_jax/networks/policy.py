@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from oni_jax.config import NetworkConfig
 from oni_jax.networks.core import RecurrentCore
 from oni_jax.networks.heads import HEADS
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
 from oni_jax.networks.precision import PRECISIONS, Precision
 from oni_jax.networks.registry import find_encoder
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec, PyTree
 
 

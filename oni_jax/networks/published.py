@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
 Weights = Mapping[str, np.ndarray]

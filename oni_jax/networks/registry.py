@@ -7,7 +7,8 @@ import importlib
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.config import NetworkConfig, UserError
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import CAPTION, EVERYTHING, OPEN_GOALS, EnvSpec
 
 if TYPE_CHECKING:

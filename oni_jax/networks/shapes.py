@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from oni_jax.config import UserError
 from oni_jax.networks.core import CELLS
 from oni_jax.networks.images import CONV_LAYERS
 from oni_jax.networks.messages import ARCHITECTURES
+from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
 MAP_SHAPE = (21, 79)

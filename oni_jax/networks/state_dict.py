@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 # A parameter that only this kind of network has.
 MARKS = {

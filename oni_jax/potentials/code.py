@@ -4,7 +4,7 @@ import ast
 import os
 from typing import NamedTuple
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 FUNCTION = "compute_reward"
 FILES = ("potential.py", "code-final.py")  # in a folder: ours, and the published one's

@@ -15,7 +15,6 @@ import numpy as np
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.files import other_settings, write_atomically
 from oni_jax.potentials.config import AnnotateSegments, CompareConfig
@@ -25,6 +24,7 @@ from oni_jax.preferences.preference_file import PreferenceFile
 from oni_jax.runtime import StopRequest
 from oni_jax.segments.captions import action_name, segment_caption
 from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes, write_episodes
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
 NUM_EPISODES = 64

@@ -2,17 +2,11 @@
 
 import dataclasses
 
-from oni_jax.config import (
-    AnnotationConfig,
-    EnvConfig,
-    NetworkConfig,
-    UserError,
-    check_annotation,
-    check_keeps_answers,
-    check_network,
-    check_values,
-    setting,
-)
+from oni_jax.settings.annotation import AnnotationConfig, check_annotation, check_keeps_answers
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.learning import as_network, check_network
+from oni_jax.settings.worlds import EnvConfig
 
 _COUNT = "[1, inf)"
 
@@ -162,11 +156,6 @@ class TrainPotential:
 
     fit: FitConfig = FitConfig()
     env: EnvConfig = EnvConfig()
-
-
-def as_network(encoder_custom: str, hidden_size: int) -> NetworkConfig:
-    """Returns the settings of a potential's encoder."""
-    return NetworkConfig(encoder_custom=encoder_custom, hidden_size=hidden_size)
 
 
 def check_annotate(config: AnnotateSegments) -> None:

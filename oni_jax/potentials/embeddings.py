@@ -18,8 +18,9 @@ import numpy as np
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
 from oni_jax.annotation.failures import OVERLOADED, one_line
 from oni_jax.annotation.pacing import backoff_secs
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.ops.words import direction, words_of
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 
 MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
 TEXTS_AT_ONCE = 256  # that the memo asks for

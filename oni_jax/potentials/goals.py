@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.envs.history import CAPTION
 from oni_jax.files import write_atomically
 from oni_jax.segments.captions import action_name, segment_caption
+from oni_jax.settings.fields import UserError
 
 GOALS = "goals.json"
 PUBLISHED = ("trajectory_text.json", "goal_library.json", "goal_index.json")  # captions, index lists, goals

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.networks.preference_transformer import PreferenceTransformer
 from oni_jax.networks.registry import find_encoder
-from oni_jax.potentials.config import as_network
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import as_network
 from oni_jax.trained import holds_trained, load_trained, reason, save_trained
 from oni_jax.types import EVERYTHING, EnvSpec, PyTree
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.preference_transformer import PreferenceTransformer
 from oni_jax.ops.losses import preference_loss, ranking_accuracy
@@ -29,6 +28,7 @@ from oni_jax.run_files import TRAINED
 from oni_jax.runtime import StopRequest
 from oni_jax.segments.episodes import Segment, read_episodes
 from oni_jax.segments.published import read_published_preferences
+from oni_jax.settings.fields import UserError
 from oni_jax.trained import holds_trained
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oni_jax.config import EnvConfig
 from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import chosen_players
 from oni_jax.potentials.windows import Windows
@@ -12,6 +11,7 @@ from oni_jax.runtime import StopRequest
 from oni_jax.segments.collection import play
 from oni_jax.segments.config import SegmentsConfig, as_evaluation
 from oni_jax.segments.episodes import Segment
+from oni_jax.settings.worlds import EnvConfig
 
 
 def windows_of(segments: Sequence[Segment]) -> Windows:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.code import code_in
-from oni_jax.config import UserError
 from oni_jax.files import write_atomically
 from oni_jax.potentials.config import WriteConfig, WritePotential
 from oni_jax.potentials.conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
@@ -18,6 +17,7 @@ from oni_jax.potentials.sandbox import CodeError, Sandbox, Value
 from oni_jax.runtime import StopRequest
 from oni_jax.segments.captions import action_name, history_caption
 from oni_jax.segments.episodes import Segment, SegmentSampler
+from oni_jax.settings.fields import UserError
 
 POTENTIAL = "potential.py"
 

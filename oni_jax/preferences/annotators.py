@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oni_jax.config import AnnotationConfig
 from oni_jax.preferences.config import PreferenceConfig
 from oni_jax.preferences.dataset import PairDataset
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import FIRST, SECOND, TIE
 
 

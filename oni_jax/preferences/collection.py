@@ -7,7 +7,6 @@ from contextlib import closing
 
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.nethack.tasks import nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
@@ -19,6 +18,7 @@ from oni_jax.preferences.config import CollectionConfig, CollectPairs
 from oni_jax.preferences.dataset import create_dataset
 from oni_jax.preferences.players import Player, ScriptedPlayer, checkpoint_player, random_player
 from oni_jax.runtime import Every, StopRequest
+from oni_jax.settings.fields import UserError
 
 SUBEPISODE_STEPS, GAME_STEPS = 10, 500  # default number of steps, at least, per sub-episode and per game
 PROGRESS_SECS = 5.0

@@ -3,32 +3,14 @@
 import dataclasses
 from typing import Any
 
-from oni_jax.config import (
-    AnnotationConfig,
-    EnvConfig,
-    NetworkConfig,
-    UserError,
-    check_annotation,
-    check_keeps_answers,
-    check_network,
-    check_values,
-    setting,
-)
+from oni_jax.settings.annotation import AnnotationConfig, check_annotation, check_keeps_answers
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.learning import ENCODER_SETTINGS, NetworkConfig, check_network
+from oni_jax.settings.worlds import EnvConfig
 
 _COUNT = "[1, inf)"
 _SEED = "[0, 2147483648)"
-
-# The fields of NetworkConfig that shape a reward model.
-ENCODER_SETTINGS = (
-    "encoder_embedding_dim",
-    "encoder_hidden_dim",
-    "encoder_crop_dim",
-    "encoder_num_layers",
-    "encoder_msg_model",
-    "use_crop",
-    "use_glyphs",
-    "use_blstats",
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.files import reserve
+from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, UNKNOWN
 
 DATA, INFO, PREFERENCE = "data", "info", "preference"

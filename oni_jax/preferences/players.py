@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 
 from oni_jax.checkpointing import restore_params
-from oni_jax.config import Config
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack.game import IN_QUESTION
 from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
@@ -14,6 +13,7 @@ from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.run_files import CHECKPOINTS
+from oni_jax.settings.config import Config
 from oni_jax.types import EnvSpec
 
 Player = Callable[[StepOutput], np.ndarray]

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from oni_jax.config import NetworkConfig, UserError
-from oni_jax.preferences.config import ENCODER_SETTINGS
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import ENCODER_SETTINGS, NetworkConfig
 from oni_jax.trained import holds_trained, load_trained, reason, save_trained
 from oni_jax.types import PyTree
 

@@ -4,8 +4,9 @@ import dataclasses
 import os
 import shlex
 
-from oni_jax.config import check_values, setting
 from oni_jax.files import check_output
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.config import ActorConfig, AnnotationConfig, Config, DevicesConfig, RunConfig, UserError
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.evaluation.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.experiment import read_settings
@@ -17,6 +16,11 @@ from oni_jax.labels import labels_by
 from oni_jax.ops import episode_sums
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.run_files import METRICS
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import ActorConfig, DevicesConfig
 
 NUM_POINTS = 200  # of a curve over several runs
 NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oni_jax.config import UserError
 from oni_jax.evaluation.report import BIASED, interval, number
 from oni_jax.evaluation.statistics import QUANTILES, Interval
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
+from oni_jax.settings.fields import UserError
 
 
 class Part(NamedTuple):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oni_jax.config import Config, UserError
 from oni_jax.experiment import is_running, read_settings
 from oni_jax.labels import asked, labels_by
 from oni_jax.metrics.rows import printable
@@ -24,6 +23,8 @@ from oni_jax.run_files import (
     saved_steps,
     summary,
 )
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
 
 RUNNING = "running"
 MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's

@@ -11,7 +11,6 @@ import jinja2
 from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
-from oni_jax.config import UserError, listed
 from oni_jax.inspection import InspectedCaption, inspect_reward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
@@ -20,6 +19,8 @@ from oni_jax.reporting.machine import describe_machine
 from oni_jax.reporting.panels import DRAWN, FIGURES
 from oni_jax.reporting.plots import draw, image
 from oni_jax.run_files import summary
+from oni_jax.settings.config import listed
+from oni_jax.settings.fields import UserError
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from oni_jax.config import Config, UserError
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.code import Reads, arguments_read, read_code
 from oni_jax.potentials.sandbox import CodeError, Sandbox
@@ -11,6 +10,8 @@ from oni_jax.rewards.base import Reward
 from oni_jax.rewards.potential import shape
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.window_potential import WindowPotential
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array
 
 

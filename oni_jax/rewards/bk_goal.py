@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from oni_jax.config import Config
 from oni_jax.envs.registry import caption_reader, find_environment
 from oni_jax.potentials.embeddings import Embed, Memo
 from oni_jax.potentials.goals import HORIZON, NAMES, GoalLibrary, GoalVectors, read_library, texts_of_window
@@ -19,6 +18,7 @@ from oni_jax.rewards.goal_settings import make_embedder
 from oni_jax.rewards.potential import shape
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.window_potential import MAX_KNOWN, WindowPotential
+from oni_jax.settings.config import Config
 from oni_jax.types import Array
 
 NUM_PROBED = 1000  # windows after which it is said that none has come near to a goal

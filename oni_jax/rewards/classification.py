@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.config import RewardConfig, UserError
 from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
 from oni_jax.networks.ragged import map_messages, map_unique_messages
 from oni_jax.ops import losses
@@ -19,6 +18,8 @@ from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.messages import MESSAGE_SIZE, captions_of, message_array, unique_messages
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.trainer import Noise, RewardTrainer
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, ModelState, PyTree
 
 COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec((), "int32")}

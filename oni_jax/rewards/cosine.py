@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from oni_jax.config import UserError, is_within
 from oni_jax.ops.words import direction
 from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext, threshold
 from oni_jax.rewards.word_vectors import check_word_vectors, open_word_vectors
+from oni_jax.settings.fields import UserError, is_within
 from oni_jax.types import Array, PyTree
 
 CACHE_SIZE = 1 << 16  # captions

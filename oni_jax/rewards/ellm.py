@@ -17,13 +17,14 @@ import numpy as np
 
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
-from oni_jax.config import GoalConfig, UserError
 from oni_jax.envs.registry import LLM
 from oni_jax.potentials.embeddings import Embed, Memo
 from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.goal_settings import make_memo
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
 
 MAX_ASKED = 512  # queries without an answer yet: those asked later are chosen by what has been seen until then

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oni_jax.config import Config, RewardConfig, UserError
 from oni_jax.envs.registry import NO_GOALS
 from oni_jax.potentials.embeddings import (
     Embed,
@@ -18,6 +17,9 @@ from oni_jax.potentials.embeddings import (
 from oni_jax.potentials.goals import HORIZON, read_library
 from oni_jax.potentials.kept_embeddings import KeptMemo
 from oni_jax.rewards.word_vectors import check_word_vectors, open_word_vectors
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
 
 
 class Embeddings(NamedTuple):

@@ -3,13 +3,14 @@
 import jax
 import jax.numpy as jnp
 
-from oni_jax.config import RewardConfig, UserError
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.moments import Moments
 from oni_jax.preferences.reward_model import RewardModel
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext, threshold, trained_model
 from oni_jax.rewards.scoring import ObservationScorer
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, EnvSpec, PyTree
 
 

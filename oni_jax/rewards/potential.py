@@ -13,13 +13,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from oni_jax import parallel
-from oni_jax.config import RewardConfig, UserError
 from oni_jax.envs.registry import find_environment
 from oni_jax.ops.moments import Moments, initial_moments, merge_moments, no_moments
 from oni_jax.ops.shaping import Carried, published_shaping
 from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 PUBLISHED = "published"  # a value of --potential_shaping

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
-from oni_jax.config import AnnotationConfig, Config, NetworkConfig, UserError, nearest, own_settings
 from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.plugins import load_plugins
 from oni_jax.potentials.code import read_code
 from oni_jax.run_files import trained_at
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError, nearest, own_settings
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX

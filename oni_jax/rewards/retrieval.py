@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.config import RewardConfig
 from oni_jax.rewards.base import LookUp, newest
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Annotation, Array, CaptionBatch, Item
 
 

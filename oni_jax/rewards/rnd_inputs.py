@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax import parallel
-from oni_jax.config import UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.encoder import is_numeric
 from oni_jax.networks.generic import make_mlp_encoder
@@ -17,6 +16,7 @@ from oni_jax.networks.registry import find_encoder, policy_observations
 from oni_jax.ops.moments import Moments, merge_moments, no_moments, normalise
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, ArraySpec, PyTree, Trajectory
 
 Inputs = Mapping[str, Array]  # each [T, B, ...]

@@ -6,12 +6,12 @@ from typing import cast
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.ragged import map_messages
 from oni_jax.ops.moments import Moments, normalise
 from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.messages import MESSAGE_SIZE, unique_messages
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, ArraySpec, CaptionBatch, EnvSpec, PyTree
 
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import reward_labels
+from oni_jax.settings.fields import UserError
 from oni_jax.types import (
     Annotation,
     Array,

@@ -8,8 +8,8 @@ import numpy as np
 import optax
 
 from oni_jax import parallel
-from oni_jax.config import RewardConfig
 from oni_jax.rewards.dataset import DataSet, Rows
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, ArraySpec, ModelState, PyTree
 
 ADAM_EPS = 1e-8

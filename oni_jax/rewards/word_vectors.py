@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 ADVICE = "get fastText's crawl-300d-2M-subword (.bin or .vec) at https://fasttext.cc/docs/en/english-vectors.html"
 _COMPRESSED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.envs.base import VectorEnv, make_step_output, record_dtype
 from oni_jax.envs.registry import find_environment, make_vector_env
 from oni_jax.evaluation.config import RANDOM
@@ -16,6 +15,7 @@ from oni_jax.files import ScratchFolder
 from oni_jax.runtime import StopRequest
 from oni_jax.segments.config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.segments.episodes import Segment, write_episodes
+from oni_jax.settings.fields import UserError
 
 
 def collect_segments(config: CollectSegments, stop: StopRequest) -> int:

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from oni_jax.config import UserError, check_values, setting
 from oni_jax.evaluation.config import ALL, RANDOM, SAMPLE, EvaluationConfig, check_checkpoint
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, setting
 
 _COUNT = "[1, inf)"
 

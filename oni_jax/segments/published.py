@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.networks.bk import MINIGRID_SCALE, PIXEL_SCALE, SMALL_SIDE
 from oni_jax.segments.episodes import Segment
+from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
 _STEP_KEYS = ("action", "reward", "terminated", "timestep")

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.annotation.judge_answers import load_rules
-from oni_jax.config import AnnotationConfig, Config
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import find_environment
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
 
 HELPFUL, NOT_HELPFUL = "helpful", "not helpful"
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import Config, EnvConfig, UserError
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
 from oni_jax.envs.history import CAPTION, past_of, sources
@@ -20,6 +19,9 @@ from oni_jax.experiment import read_settings
 from oni_jax.rewards.registry import observations_read
 from oni_jax.run_files import saved_steps
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.viewing import panel
 from oni_jax.viewing.config import HUMAN, PlayConfig
 from oni_jax.viewing.keys import key_help, key_text

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.display import COLUMNS, ROWS
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.config import EvaluationConfig
@@ -17,6 +16,8 @@ from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.inspection import NoRewardError, load_reward
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines

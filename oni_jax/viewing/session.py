@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.config import RewardConfig
 from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ActionKey, WatchedEnv
 from oni_jax.evaluation.episodes import end_of
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Label, Labels
 

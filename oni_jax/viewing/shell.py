@@ -7,7 +7,7 @@ import termios
 import tty
 from collections.abc import Sequence
 
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 from oni_jax.viewing.keys import pressed_keys
 from oni_jax.viewing.screen import ERASE_BELOW, ERASE_LINE, HOME
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from PIL import Image
 
-from oni_jax.config import UserError
 from oni_jax.files import write_atomically
+from oni_jax.settings.fields import UserError
 from oni_jax.viewing.picture import palette
 
 LAST_SECS = 3.0  # duration of the last picture

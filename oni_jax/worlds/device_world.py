@@ -11,7 +11,6 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from oni_jax.config import Config
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import step_limit
 from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
@@ -21,6 +20,7 @@ from oni_jax.envs.goals import LLM
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.runtime import WaitClock
+from oni_jax.settings.config import Config
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.actor_world import Acting
 from oni_jax.worlds.base import Collected, Episodes, World, WorldReport, with_finals

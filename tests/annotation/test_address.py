@@ -13,8 +13,9 @@ from oni_jax.annotation.address import api_key_header, check_server, endpoint_ur
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.runtime import ChildError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from tests.annotation.fake_server import choices, fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.asking import load_prompt, queries, start_judge, start_service

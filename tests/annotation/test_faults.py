@@ -15,7 +15,7 @@ from oni_jax.annotation import failures, pacing
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.failures import retry_after_secs
 from oni_jax.annotation.pacing import Pacer
-from oni_jax.config import AnnotationConfig
+from oni_jax.settings.annotation import AnnotationConfig
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.annotation.test_labeller import CONFIG, all_messages, flat, quick_pauses, run, store

@@ -26,7 +26,8 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.pacing import MAX_RETRY_AFTER_SECS, Pacer
 from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from tests.annotation.fake_server import choices
 from tests.annotation.test_answers import NESTED
 from tests.annotation.test_faults import FAULTS, good_choices

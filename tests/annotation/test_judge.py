@@ -17,8 +17,8 @@ from launch import judge as program
 from oni_jax.annotation.answers import read_choice
 from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, Reader, make_choice
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig
 from oni_jax.envs.nethack.judge_rules import description_value
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE
 from tests.asking import KINDS, LANGUAGE, judge_prompt, label_of, load_prompt, probability_of, start_judge
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oni_jax.annotation.label_store import MAX_TEXT_CHARS, LabelStore
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation
 from tests.full_disk import full_disk
 from tests.labelled import labelled

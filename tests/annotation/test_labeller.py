@@ -11,7 +11,8 @@ from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import MAX_ITEM_BYTES, Labeller
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
 from tests.asking import LANGUAGE, label_of, load_prompt

@@ -16,7 +16,8 @@ from oni_jax.annotation.prompts import (
     unescape,
 )
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from tests.asking import KINDS, goal_text, load_prompt
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")

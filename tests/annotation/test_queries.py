@@ -17,8 +17,9 @@ from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.queries.choices import decode_label, encode_label
 from oni_jax.annotation.queries.registry import QUERIES, register_query
 from oni_jax.annotation.service import AnnotationService
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.base import Language
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Query
 from tests.annotation.fake_server import choices, fake_server, texts
 from tests.annotation.rating import PROMPT, Rating

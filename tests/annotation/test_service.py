@@ -18,8 +18,9 @@ from benchmarks.judge_faults import Faults
 from oni_jax.annotation.judge import MAX_SHARED_PER_SEC, JudgeOptions, server_or_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.service import NEWEST_OF_FULL, AnnotationService, merge_stats
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.runtime import ChildError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from oni_jax.types import TIE, Annotation, Query
 from tests.annotation.test_judge import call
 from tests.asking import LANGUAGE, label_of, load_prompt, probability_of, queries, question, start_judge, start_service

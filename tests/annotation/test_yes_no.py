@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.yes_no import is_yes
-from oni_jax.config import EnvConfig
 from oni_jax.envs.registry import find_environment
+from oni_jax.settings.worlds import EnvConfig
 from tests.annotation.fake_server import choices, texts
 from tests.annotation.test_faults import truth
 from tests.annotation.test_labeller import CONFIG, all_messages, quick_pauses, run, store

@@ -10,7 +10,8 @@ import pytest
 from benchmarks.acting import measure_acting
 from benchmarks.harness import ROOT_ENV
 from benchmarks.training import Run, memory_of
-from oni_jax.config import Config, with_values
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 
 VALUES = {"num_workers": 1, "num_envs_per_worker": 4, "batch_size": 128, "actor_pool": "serial"}
 

@@ -12,10 +12,11 @@ import pytest
 
 from benchmarks import changed_training, learning_parity
 from benchmarks.harness import environment
-from oni_jax.config import EnvConfig, NetworkConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks import encoders, initializers, policy
 from oni_jax.ops.glyph_table import glyph_table
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Trajectory
 from oni_jax.worlds import actor_world
 

@@ -10,12 +10,13 @@ import pytest
 from benchmarks import samples
 from benchmarks.builders import Update, config_of, flops_per_frame
 from benchmarks.reward_files import REWARD_TYPES, reward_settings
-from oni_jax.config import Config, with_values
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loss import make_loss_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.registry import check_rewards
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 
 BATCH_SIZE = 128
 

@@ -6,7 +6,6 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, CrafterConfig, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.base import Environment, make_step_output
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from oni_jax.envs.event_captions import with_event_captions
@@ -17,6 +16,10 @@ from oni_jax.envs.registry import (
     make_vector_env,
     with_chosen_env,
 )
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from tests.envs.device.signals_env import SignalsEnv
 
 CRAFTER = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(crafter_map_stock=8, crafter_maps="stock"))

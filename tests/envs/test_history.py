@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.history import NO_ACTION, parse_past, past_name, past_specs, with_history
 from oni_jax.envs.registry import caption_reader, env_spec, make_vector_env
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 from tests import memory_env, signals_plugin
 from tests.envs.device.signals_env import SignalsEnv

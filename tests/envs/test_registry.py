@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from oni_jax.config import CrafterConfig, EnvConfig, UserError
 from oni_jax.envs import catch
 from oni_jax.envs.registry import env_spec, environment_names, make_vector_env, register_environment
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EVERYTHING
 from tests.envs.outputs import step_output
 

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from oni_jax.checkpointing import Checkpoints, Saved
-from oni_jax.config import Config, config_to_json, with_values
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations
+from oni_jax.settings.config import Config, config_to_json
+from oni_jax.settings.fields import with_values
 
 CATCH = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 16}
 NETHACK = {"root_env": "NetHackScore-v1", "hidden_size": 16, "max_episode_steps": 40}

@@ -6,9 +6,9 @@ import os
 import pytest
 
 from launch import evaluate
-from oni_jax.config import UserError
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.players import chosen_players, evaluated_task
+from oni_jax.settings.fields import UserError
 from tests.evaluation.runs import write_run
 
 CRAFTER = {

@@ -2,10 +2,11 @@
 
 import pytest
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.players import chosen_checkpoints, evaluated_task, load_player, recorded_returns
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from tests.evaluation.runs import CATCH, write_returns, write_run
 
 STEPS = (320, 640, 960)

@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import make_step_output, record_dtype
 from oni_jax.envs.nethack.vector_env import episode_seeds
 from oni_jax.envs.registry import env_spec, make_vector_env
@@ -15,6 +14,7 @@ from oni_jax.evaluation.episodes import ENGINE_FAILURE, NUM_SLOTS, end_of, evalu
 from oni_jax.evaluation.players import evaluated_task, load_player
 from oni_jax.evaluation.playing import play_episodes
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.worlds import EnvConfig
 from tests.evaluation.runs import CATCH, NETHACK, write_run
 
 CATCH_ENV = EnvConfig(root_env="Catch-v0")

@@ -5,12 +5,12 @@ import functools
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.evaluation.agents import RandomAgent
 from oni_jax.evaluation.episodes import evaluation_seed, nethack_seeds
 from oni_jax.evaluation.playing import play_episodes
+from oni_jax.settings.worlds import EnvConfig
 from tests.evaluation.plain_game import PlainGame
 
 SEED = 3

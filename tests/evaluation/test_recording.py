@@ -4,13 +4,14 @@ import functools
 
 import pytest
 
-from oni_jax.config import BabyAIConfig, EnvConfig, UserError
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.evaluation.agents import RandomAgent
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
 from oni_jax.evaluation.playing import play_episodes
 from oni_jax.evaluation.recording import chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import BabyAIConfig, EnvConfig
 
 ENV = EnvConfig(root_env="NetHackScore-v1", max_episode_steps=40)
 

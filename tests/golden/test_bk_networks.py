@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.base import record_dtype
 from oni_jax.evaluation.agents import make_act_fn
 from oni_jax.networks import bk
@@ -24,6 +23,10 @@ from oni_jax.ops.moments import Moments
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards import rnd, rnd_inputs
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.settings.config import Config
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 from tests.golden import data_file
 from tests.rewards.test_conformance import trajectory_of

@@ -18,11 +18,14 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from oni_jax.config import Config, EnvConfig, LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.ops.moments import Moments
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.rnd import RndReward, RndState
 from oni_jax.rewards.rnd_inputs import Inputs, Observations
+from oni_jax.settings.config import Config
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec, RewardOutput, Trajectory
 from tests.golden import data_file
 from tests.rewards.test_conformance import trajectory_of

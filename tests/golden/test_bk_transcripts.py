@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
-from oni_jax.config import AnnotationConfig, EnvConfig
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.config import WriteGoalsConfig
@@ -23,6 +22,8 @@ from oni_jax.potentials.sandbox import Value
 from oni_jax.potentials.writer import sample_text
 from oni_jax.segments.captions import segment_caption
 from oni_jax.segments.episodes import Segment
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.worlds import EnvConfig
 from tests.golden.test_babyai import SHARED
 
 pytestmark = pytest.mark.skipif(not (SHARED / "transcripts.json").exists(), reason=f"no {SHARED}/transcripts.json")

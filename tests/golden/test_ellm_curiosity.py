@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.ops.moments import Moments
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.rnd import RndReward, RndState
 from oni_jax.rewards.rnd_inputs import Inputs, Observations
+from oni_jax.settings.config import Config
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec, Trajectory
 from tests.golden import data_file
 from tests.golden.test_bk_rnd import Flat

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import CrafterConfig, EnvConfig, UserError
 from oni_jax.envs.device.base import Step
 from oni_jax.envs.device.crafter.compositions import COMPOSED, NAMED
 from oni_jax.envs.device.crafter.env import make_env
@@ -19,6 +18,8 @@ from oni_jax.envs.device.crafter.tasks import Pursued, with_task
 from oni_jax.envs.device.crafter.things import DIRECTIONS, ITEM, PLANT
 from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.registry import find_environment
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from tests.golden import data_file
 
 RECORDED = json.loads(data_file("ellm_single_task.json").read_text())

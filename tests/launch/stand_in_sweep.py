@@ -9,8 +9,8 @@ import time
 
 from launch import flags, sweep
 from launch.sweeps import children
-from oni_jax.config import config_to_json
 from oni_jax.run_files import saved_secs, saved_steps
+from oni_jax.settings.config import config_to_json
 
 MODULE = "tests.launch.stand_in_sweep"
 STEPS_OF_ROW, SECS_OF_ROW = 100, 10  # by its own clock

@@ -60,7 +60,7 @@ def test_the_judge_says_which_is_better(tmp_path, capsys):
 
 def test_names_of_preference_files():
     def name(**values) -> str:
-        from oni_jax.config import with_values
+        from oni_jax.settings.fields import with_values
 
         config = with_values(AnnotatePairs(), values)
         return file_name(config.preference, config.annotation)

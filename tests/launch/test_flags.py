@@ -7,19 +7,11 @@ import pytest
 from absl import flags as absl_flags
 
 from launch import flags, help, hydra_words, refused_flags
-from oni_jax.config import (
-    Config,
-    NetworkConfig,
-    UserError,
-    changed,
-    check_resume,
-    config_from_json,
-    config_to_json,
-    settings,
-    with_values,
-)
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
+from oni_jax.settings.config import Config, changed, check_resume, config_from_json, config_to_json
+from oni_jax.settings.fields import UserError, settings, with_values
+from oni_jax.settings.learning import NetworkConfig
 
 ONI = (
     "--train_dir YOUR_DIR --llm_model Meta-Llama-3.1-8B-Instruct --llm_server_addr localhost --experiment default "

@@ -13,8 +13,9 @@ from launch import __main__ as listing
 from launch import completion, flags, help, inspect_reward, named_configs, train
 from launch.program import split_words
 from launch.programs import examples, programs
-from oni_jax.config import Config, UserError, settings
 from oni_jax.rewards.registry import REWARD_TYPES
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError, settings
 from tests.test_docs import PROGRAMS
 
 

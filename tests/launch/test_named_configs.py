@@ -3,7 +3,8 @@
 import pytest
 
 from launch import flags, named_configs
-from oni_jax.config import Config, UserError, config_to_json, settings, with_values
+from oni_jax.settings.config import Config, config_to_json
+from oni_jax.settings.fields import UserError, settings, with_values
 from tests.rewards.word_vector_files import write_text
 
 # Task -> its environment, and the weight of the environment's reward.

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from launch import flags, train
-from oni_jax.config import Config, with_values
 from oni_jax.experiment import read_settings, write_settings
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 
 VALUES: dict[str, Any] = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 16, "gamma": 0.5}
 VALUES |= {"llm_reward_type": "none", "train_for_env_steps": 256}

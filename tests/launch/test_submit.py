@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from launch import submit
-from oni_jax.config import Config
+from oni_jax.settings.config import Config
 
 TRAINING = ["--llm_reward_type", "online_cls", "--llm_reward_coeff", "0.4", "--goal", "be good", "--experiment", "x"]
 

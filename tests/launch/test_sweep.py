@@ -13,9 +13,10 @@ import pytest
 from launch import flags, sweep
 from launch.sweeps import children
 from launch.sweeps.grid import plan
-from oni_jax.config import Config, with_values
 from oni_jax.experiment import read_settings, write_settings
 from oni_jax.run_files import last_row
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
 from oni_jax.sizes import Machine, with_sizes
 from tests.launch.stand_in_sweep import MODULE, end, use_stand_in
 from tests.processes import Launched, rows, summary

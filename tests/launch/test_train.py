@@ -7,7 +7,7 @@ import pytest
 
 from launch import __main__ as listing
 from launch import train
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 
 def run_train(*words: str, **options) -> subprocess.CompletedProcess:

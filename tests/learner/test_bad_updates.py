@@ -2,9 +2,9 @@
 
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.update import SOURCES
+from oni_jax.settings.fields import UserError
 
 GOOD = {"loss/bad_update": 0.0, "loss/not_finite": -1.0}
 

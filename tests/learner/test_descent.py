@@ -8,13 +8,13 @@ import numpy as np
 import optax
 import pytest
 
-from oni_jax.config import LearnerConfig
 from oni_jax.learner.descent import Epochs, Examples, Learnt, make_epochs_fn, make_step_fn
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn, make_targets_fn
 from oni_jax.learner.shards import shard_take
 from oni_jax.learner.update import SOURCES, TrainState, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas
+from oni_jax.settings.learning import LearnerConfig
 from oni_jax.types import RewardOutput
 from tests.learner.test_update import POLICY, SPEC, assert_equal, copied, unpack
 

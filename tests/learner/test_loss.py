@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import LearnerConfig
 from oni_jax.learner.loss import LossInputs, RewardCoeffs, appo_loss, make_loss_fn, vtrace_targets
 from oni_jax.networks.policy import PolicyOutput
+from oni_jax.settings.learning import LearnerConfig
 from oni_jax.types import Trajectory
 
 NUM_STEPS, BATCH, ACTIONS = 6, 3, 4

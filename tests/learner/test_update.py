@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import LearnerConfig, NetworkConfig, UserError
 from oni_jax.learner.loop import Learner, NoAnnotator, Step, Taken
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn
 from oni_jax.learner.update import SOURCES, Batch, TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.types import Array, ArraySpec, EnvSpec, PyTree, RewardOutput, Trajectory
 
 NUM_STEPS, BATCH = 5, 4

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from oni_jax.config import RunConfig
 from oni_jax.envs.display import COLUMNS, ROWS, Terminal
 from oni_jax.metrics.curve import Curve
 from oni_jax.metrics.episode import episode_rows
 from oni_jax.metrics.pages import EPISODE_PAGE, OVERVIEW_PAGE, QUEUES_PAGE, Content, page
 from oni_jax.metrics.panels import CURVES, MAX_LINES, Canvas
+from oni_jax.settings.run import RunConfig
 from tests.metrics.rows import ANSWERS, GOALS, PAIRS, ROW
 
 RUN = RunConfig(experiment="my_run", train_for_env_steps=1_000_000)

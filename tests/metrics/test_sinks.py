@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from oni_jax.config import RunConfig, UserError
 from oni_jax.metrics.rows import histogram
 from oni_jax.metrics.sinks import JsonlSink, build_sinks, write_json
 from oni_jax.metrics.tensorboard_sink import ANSWERS_SECS, NewAnswers, answers_markdown
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.run import RunConfig
 from oni_jax.types import Answer
 from tests.documented import undocumented
 from tests.full_disk import full_disk

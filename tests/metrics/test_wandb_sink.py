@@ -6,10 +6,10 @@ import types
 
 import pytest
 
-from oni_jax.config import RunConfig
 from oni_jax.metrics.rows import histogram
 from oni_jax.metrics.sinks import build_sinks
 from oni_jax.metrics.wandb_sink import WandbSink
+from oni_jax.settings.run import RunConfig
 from tests.metrics.rows import ANSWERS
 
 

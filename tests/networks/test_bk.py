@@ -4,9 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks.bk import make_bk_encoder
 from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 NETWORK = NetworkConfig(encoder_custom="bk_encoder", hidden_size=512)

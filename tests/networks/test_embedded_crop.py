@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, NetworkConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks import cpu
 from oni_jax.networks.embedded_crop import NUM_CHARS, NUM_COLORS, make_embedded_encoder
 from oni_jax.networks.registry import find_encoder
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.worlds import EnvConfig
 
 NETWORK = NetworkConfig(encoder_custom="nle_embedded_encoder", hidden_size=8, nonlinearity="relu")
 SPEC = env_spec(EnvConfig(), find_encoder(NETWORK).observations(NETWORK))

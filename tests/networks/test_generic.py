@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import NetworkConfig
 from oni_jax.networks import cpu
 from oni_jax.networks.cpu.ids import is_faster
 from oni_jax.networks.generic import make_generic_encoder
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 SPEC = EnvSpec({"tiles": ArraySpec((3, 4), "uint8", num_ids=7), "status": ArraySpec((5,), "float32")}, 3, False, ())

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, NetworkConfig
 from oni_jax.envs import nethack
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.classifier import MessageClassifier
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import PyTree
 
 SPEC = env_spec(EnvConfig(), nethack.OBSERVATIONS)

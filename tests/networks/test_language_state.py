@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, NetworkConfig, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.networks.registry import policy_observations
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import CAPTION
 
 

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import NetworkConfig, UserError
 from oni_jax.networks import cpu, images
 from oni_jax.networks.initializers import ORTHOGONAL
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.ops.glyph_table import glyph_table
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 OBSERVATIONS = {

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import NetworkConfig
 from oni_jax.networks import cpu, images
 from oni_jax.networks.policy import init_params, make_policy, with_tables
+from oni_jax.settings.learning import NetworkConfig
 from tests.networks.test_policy import OBSERVATIONS, SPEC
 
 NUM_STEPS, BATCH = 4, 3

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.networks.classifier import MessageClassifier
 from oni_jax.networks.core import RecurrentCore
 from oni_jax.networks.published import import_params
+from oni_jax.settings.fields import UserError
 from tests.golden.check import read
 from tests.golden.networks import weights_of
 

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.networks.state_dict import find_network, find_number, find_table, read_checkpoint
+from oni_jax.settings.fields import UserError
 
 KINDS = ("policy",)
 MARK = "critic_linear.weight"

@@ -5,7 +5,6 @@ import os
 import jax
 import jax.numpy as jnp
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.registry import env_spec
 from oni_jax.potentials.preference_model import (
     PreferenceModel,
@@ -14,6 +13,7 @@ from oni_jax.potentials.preference_model import (
     names_read,
     save_preference_model,
 )
+from oni_jax.settings.worlds import EnvConfig
 
 HORIZON = 2
 

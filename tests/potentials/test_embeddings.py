@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.networks import bert
 from oni_jax.potentials import embeddings
 from oni_jax.potentials.embeddings import (
@@ -23,6 +22,8 @@ from oni_jax.potentials.embeddings import (
     sentence_folder,
 )
 from oni_jax.rewards.word_vectors import open_word_vectors
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from tests.rewards.word_vector_files import write_text
 
 Script = Callable[[dict[str, Any], int], tuple[int, Any]]

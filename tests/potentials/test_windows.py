@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.potentials.code import Reads, arguments_read, read_code
 from oni_jax.potentials.windows import Windows, make_windows, names_read
+from oni_jax.settings.fields import UserError
 
 T, B, H = 3, 4, 2
 

@@ -9,12 +9,13 @@ import pytest
 from launch import check_potential, write_potential
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.code import code_in
-from oni_jax.config import AnnotationConfig, UserError
 from oni_jax.envs.device.babyai import ENVIRONMENT
 from oni_jax.potentials.config import WriteConfig
 from oni_jax.potentials.sandbox import Value
 from oni_jax.potentials.writer import CodeConversation, sample_text
 from oni_jax.segments.episodes import Segment, SegmentSampler
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from tests.golden import data_file
 
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"

@@ -9,8 +9,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
+from oni_jax.settings.fields import UserError
 from tests.full_disk import full_disk
 
 

@@ -6,13 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import NetworkConfig, UserError
 from oni_jax.preferences.reward_model import (
     QUANTILES,
     RewardModel,
     load_reward_model,
     save_reward_model,
 )
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
 from oni_jax.trained import holds_trained
 from tests.full_disk import full_disk
 

@@ -4,7 +4,8 @@ import json
 import pathlib
 from collections.abc import Iterable, Mapping
 
-from oni_jax.config import Config, config_to_json, with_values
+from oni_jax.settings.config import Config, config_to_json
+from oni_jax.settings.fields import with_values
 
 SETTINGS = {"root_env": "NetHackStaircase-v1", "llm_reward_type": "none", "stats_avg": 50}
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from launch import report
 from oni_jax.annotation.prompts import escape
-from oni_jax.config import with_values
 from oni_jax.reporting.report import page_template
+from oni_jax.settings.fields import with_values
 from tests.reporting.chromium import open_page
 from tests.reporting.runs import learning
 from tests.test_inspection import settings_of, write_counts, write_run

@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.shards import shard_score
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import check_rewards, make_rewards
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Trajectory
 from tests.processes import equal_on_devices
 from tests.rewards import test_rnd

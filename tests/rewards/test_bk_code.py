@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.device.babyai.levels import LEVELS
 from oni_jax.envs.history import past_name
 from oni_jax.envs.registry import env_spec
@@ -15,6 +14,10 @@ from oni_jax.potentials.sandbox import Sandbox
 from oni_jax.potentials.windows import Windows
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from tests.golden import data_file
 from tests.worlds.device_worlds import CONFIG, N, T, collect, make_world
 

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS
 from oni_jax.envs.history import ACTIONS, CAPTION, NO_ACTION, past_name
@@ -23,6 +22,10 @@ from oni_jax.potentials.windows import Windows, make_windows
 from oni_jax.rewards import window_potential
 from oni_jax.rewards.bk_goal import GoalPotential, observations
 from oni_jax.rewards.registry import check_rewards, make_rewards
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import CaptionBatch
 from tests.golden import data_file
 from tests.rewards.test_bk_code import GAMMA, run

@@ -6,11 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, RewardConfig, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.potentials.preference_model import make_network, save_preference_model
 from oni_jax.rewards import bk_pref
 from oni_jax.rewards.registry import check_rewards, observations_read
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
 from tests import signals_plugin
 from tests.potentials.preference_models import HORIZON, untrained
 from tests.rewards.test_bk_code import GAMMA, run

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, Config, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.learner.shards import pack_shards, shard_score
@@ -26,6 +25,12 @@ from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read, trained_model
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests import potential_plugin, signals_plugin  # which register their own

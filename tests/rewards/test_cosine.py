@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.ops.words import words_of
 from oni_jax.rewards.base import Seen
 from oni_jax.rewards.cosine import CosineScorer
+from oni_jax.settings.fields import UserError
 from oni_jax.types import CaptionBatch
 from tests.rewards.word_vector_files import write_fasttext, write_text
 

@@ -7,21 +7,18 @@ import time
 import numpy as np
 import pytest
 
-from oni_jax.config import (
-    AnnotationConfig,
-    Config,
-    EnvConfig,
-    GoalConfig,
-    NetworkConfig,
-    RewardConfig,
-    RunConfig,
-    UserError,
-)
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.rewards import ellm
 from oni_jax.rewards.ellm import Matcher
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from tests.documented import undocumented
 from tests.potentials.test_embeddings import server

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.moments import initial_moments
@@ -17,6 +16,11 @@ from oni_jax.rewards.combine import Paid
 from oni_jax.rewards.motif import MotifScorer
 from oni_jax.rewards.ranking import RankingScorer, RankingState
 from oni_jax.rewards.registry import RewardContext, check_rewards, make_rewards, threshold
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Trajectory
 
 RAW = np.random.default_rng(0).normal(2.0, 3.0, (8, 5)).astype(np.float32)

@@ -14,21 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oni_jax import system
-from oni_jax.config import (
-    ActorConfig,
-    Config,
-    EnvConfig,
-    LearnerConfig,
-    NetworkConfig,
-    RewardConfig,
-    RunConfig,
-)
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import RewardType, register_reward
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.settings.config import Config
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import ActorConfig, EnvConfig
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests.processes import Launched, equal_on_devices, summary

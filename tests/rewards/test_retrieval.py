@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from oni_jax.config import RewardConfig
 from oni_jax.rewards.base import Seen
 from oni_jax.rewards.retrieval import RetrievalScorer
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Annotation, CaptionBatch
 from tests.labelled import labelled
 

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, EnvConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.shards import shard_score
 from oni_jax.networks import ragged
@@ -15,6 +14,11 @@ from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Trajectory
 from tests.processes import equal_on_devices
 from tests.rewards.test_conformance import KEY, captions_of, teach, trajectory_of

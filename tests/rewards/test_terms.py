@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.settings.fields import UserError
 
 
 class Saving(Reward):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import RewardConfig
 from oni_jax.rewards.trainer import RewardTrainer, Schedule
+from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import ArraySpec
 
 

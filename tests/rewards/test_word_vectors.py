@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.rewards.word_vectors import check_word_vectors, open_word_vectors
+from oni_jax.settings.fields import UserError
 from tests.rewards.word_vector_files import write_fasttext, write_text
 
 TABLE = {"gold": [1.0, 0.5, 0.0], "newt": [0.0, -2e-3, 4.0], "über": [1.0, 1.0, 1.0]}

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from oni_jax.config import UserError
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS
 from oni_jax.segments.captions import action_name, history_caption, segment_caption
 from oni_jax.segments.episodes import Segment, SegmentSampler
+from oni_jax.settings.fields import UserError
 from tests.golden import data_file
 
 CAPTIONS = json.loads(data_file("bk_segment_captions.json").read_text())

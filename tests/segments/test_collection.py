@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from launch import collect_segments
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.segments.episodes import Segment, read_episodes, write_episodes
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from tests import signals_plugin
 from tests.evaluation.runs import write_run
 

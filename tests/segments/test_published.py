@@ -7,12 +7,13 @@ import pickle
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.networks.bk import MINIGRID_SCALE
 from oni_jax.potentials.samples import random_episodes
 from oni_jax.runtime import StopRequest
 from oni_jax.segments.episodes import Segment, read_episodes, write_episodes
 from oni_jax.segments.published import read_published_preferences
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 from tests.golden import data_file
 

@@ -6,7 +6,8 @@ from contextlib import ExitStack, closing
 import pytest
 
 from oni_jax.annotation.address import check_server
-from oni_jax.config import AnnotationConfig, UserError
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
 from tests.annotation.test_service import collect, wait_for
 from tests.asking import label_of, load_prompt, queries, start_service
 from tests.processes import RETRIEVAL, SMALL, Launched, rows

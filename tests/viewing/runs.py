@@ -4,7 +4,7 @@ import pathlib
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.config import Config
+from oni_jax.settings.config import Config
 from tests.asking import load_prompt
 from tests.evaluation.runs import NETHACK, write_run
 from tests.labelled import labelled

@@ -2,9 +2,9 @@
 
 import pytest
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.display import ActionKey
 from oni_jax.envs.registry import ENVIRONMENTS, find_environment
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.viewing.keys import action_text, key_help, key_text, pressed_keys
 
 

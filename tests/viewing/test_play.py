@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from oni_jax.config import AnnotationConfig, EnvConfig, RewardConfig, UserError
 from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ROWS
 from oni_jax.envs.nethack.display import DISPLAY
@@ -19,6 +18,10 @@ from oni_jax.rewards.potential import PotentialScorer as Potential
 from oni_jax.rewards.potential import PublishedShaping
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.viewing import play as playing
 from oni_jax.viewing.config import PlayConfig
 from oni_jax.viewing.keys import action_text

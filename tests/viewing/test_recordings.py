@@ -11,7 +11,6 @@ import pytest
 from PIL import Image, ImageSequence
 
 from launch import evaluate
-from oni_jax.config import Config, EnvConfig, with_values
 from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
@@ -20,6 +19,9 @@ from oni_jax.inspection import load_reward
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runtime import StopRequest
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import with_values
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import RewardOutput
 from oni_jax.viewing import panel, recordings
 from oni_jax.viewing.intrinsic import EpisodeRewards

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 
 from oni_jax import system
-from oni_jax.config import Config, EnvConfig, LearnerConfig, NetworkConfig, RewardConfig
 from oni_jax.distributed.peers import SINGLE_PROCESS
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.guidance import Guidance
@@ -14,6 +13,10 @@ from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas
 from oni_jax.pretrained import make_actor
+from oni_jax.settings.config import Config
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import Progress
 from oni_jax.types import EVERYTHING
 from oni_jax.worlds.base import Collected

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import ActorConfig, LearnerConfig, UserError
 from oni_jax.envs.device.episodes import advance, begin_episode, environment_key, episode_stats
 from oni_jax.envs.device.shown import first_scene
 from oni_jax.ops.captions import NO_CAPTIONS
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import LearnerConfig
+from oni_jax.settings.worlds import ActorConfig
 from oni_jax.types import Trajectory
 from oni_jax.worlds.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv

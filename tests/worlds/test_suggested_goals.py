@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oni_jax.config import GoalConfig
 from oni_jax.envs.device.goals import GoalTable, look_up
+from oni_jax.settings.worlds import GoalConfig
 from oni_jax.worlds.goal_table import SuggestedGoals
 from tests.processes import equal_on_devices
 from tests.worlds.device_worlds import CONFIG, N, collect, make_world

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from oni_jax.annotation.queries.base import QueryKind
-from oni_jax.config import is_within
+from oni_jax.settings.fields import is_within
 from oni_jax.types import Annotation
 
 # "not FOO", "isn't a FOO", "neither FOO nor BAR", "rather than FOO"

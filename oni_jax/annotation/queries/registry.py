@@ -8,7 +8,7 @@ from oni_jax.annotation.queries.ranking import Ranking
 from oni_jax.annotation.queries.segments import Segments
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
 from oni_jax.annotation.queries.yes_no import YesNo
-from oni_jax.config import UserError
+from oni_jax.settings.fields import UserError
 
 _KINDS = (Classification(), Ranking(), Code(), Segments(), Goals(), Suggestions(), StrictSuggestions(), YesNo())
 QUERIES: dict[str, QueryKind] = {kind.name: kind for kind in _KINDS}

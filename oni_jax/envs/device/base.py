@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.envs.device.hashing import hash64
 from oni_jax.envs.display import Terminal
 from oni_jax.envs.history import CAPTION
+from oni_jax.settings.fields import UserError
 from oni_jax.types import EnvSpec
 
 State = TypeVar("State")  # a pytree of arrays of fixed shapes

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import GoalConfig
 from oni_jax.envs.device.base import Step
 from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.goals import ORACLE, TASK, goal_spec
+from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
 
 _SUGGESTING = 0x60A1  # folded into the key of a step

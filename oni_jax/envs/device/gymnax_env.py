@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 OBSERVATION = "observation"  # name of an observation that is a single array

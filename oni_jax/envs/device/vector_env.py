@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import UserError
 from oni_jax.envs.base import StepOutput, VectorEnv
 from oni_jax.envs.device.autoreset import begin_all, step_all
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import Episode, environment_key, step_limit
 from oni_jax.envs.device.saving import from_arrays, to_arrays
 from oni_jax.envs.device.shown import Shown, TextTable, join_codes
+from oni_jax.settings.fields import UserError
 from oni_jax.types import EnvSpec
 
 

@@ -2,13 +2,13 @@
 
 import pathlib
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.native.layout import CannotStepError
 from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 PYTHON = "python"  # `--stepper`

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.display import ActionKey, Display
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.nethack.tasks import TASKS, nethack
 from oni_jax.envs.nethack.vector_env import episode_seeds
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 DIRECTIONS = {"N": "north", "E": "east", "S": "south", "W": "west"}

@@ -5,11 +5,12 @@ import dataclasses
 import tempfile
 from collections.abc import Collection
 
-from oni_jax.config import NetHackConfig, UserError
 from oni_jax.envs.display import Terminal, WatchedEnv
 from oni_jax.envs.nethack.game import NetHackGame
 from oni_jax.envs.nethack.tasks import TASKS, nethack
 from oni_jax.envs.nethack.vector_env import DEFAULT_OBSERVATIONS, DEFAULT_SETTINGS, NetHackVectorEnv, engine_array
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import NetHackConfig
 
 TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 

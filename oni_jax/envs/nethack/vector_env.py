@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from oni_jax.config import NetHackConfig
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.display import Terminal
 from oni_jax.envs.nethack.game import GameArrays, NetHackGame
@@ -15,6 +14,7 @@ from oni_jax.envs.nethack.shared_code import SharedCode
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, Task, nethack
 from oni_jax.files import ScratchFolder
 from oni_jax.runtime import allow_open_files
+from oni_jax.settings.worlds import NetHackConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status

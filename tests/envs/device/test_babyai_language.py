@@ -11,7 +11,6 @@ import pytest
 
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.config import AnnotationConfig, BabyAIConfig, EnvConfig, UserError
 from oni_jax.envs.device.babyai import ENVIRONMENT
 from oni_jax.envs.device.babyai.cells import COLOURS
 from oni_jax.envs.device.babyai.env import BabyAI
@@ -19,6 +18,9 @@ from oni_jax.envs.device.babyai.judge_rules import caption_value, judge_caption,
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.sandbox import Sandbox
 from oni_jax.potentials.windows import Windows
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import BabyAIConfig, EnvConfig
 from oni_jax.types import TIE
 from tests import golden
 from tests.processes import Launched, rows, summary

@@ -6,13 +6,17 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from oni_jax.config import Config, CrafterConfig, EnvConfig, GoalConfig, NetworkConfig, RewardConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.goals import SUGGESTERS
 from oni_jax.envs.goals import GOAL_STATS
 from oni_jax.envs.registry import env_spec, make_vector_env, with_chosen_env
 from oni_jax.networks.registry import policy_observations
 from oni_jax.rewards.registry import check_rewards
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig, GoalConfig
 from tests import signals_plugin
 
 NAMES = ("*", "goal_reward", "open_goals")

@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.gymnax_env import GymnaxEnv
 from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec
 from tests.gymnax_plugin import NAME, Params
 

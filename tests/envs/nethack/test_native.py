@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 
-from oni_jax.config import EnvConfig, NetHackConfig
 from oni_jax.envs.nethack import game as nethack_game
 from oni_jax.envs.nethack.native import layout, stepper
 from oni_jax.envs.nethack.native import vector_env as native_vector_env
@@ -30,6 +29,7 @@ from oni_jax.envs.nethack.vector_env import (
     episode_seeds,
 )
 from oni_jax.envs.registry import make_vector_env
+from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 from tests.envs.nethack.native import needs_native
 from tests.envs.outputs import are_equal, step_output
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from oni_jax.config import NetHackConfig
 from oni_jax.envs.nethack.screens import BEFORE, VIEWS, WINDOW_SIZE, Screens
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
+from oni_jax.settings.worlds import NetHackConfig
 from tests.envs.outputs import step_output
 
 TASK = TASKS["NetHackScoreExtendedActions-v1"]

@@ -8,11 +8,11 @@ import types
 import numpy as np
 import pytest
 
-from oni_jax.config import NetHackConfig
 from oni_jax.envs.nethack import shared_code
 from oni_jax.envs.nethack.shared_code import CannotShareError, SharedCode, read_only_segments
 from oni_jax.envs.nethack.tasks import TASKS, nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
+from oni_jax.settings.worlds import NetHackConfig
 from tests.envs.outputs import step_output
 
 TASK = TASKS["NetHackScoreExtendedActions-v1"]

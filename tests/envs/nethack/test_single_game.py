@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from oni_jax.config import NetHackConfig, UserError
 from oni_jax.envs.base import StepOutput, make_step_output
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import NetHackConfig
 from tests.full_disk import full_disk
 
 TASK, MAX_STEPS = "NetHackScore-v1", 60

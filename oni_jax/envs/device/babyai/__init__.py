@@ -3,10 +3,10 @@
 import pathlib
 from typing import TYPE_CHECKING
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.babyai.display import DISPLAY
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS, LEVELS, SPEC
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:

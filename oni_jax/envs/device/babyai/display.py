@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.device.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, TYPES, VACATED, colour_of, type_of
 from oni_jax.envs.device.babyai.levels import ACTION_WORDS, Action
 from oni_jax.envs.display import (
@@ -18,6 +17,7 @@ from oni_jax.envs.display import (
     Terminal,
     WatchedEnv,
 )
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Array, EnvSpec
 
 if TYPE_CHECKING:

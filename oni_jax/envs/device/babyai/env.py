@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.device.babyai import captions, display, rules, view
 from oni_jax.envs.device.babyai.generator import generate
 from oni_jax.envs.device.babyai.levels import LEVELS, SPEC, Level, sized
 from oni_jax.envs.device.babyai.rules import State
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.display import Terminal
+from oni_jax.settings.worlds import EnvConfig
 
 
 @dataclasses.dataclass(frozen=True)

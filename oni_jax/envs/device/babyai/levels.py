@@ -3,8 +3,8 @@
 import enum
 from typing import NamedTuple
 
-from oni_jax.config import UserError
 from oni_jax.envs.device.babyai.cells import cell_of
+from oni_jax.settings.fields import UserError
 from oni_jax.types import ArraySpec, EnvSpec
 
 VIEW_SIZE = 7  # of the square of cells that the agent sees

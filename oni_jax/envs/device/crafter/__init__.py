@@ -3,10 +3,10 @@
 import pathlib
 from typing import TYPE_CHECKING
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.crafter.display import DISPLAY
 from oni_jax.envs.device.crafter.levels import VARIANTS, crafter_spec, with_own_maps
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from oni_jax.config import CrafterConfig, UserError
 from oni_jax.envs.device.crafter.rules import EVENTS
 from oni_jax.envs.device.crafter.things import PLANT, TABLE
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import CrafterConfig
 
 HIDDEN, SHOWN, PAID = "hidden", "shown", "paid"  # of --crafter_subgoals
 

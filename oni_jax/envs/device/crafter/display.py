@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.device.crafter.levels import TILES, find_variant, with_own_maps
 from oni_jax.envs.device.crafter.looks import CREATURE_LOOKS, MATERIAL_LOOKS, PLAYER_LOOKS, Look
 from oni_jax.envs.device.crafter.rules import EVENTS, Action
 from oni_jax.envs.device.crafter.things import ACHIEVEMENTS, ITEMS, PLAYER, VIEW, VITALS
 from oni_jax.envs.display import COLUMNS, DARK_GRAY, INVERSE, WHITE, ActionKey, Canvas, Display, Terminal, WatchedEnv
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Array, EnvSpec
 
 if TYPE_CHECKING:

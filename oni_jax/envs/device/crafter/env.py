@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import EnvConfig
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.crafter import captions, display, goals, maps, pixels, prerequisites, things, view, world
 from oni_jax.envs.device.crafter.draws import draws_of
@@ -19,6 +18,7 @@ from oni_jax.envs.device.crafter.stock import load_stock
 from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.wrapper import DeviceWrapper, FrameStack
 from oni_jax.envs.display import Terminal
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 _MAP_SHAPES = ((things.SIZE, things.SIZE), (maps.MAX_BORN,), (maps.MAX_BORN, 2))

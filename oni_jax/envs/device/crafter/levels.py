@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.config import EnvConfig, UserError
 from oni_jax.envs.device.crafter.compositions import find_task
 from oni_jax.envs.device.crafter.rules import BK_RULES, ELLM_ACTIONS, ELLM_RULES, Rules
 from oni_jax.envs.device.crafter.things import ACHIEVEMENT, ACHIEVEMENTS, DIRECTIONS, ITEMS, NAMES, VIEW
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 # What is seen on a cell: Crafter's own numbers, and more of what its pictures show

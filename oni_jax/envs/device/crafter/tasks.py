@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.config import CrafterConfig
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.crafter.compositions import PAID, Task, find_task
 from oni_jax.envs.device.crafter.env import find_crafter
@@ -15,6 +14,7 @@ from oni_jax.envs.device.crafter.state import WIDTH, State, cell_of, kind_of, ma
 from oni_jax.envs.device.crafter.things import DIRECTIONS, ITEM
 from oni_jax.envs.device.goals import same_meaning
 from oni_jax.envs.device.wrapper import DeviceWrapper
+from oni_jax.settings.worlds import CrafterConfig
 from oni_jax.types import Array, EnvSpec
 
 _AROUND = np.arange(-1, 2)[:, None] * WIDTH + np.arange(-1, 2)  # steps to 3 x 3 cells

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.config import CrafterConfig, EnvConfig, LearnerConfig, NetworkConfig
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from tests.processes import equal_on_devices
 from tests.worlds.device_worlds import CONFIG, collect, make_world
 

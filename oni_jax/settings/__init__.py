@@ -1,0 +1,1 @@
+"""Settings: a frozen dataclass of each topic, and `Config`, which holds those of a training run."""

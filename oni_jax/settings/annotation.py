@@ -1,0 +1,108 @@
+"""Settings of the LLM server, its requests and its prompts."""
+
+import dataclasses
+import re
+
+from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotationConfig:
+    """The LLM server, its requests and its prompts."""
+
+    llm_server_addr: str = setting(
+        "", "host, host:port (default port: 9001) or http(s) URL; empty: a rule-based judge is started here."
+    )
+    llm_api_key: str = setting(
+        "",
+        "Location of the server's key: env:NAME, or file:PATH (its first line); empty: $OPENAI_API_KEY.",
+        secret=True,
+    )
+    llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Name of the model, as the server knows it.")
+    llm_api: str = setting(
+        "chat", "Endpoint: one prompt per request, or lists of prompts.", choices=("chat", "completions")
+    )
+    llm_api_version: str = setting(
+        "",
+        "Azure OpenAI: version of its API, such as 2024-10-21. The key then goes into an api-key header, and llm_model "
+        "names the deployment.",
+    )
+    llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
+    llm_answer: str = setting(
+        "reasoned", "Answer with knowledge, analysis and label in tags, or one token.", choices=("reasoned", "label")
+    )
+    llm_constraint: str = setting(
+        "none",
+        "The server's syntax for constraining an answer to the labels.",
+        choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
+    )
+    llm_batch_size: int = setting(
+        100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=COUNT
+    )
+    llm_max_in_flight: int = setting(16, "Most requests in flight, for each reward type that asks.", within=COUNT)
+    llm_max_per_sec: float = setting(
+        0.0,
+        "Most prompts sent in a second, for each reward type that asks; 0: as many as the server answers, but 100 to "
+        "the rule-based judge where environments run on the CPU beside it.",
+        within="[0, inf)",
+    )
+    llm_max_backlog: int = setting(
+        10000, "Most pending queries; the oldest beyond it are dropped and counted.", within=COUNT
+    )
+    llm_temperature: float = setting(0.1, "Sampling temperature.")
+    llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=COUNT)
+    llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=POSITIVE)
+    llm_max_retries: int = setting(5, "Retries of a failing query before it is put aside.")
+    llm_max_labels: int = setting(
+        0, "Most answers that are held for a model and a prompt; then no more are asked for. 0: no limit."
+    )
+    llm_required: bool = setting(False, "End at once when no server answers at the start.")
+    prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
+    goal_key: str = setting(
+        "defaultgoal",
+        "Goal in the prompt that captions are judged by.",
+        choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
+    )
+    goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")
+    prompt_file: str = setting("", "Your own prompt, in the format of oni_jax/envs/nethack/prompts/*.json.")
+    judge_wrong_fraction: float = setting(
+        0.0,
+        "Fraction of its items that the embedded judge answers wrongly: the same ones each time.",
+        within="[0, 1]",
+    )
+    judge_wrong_seed: int = setting(0, "Which of its items the embedded judge answers wrongly.", within="[0, inf)")
+    judge_latency_secs: float = setting(0.0, "Seconds before each answer of the embedded judge.")
+    label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
+
+
+def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
+    """Raises UserError: settings of a training's label store, in a program that keeps its answers elsewhere.
+
+    Args:
+        annotation: the settings.
+        where: they are kept.
+    """
+    if annotation.label_store:
+        raise UserError(f"--label_store: answers are kept in {where}; leave it out")
+    if annotation.llm_max_labels:
+        raise UserError(f"--llm_max_labels {annotation.llm_max_labels}: limits what a training asks for; leave it out")
+
+
+def check_annotation(annotation: AnnotationConfig) -> None:
+    """Raises UserError: conflicting settings of the server, or a key instead of its location."""
+    if not re.fullmatch(r"((env|file):.+)?", annotation.llm_api_key):
+        raise UserError(
+            "--llm_api_key: give the key's location, env:NAME or file:PATH; a key on the command line could be read "
+            "by others on this machine"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
+        raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
+    for name in ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs"):
+        if annotation.llm_server_addr and (value := getattr(annotation, name)):
+            raise UserError(
+                f"--{name} {value}: is of the embedded judge, which --llm_server_addr replaces; leave it out"
+            )
+    if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
+        raise UserError(
+            f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"
+        )

@@ -1,0 +1,169 @@
+"""Settings of a training run: all sections together, as JSON, and what may change when a run is resumed."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from oni_jax.settings.annotation import AnnotationConfig, check_annotation
+from oni_jax.settings.fields import UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.learning import (
+    LearnerConfig,
+    NetworkConfig,
+    PretrainedConfig,
+    check_batches,
+    check_network,
+    check_pretrained,
+)
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import ActorConfig, DevicesConfig, EnvConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings of a training run. Other programs have their own dataclasses of sections."""
+
+    env: EnvConfig = EnvConfig()
+    actors: ActorConfig = ActorConfig()
+    devices: DevicesConfig = DevicesConfig()
+    network: NetworkConfig = NetworkConfig()
+    learner: LearnerConfig = LearnerConfig()
+    reward: RewardConfig = RewardConfig()
+    annotation: AnnotationConfig = AnnotationConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
+    run: RunConfig = RunConfig()
+    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # of the second, third, ... reward
+
+    def terms(self) -> list["Config"]:
+        """Returns one Config per reward, with that reward alone."""
+        each = ((self.reward, self.annotation), *self.others)
+        return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
+
+
+def config_to_json(config: Config) -> str:
+    """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out."""
+
+    def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: {field.name: value for field, value in own_settings(part) if not field.metadata["secret"]}
+            for name, part in parts.items()
+        }
+
+    others = [tree({"reward": reward, "annotation": annotation}) for reward, annotation in config.others]
+    return json.dumps({**tree(sections(config)), **({"others": others} if others else {})}, indent=2) + "\n"
+
+
+def config_from_json(text: str | bytes) -> Config:
+    """Inverts `config_to_json`. Settings that the text lacks have their defaults.
+
+    Raises:
+        UserError: the text is no such object.
+    """
+    try:
+        parts = json.loads(text)
+        others = tuple(
+            (with_values(RewardConfig(), own["reward"]), with_values(AnnotationConfig(), own["annotation"]))
+            for own in parts.pop("others", ())
+        )
+        given = {name: value for part in parts.values() for name, value in part.items()}
+        config = dataclasses.replace(with_values(Config(), given), others=others)
+        for own in config.terms():
+            for (field, value), (_, default) in zip(settings(own), settings(Config())):
+                if type(value) is not type(default) and not (type(default) is float and type(value) is int):
+                    raise ValueError(f"{field.name} is {value!r}")
+        return config
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
+        raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Yields every setting with its value; with a list, as a flag takes it, where those of several rewards differ."""
+    for own in zip(*map(settings, config.terms())):
+        values = [value for _, value in own]
+        # Always one type per reward: two rewards of one type are not one.
+        alike = values.count(values[0]) == len(values) and (len(values) == 1 or own[0][0].name != "llm_reward_type")
+        yield own[0][0], values[0] if alike else ",".join(map(str, values))
+
+
+def hparams(config: Config) -> dict[str, int | float | bool | str]:
+    """Returns the settings that are not their defaults, by name, without secrets."""
+    known = ((field, value) for field, value in listed(config) if not field.metadata["secret"])
+    return {field.name: value for field, value in known if value != field.default}
+
+
+def changed(old: Config, new: Config) -> list[str]:
+    """Returns `name: old -> new` for each setting that differs; secrets are not compared."""
+    pairs = zip(listed(old), listed(new), strict=True)
+    return [
+        f"{field.name}: {before!r} -> {after!r}"
+        for (field, before), (_, after) in pairs
+        if before != after and not field.metadata["secret"]
+    ]
+
+
+FIXED_ON_RESUME = tuple(field.name for field, _ in settings(Config()) if field.metadata["fixed"])
+
+
+def check_resume(old: Config, new: Config) -> None:
+    """Rejects changes of the settings that are fixed in a run.
+
+    Raises:
+        UserError: names the settings. (The caller compares the number of actions, which is fixed, too.)
+    """
+    refused = {text.split(":")[0]: text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME}
+    if refused:
+        started_with = [f"--{field.name}={value}" for field, value in listed(old) if field.name in refused]
+        raise UserError(
+            f"{'; '.join(refused.values())}: can't change when a run is resumed; give what it was started with, "
+            f"{' '.join(started_with)}, or choose another --experiment"
+        )
+
+
+def check_values(config: Any) -> None:
+    """Checks each setting by itself. Raises UserError for the first that is outside its range or choices."""
+    programs = config.terms() if isinstance(config, Config) else [config]
+    for field, value in (setting for program in programs for setting in settings(program)):
+        if field.type in (int, float) and not is_within(value, field.metadata["within"]):
+            raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
+        if field.metadata["choices"] and value not in field.metadata["choices"]:
+            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+
+
+def check_config(config: Config) -> None:
+    """Checks a run's settings by their values alone.
+
+    Raises:
+        UserError: the first mistake.
+    """
+    check_values(config)
+    check_batches(config.learner)
+    if config.actors.num_envs_per_worker % (num_splits := config.actors.worker_num_splits):
+        number = config.actors.num_envs_per_worker
+        raise UserError(f"--num_envs_per_worker {number}: must be a multiple of --worker_num_splits {num_splits}")
+    _check_processes(config)
+    check_network(config.network)
+    check_pretrained(config.pretrained)
+    for own in config.terms():
+        check_annotation(own.annotation)
+    if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
+        raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
+
+
+def of_all_processes(config: Config) -> Config:
+    """Returns the settings without those of single processes: index, number and coordinator's address."""
+    own = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
+    return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
+
+
+def _check_processes(config: Config) -> None:
+    devices = config.devices
+    several = devices.num_processes > 1
+    if (devices.process_id >= 0) != several or (several and not devices.coordinator_address):
+        raise UserError("--coordinator_address, --num_processes (2 or more), --process_id: give all three, or none")
+    if several and devices.process_id >= devices.num_processes:
+        raise UserError(f"--process_id {devices.process_id}: must be below --num_processes {devices.num_processes}")
+    port = re.fullmatch(r".+:(\d{1,5})", devices.coordinator_address)
+    if devices.coordinator_address and not (port and 1 <= int(port[1]) <= 65535):
+        raise UserError(f"--coordinator_address {devices.coordinator_address}: must be host:port, such as node1:12345")

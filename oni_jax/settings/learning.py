@@ -1,0 +1,217 @@
+"""Settings of the policy network, of the learner, and of policies of earlier runs."""
+
+import dataclasses
+
+from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
+
+# The fields of NetworkConfig that shape a reward model.
+ENCODER_SETTINGS = (
+    "encoder_embedding_dim",
+    "encoder_hidden_dim",
+    "encoder_crop_dim",
+    "encoder_num_layers",
+    "encoder_msg_model",
+    "use_crop",
+    "use_glyphs",
+    "use_blstats",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """The policy network."""
+
+    encoder_custom: str = setting(
+        "nle_rgbcrop_encoder",
+        "Observation encoder of the policy; an unknown one lists them all. generic_encoder reads any environment.",
+        fixed=True,
+    )
+    encoder_type: str = setting(
+        "conv", "Kind of image encoder inside nle_rgbcrop_encoder.", choices=("conv", "resnet"), fixed=True
+    )
+    encoder_subtype: str = setting(
+        "convnet_simple",
+        "Image encoder inside nle_rgbcrop_encoder.",
+        choices=("convnet_simple", "convnet_impala", "resnet_impala"),
+        fixed=True,
+    )
+    hidden_size: int = setting(512, "Width of the image embedding and of the recurrent core.", within=COUNT, fixed=True)
+    use_rnn: bool = setting(True, "Use a recurrent core.", fixed=True)
+    rnn_type: str = setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
+    rnn_num_layers: int = setting(1, "Recurrent layers.", within=COUNT, fixed=True)
+    nonlinearity: str = setting(
+        "elu", "Activation of the policy's encoder.", choices=("elu", "relu", "tanh"), fixed=True
+    )
+    policy_heads: str = setting(
+        "linear",
+        "Heads of the policy: a layer each, or BK's, with a hidden layer each.",
+        choices=("linear", "bk"),
+        fixed=True,
+    )
+    policy_initialization: str = setting(
+        "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
+    )
+    obs_subtract_mean: float = setting(0.0, "Value subtracted from the pixels (0-255).", fixed=True)
+    obs_scale: float = setting(
+        1.0, "Divisor of the pixels after that. ONI: 1, raw pixels; Motif: 255.", within=POSITIVE, fixed=True
+    )
+    encoder_embedding_dim: int = setting(128, "Embedding size inside nle_torchbeast_encoder.", within=COUNT, fixed=True)
+    encoder_hidden_dim: int = setting(512, "Output size of nle_torchbeast_encoder.", within=COUNT, fixed=True)
+    encoder_crop_dim: int = setting(16, "Side of the square crop of glyphs around the hero.", within=COUNT, fixed=True)
+    encoder_num_layers: int = setting(2, "Convolutional layers over glyphs.", within=COUNT, fixed=True)
+    encoder_msg_model: str = setting(
+        "lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"), fixed=True
+    )
+    use_crop: bool = setting(
+        False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
+    )
+    use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
+    use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
+    goal_conditioned: bool = setting(False, "The policy sees the open goals of its state.", fixed=True)
+    language_state: bool = setting(
+        False,
+        "The policy also reads the caption of its state: the text by a message network; of an environment on an "
+        "accelerator, the bits that stand for it.",
+        fixed=True,
+    )
+    precision: str = setting(
+        "float32",
+        "Precision of the policy's computations; its parameters, state and losses are float32. auto: bfloat16 on "
+        "accelerators, float32 elsewhere.",
+        choices=("float32", "bfloat16", "tf32", "auto"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """V-trace, PPO clip, Adam."""
+
+    batch_size: int = setting(
+        1024, "Environment steps per update, over all processes; a multiple of rollout; 0: what suits the machine."
+    )
+    rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=COUNT)
+    recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=COUNT)
+    num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=COUNT)
+    ppo_epochs: int = setting(
+        1, "Passes over a batch. Of several, and of minibatches, value targets and advantages are computed once.",
+        within=COUNT,
+    )  # fmt: skip
+    num_minibatches: int = setting(
+        1, "Minibatches of a batch: whole trajectories, shuffled again in each pass, within each device's shard.",
+        within=COUNT,
+    )  # fmt: skip
+    num_batches_to_accumulate: int = setting(
+        1,
+        "Batches that may wait for the learner, beside the one that it learns from; then the environments pause. At "
+        "least one group's trajectories may wait, and unrolls that end at that moment are added to them.",
+        within=COUNT,
+    )
+    gamma: float = setting(0.99, "Discount factor of a step.", within="[0, 1]")
+    learning_rate: float = setting(1e-4, "Adam's step size.", within=POSITIVE)
+    adam_eps: float = setting(1e-6, "Adam's epsilon.", within=POSITIVE)
+    adam_beta1: float = setting(0.9, "Adam's first moment decay.", within="[0, 1)")
+    adam_beta2: float = setting(0.999, "Adam's second moment decay.", within="[0, 1)")
+    max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
+    ppo_clip_ratio: float = setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=POSITIVE)
+    ppo_clip_value: float = setting(1.0, "Change of a value beyond which its loss is clipped.", within=POSITIVE)
+    value_loss_coeff: float = setting(0.5, "Weight of the value loss.")
+    exploration_loss: str = setting("entropy", "Exploration term.", choices=("entropy", "symmetric_kl"))
+    exploration_loss_coeff: float = setting(0.003, "Weight of the exploration term.")
+    with_vtrace: bool = setting(True, "V-trace targets; the only ones supported.")
+    vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=POSITIVE)
+    vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=POSITIVE)
+    gae_lambda: float = setting(
+        1.0, "V-trace's lambda, a factor of its traces; where the newest policy acted, that of GAE.", within="[0, 1]"
+    )
+    max_policy_lag: int = setting(
+        1000, "Samples at least this many policy versions old are masked out of the loss.", within=COUNT
+    )
+    bootstrap: str = setting(
+        "value",
+        "Bootstrap value: of the observation after the last step, or the published system's stand-in.",
+        choices=("value", "published"),
+    )
+    max_bad_updates: int = setting(
+        20, "Updates skipped in a row, for NaN or inf in loss or gradients, after which the run ends.", within=COUNT
+    )
+    reward_scale: float = setting(1.0, "Factor of the environment's reward.")
+    reward_clip: float = setting(10.0, "Bound of the scaled environment reward's magnitude.", within=POSITIVE)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedConfig:
+    """Policies of earlier runs."""
+
+    init_from: str = setting(
+        "",
+        "Folder of a run whose policy's newest parameters a new run begins with; its optimizer and rewards are new.",
+        fixed=True,
+    )
+    guide: str = setting(
+        "",
+        "Folder of a run whose policy, frozen, acts at some steps in the learning one's stead. It sees the goals of "
+        "this run.",
+    )
+    guide_prob: float = setting(0.5, "Probability that the guide acts at a step, at first.", within="[0, 1]")
+    guide_steps: int = setting(
+        0, "Environment steps over which guide_prob falls linearly to 0; 0: it does not fall.", within="[0, inf)"
+    )
+    decay_after_reward: bool = setting(False, "guide_prob falls only after the first reward.")
+    train_after_reward: bool = setting(
+        False, "The policy learns only from the first reward on: from the batch in which all rewards add up to 1."
+    )
+
+
+def check_pretrained(settings: PretrainedConfig) -> None:
+    unguided = PretrainedConfig()
+    for name in ("guide_steps", "guide_prob"):
+        if (value := getattr(settings, name)) != getattr(unguided, name) and not settings.guide:
+            raise UserError(f"--{name} {value}: has no meaning without --guide")
+    if settings.decay_after_reward and not settings.guide_steps:
+        raise UserError("--decay_after_reward: nothing falls; say over how many steps with --guide_steps")
+
+
+def check_batches(learner: LearnerConfig) -> None:
+    if learner.batch_size % learner.rollout:
+        raise UserError(
+            f"--batch_size {learner.batch_size}: must be a multiple of --rollout {learner.rollout}, "
+            f"such as {max(1, learner.batch_size // learner.rollout) * learner.rollout}"
+        )
+    if learner.recurrence != learner.rollout:
+        raise UserError(f"--recurrence {learner.recurrence}: must equal --rollout {learner.rollout}")
+    if learner.num_batches_per_iteration != 1:
+        number = learner.num_batches_per_iteration
+        raise UserError(f"--num_batches_per_iteration {number}: only 1 is supported; see --num_minibatches")
+    if learner.bootstrap == "published" and not learner.gamma:
+        raise UserError("--bootstrap published: divides by --gamma, which is 0; leave one of them out")
+    if not learner.with_vtrace:
+        raise UserError(
+            "--with_vtrace false: leave V-trace on; where the newest policy acted, --gae_lambda makes it GAE"
+        )
+
+
+def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
+    """Raises UserError: a batch can't be sharded evenly over the `num_devices` that learn, of all processes."""
+    num_trajectories = learner.batch_size // learner.rollout
+    if num_trajectories % num_devices:
+        raise UserError(
+            f"--batch_size {learner.batch_size}: {num_trajectories} trajectories of --rollout {learner.rollout} can't "
+            f"be sharded evenly over {num_devices} devices; give a multiple of {num_devices * learner.rollout}, or "
+            "change --learner_devices"
+        )
+    if (num_own := num_trajectories // num_devices) % learner.num_minibatches:
+        raise UserError(
+            f"--num_minibatches {learner.num_minibatches}: can't split the {num_own} trajectories of a device evenly; "
+            f"give a divisor of {num_own}"
+        )
+
+
+def check_network(network: NetworkConfig) -> None:
+    """Raises UserError: an encoder lacks an input that it needs."""
+    if network.use_crop and not network.use_blstats:
+        raise UserError("--use_crop needs --use_blstats, which holds the hero's position")
+
+
+def as_network(encoder_custom: str, hidden_size: int) -> NetworkConfig:
+    """Returns the settings of a potential's encoder."""
+    return NetworkConfig(encoder_custom=encoder_custom, hidden_size=hidden_size)

@@ -1,0 +1,213 @@
+"""Settings of environments, actors and devices."""
+
+import dataclasses
+import os
+
+from oni_jax.settings.fields import COUNT, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class NetHackConfig:
+    """NetHack's own settings."""
+
+    view: str = setting(
+        "terminal",
+        "Source of NetHack's window of characters: the terminal with its menus, or the map alone, which is faster.",
+        choices=("terminal", "map"),
+    )
+    share_code: bool = setting(True, "Games of a process use one copy of NetHack's code where possible: faster.")
+    stepper: str = setting(
+        "auto",
+        "What steps NetHack's games: auto: the C extension where it is built and knows this NLE and this system, else "
+        "Python; the games are the same.",
+        choices=("auto", "python"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class BabyAIConfig:
+    """BabyAI-Text's own settings."""
+
+    babyai_size: int = setting(
+        0, "Side of BabyAI-Text's room, its walls included; 0: the level's own.", within="[0, 64]", fixed=True
+    )
+    babyai_num_distractors: int = setting(
+        -1, "Objects beside BabyAI-Text's targets; -1: the level's own.", within="[-1, 1000]", fixed=True
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CrafterConfig:
+    """Crafter's own settings."""
+
+    crafter_actions: str = setting(
+        "",
+        "ELLM's actions: harder, 139, or easier, 27; empty: the task's own.",
+        choices=("", "harder", "easier"),
+        fixed=True,
+    )
+    crafter_length: int = setting(0, "Steps of an episode of Crafter; 0: the task's own.", fixed=True)
+    crafter_dying: str = setting(
+        "", "Whether an episode of Crafter ends without health; empty: the task's own.", choices=("", "on", "off")
+    )
+    crafter_task: str = setting(
+        "",
+        "What pays in Crafter instead of its own reward: a goal, such as `attack cow`, or several in an order, such as "
+        "`deforestation`; empty: the world's own reward.",
+    )
+    crafter_subgoals: str = setting(
+        "hidden",
+        "Goals on the way to --crafter_task: not needed, unless the task consists of them (hidden); to be reached in "
+        "their order, one at a time, which a goal_conditioned policy sees (shown); or each of them pays, too (paid).",
+        choices=("hidden", "shown", "paid"),
+    )
+    crafter_task_repeats: bool = setting(
+        False, "As published: an episode goes on when --crafter_task is solved, and its last goal pays again."
+    )
+    crafter_view: str = setting(
+        "tiles",
+        "What a policy sees of Crafter: numbers of the cells, and a vector of the rest (tiles); pictures of 64 x 64 "
+        "pixels (rgb); or ELLM's, the last 4 of 84 x 84 in grey (grey).",
+        choices=("tiles", "rgb", "grey"),
+        fixed=True,
+    )
+    crafter_textures: str = setting(
+        "plain",
+        "Of Crafter's pictures: ours, or the published ones, which the extra [crafter] installs.",
+        choices=("plain", "published"),
+        fixed=True,
+    )
+    crafter_maps: str = setting(
+        "auto",
+        "Crafter's maps: from a stock, made once and kept on disk, or each episode's own, made when it begins; auto: a "
+        "stock on accelerators, their own elsewhere, as in evaluation.",
+        choices=("auto", "stock", "exact"),
+    )
+    crafter_map_stock: int = setting(4096, "Maps in Crafter's stock.", within="[1, 65536]")
+
+
+@dataclasses.dataclass(frozen=True)
+class GoalConfig:
+    """Goals that are suggested for an environment's states."""
+
+    goal_suggester: str = setting(
+        "auto",
+        "Who suggests goals for a state: an LLM by its caption, what its prerequisites allow (oracle), --crafter_task, "
+        "all goals, or some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then the "
+        "task, or an LLM where ellm has an --llm_server_addr, else the oracle.",
+        choices=("auto", "none", "llm", "oracle", "task", "all", "random"),
+        fixed=True,
+    )
+    goal_success: str = setting(
+        "strict",
+        "What reaches a goal: an action that took effect; loose: also one that names what is faced or owned, as "
+        "published; tried: any action of that name.",
+        choices=("strict", "loose", "tried"),
+        fixed=True,
+    )
+    goal_repeats: bool = setting(False, "A goal pays each time, not once an episode.", fixed=True)
+    goal_count: int = setting(5, "Goals suggested for a state at random.", within=COUNT, fixed=True)
+    goal_parser: str = setting(
+        "tolerant",
+        "Reads the goals in an LLM's answer: lists of any form, or only lines that begin with a dash, as published.",
+        choices=("tolerant", "strict"),
+        fixed=True,
+    )
+    goal_similarity: str = setting(
+        "exact",
+        "A goal is suggested by its own words, or by any that mean nearly the same (embeddings, those of "
+        "--potential_embeddings).",
+        choices=("exact", "embeddings"),
+        fixed=True,
+    )
+    goal_threshold: float = setting(
+        0.99,
+        "Cosine of embeddings above which words suggest a goal; reaching it pays that cosine.",
+        within="[0, 1]",
+        fixed=True,
+    )
+    goal_table_size: int = setting(
+        32768,
+        "Captions whose suggested goals the device holds; beyond, the oldest give way.",
+        within=COUNT,
+        fixed=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvConfig:
+    """The environment."""
+
+    root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
+    max_episode_steps: int = setting(5000, "Steps after which an episode is truncated.", within=COUNT)
+    plugin: str = setting(
+        "", "Module that registers your environments, encoders or rewards; may be given several times.", repeated=","
+    )
+    caption: str = setting(
+        "auto",
+        "Captions: of the state, or of what the last action did (event); auto: event in Crafter where all rewards are "
+        "online_… or count, else state.",
+        choices=("auto", "state", "event"),
+        fixed=True,
+    )
+    nethack: NetHackConfig = NetHackConfig()
+    babyai: BabyAIConfig = BabyAIConfig()
+    crafter: CrafterConfig = CrafterConfig()
+    goals: GoalConfig = GoalConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorConfig:
+    """Actor processes and their environments."""
+
+    num_workers: int = setting(0, "Actor processes; 0: one per CPU core.", within="[0, 1024]")
+    num_envs_per_worker: int = setting(
+        20, "Environments in each actor process, a multiple of worker_num_splits; 0: what suits the machine."
+    )
+    worker_num_splits: int = setting(
+        2, "Groups of environments in a process: one steps while another waits for actions.", within=COUNT
+    )
+    actor_pool: str = setting(
+        "auto",
+        "Run environments in actor processes, or one by one in this process; auto: in processes, but those made for "
+        "accelerators on the learner's, batch_size / rollout of them.",
+        choices=("auto", "process", "serial"),
+    )
+    max_actor_restarts: int = setting(
+        10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicesConfig:
+    """Accelerators and processes of a run."""
+
+    learner_devices: int = setting(
+        0, "Accelerators of each process that learn, counted from the first; 0: all. A batch is sharded evenly."
+    )
+    inference_devices: int = setting(
+        0, "Accelerators of each process that act, counted from the last; 0: all, shared with learning."
+    )
+    cpu_devices: int = setting(
+        1,
+        "Devices that a CPU without an accelerator counts as. Environments on the device run on a core each: 2 on two "
+        "cores train up to twice as fast.",
+        within="[1, 256]",
+    )
+    coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: taken from Slurm.")
+    num_processes: int = setting(
+        0, "Processes of this run; 0: the number of tasks of Slurm's step, 1 elsewhere.", within="[0, 65536]"
+    )
+    process_id: int = setting(-1, "Index of this process, from 0; -1: taken from Slurm.", within="[-1, 65536)")
+
+
+def num_processes(devices: DevicesConfig) -> int:
+    """Returns the number of a run's processes: that given, else that of Slurm's job step, else 1."""
+    # The variable is set for a job step, which srun started; a batch script itself is not in one.
+    return devices.num_processes or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+
+
+def is_primary_process(devices: DevicesConfig) -> bool:
+    """Returns whether this is the first of a run's processes, or its only one."""
+    several = num_processes(devices) > 1
+    return not several or (devices.process_id if devices.num_processes else int(os.environ["SLURM_PROCID"])) == 0
