@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
-from oni_jax.runtime import ChildError, code_commit, start_child, stop_child
+from oni_jax.host.runtime import ChildError, code_commit, start_child, stop_child
 
 SMOKE = flags.DEFINE_bool("smoke", False, "Small sizes and few repeats: shows that it runs, not how fast.")
 REPEATS = flags.DEFINE_integer(

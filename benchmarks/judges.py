@@ -28,7 +28,7 @@ from oni_jax.asking.answers import Asked, ask_all
 from oni_jax.asking.summary import compare, tokens_of, total_tokens
 from oni_jax.asking.texts import make_items
 from oni_jax.envs.nethack import ENVIRONMENT
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
 

@@ -32,7 +32,7 @@ from benchmarks.builders import PolicyStep, Update, config_of
 from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
-from oni_jax.runtime import tune_memory
+from oni_jax.host.runtime import tune_memory
 
 _COSTS = flags.DEFINE_string("costs", "", "File of an earlier --json; measured here when left out.")
 _HOSTS = flags.DEFINE_integer("hosts", 1, "Hosts, with a process each.", 1)

@@ -7,7 +7,7 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 
-from oni_jax.runtime import die_with_parent
+from oni_jax.host.runtime import die_with_parent
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oni_jax"
 START_SECS = 300.0

@@ -36,8 +36,8 @@ from benchmarks.harness import (
 from oni_jax.distributed.contributions import Contribution
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import Peers
+from oni_jax.host.runtime import StopRequest, tune_memory
 from oni_jax.parallel import Replicas
-from oni_jax.runtime import StopRequest, tune_memory
 from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.types import StepCaptions
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.programs import programs
-from oni_jax.files import keep_printing
+from oni_jax.host.files import keep_printing
 
 USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch completion bash (zsh, fish) completes them"
 

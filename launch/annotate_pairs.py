@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.annotation.judge_answers import judge_model
+from oni_jax.host.runtime import StopRequest
 from oni_jax.preferences.annotators import file_name
 from oni_jax.preferences.config import AnnotatePairs, TrainReward, check_annotate
-from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:

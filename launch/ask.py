@@ -12,7 +12,7 @@ from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.asking.config import Ask, check_ask
 from oni_jax.asking.program import ask
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import UserError
 

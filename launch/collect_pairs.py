@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show
 from launch.program import run_program
+from oni_jax.host.runtime import StopRequest
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, check_collect
-from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:

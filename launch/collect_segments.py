@@ -11,8 +11,8 @@ from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import find_environment
+from oni_jax.host.runtime import StopRequest
 from oni_jax.potentials.config import AnnotateSegments, WriteGoals, WritePotential
-from oni_jax.runtime import StopRequest
 from oni_jax.segments.config import CollectSegments, as_evaluation, check_collect
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig

@@ -12,9 +12,9 @@ from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
+from oni_jax.host.run_files import last_row
+from oni_jax.host.runtime import StopRequest
 from oni_jax.reporting.config import ReportConfig
-from oni_jax.run_files import last_row
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.worlds import EnvConfig
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from launch.next_commands import command, show
 from launch.program import run_brief_program
 from oni_jax.annotation.prompts import escape
-from oni_jax.files import check_output, write_output
+from oni_jax.host.files import check_output, write_output
+from oni_jax.host.run_files import last_row
 from oni_jax.reporting.config import ReportConfig
-from oni_jax.run_files import last_row
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
 from oni_jax.types import NO_MESSAGE

@@ -13,7 +13,7 @@ from absl import flags
 from oni_jax.annotation.judge import JudgeOptions, serve
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import find_environment
-from oni_jax.files import keep_printing
+from oni_jax.host.files import keep_printing
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 

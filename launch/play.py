@@ -10,7 +10,7 @@ from launch.evaluate import make_deterministic
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.viewing.config import HUMAN, PlayConfig, check_play
 
 

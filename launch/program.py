@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from launch import flags, help
-from oni_jax.files import keep_printing
-from oni_jax.runtime import ChildError, StopRequest, ending
+from oni_jax.host.files import keep_printing
+from oni_jax.host.runtime import ChildError, StopRequest, ending
 from oni_jax.settings.fields import Program, UserError
 
 _END_IT = nullcontext()

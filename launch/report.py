@@ -13,9 +13,9 @@ from launch.program import run_brief_program
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.experiment import is_running, read_settings
-from oni_jax.files import write_output
+from oni_jax.host.files import write_output
+from oni_jax.host.run_files import saved_steps
 from oni_jax.reporting.config import ReportConfig, check_report
-from oni_jax.run_files import saved_steps
 from oni_jax.settings.fields import UserError
 
 

@@ -20,9 +20,9 @@ from launch.sweeps import children
 from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
 from oni_jax.envs.registry import find_environment
-from oni_jax.files import keep_printing
-from oni_jax.run_files import last_row
-from oni_jax.runtime import StopRequest, memory_bytes, num_cores
+from oni_jax.host.files import keep_printing
+from oni_jax.host.run_files import last_row
+from oni_jax.host.runtime import StopRequest, memory_bytes, num_cores
 from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, setting
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show
 from launch.program import run_program
+from oni_jax.host.runtime import StopRequest
 from oni_jax.preferences.config import TrainReward, check_train_reward
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.config import Config
 
 

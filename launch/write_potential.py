@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
+from oni_jax.host.runtime import StopRequest
 from oni_jax.potentials.config import CheckPotential, WritePotential, check_write
-from oni_jax.runtime import StopRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:

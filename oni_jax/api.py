@@ -17,8 +17,8 @@ import numpy as np
 
 from oni_jax.checks import check_run
 from oni_jax.experiment import check_unchanged, experiment_folder, read_settings
-from oni_jax.run_files import METRICS, saved_steps, steps_are_done
-from oni_jax.runtime import ChildError, StopRequest
+from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
+from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.worlds import num_processes

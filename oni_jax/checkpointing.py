@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from oni_jax.npz import from_npz, to_npz
-from oni_jax.run_files import checkpoint_steps
+from oni_jax.host.npz import from_npz, to_npz
+from oni_jax.host.run_files import checkpoint_steps
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 

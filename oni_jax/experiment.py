@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oni_jax.envs.registry import env_spec, with_chosen_env
-from oni_jax.files import write_atomically
-from oni_jax.run_files import LOCK, SETTINGS
+from oni_jax.host.files import write_atomically
+from oni_jax.host.run_files import LOCK, SETTINGS
 from oni_jax.settings.config import (
     Config,
     changed,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from oni_jax.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.envs.registry import env_spec
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.host.run_files import CHECKPOINTS, saved_steps
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
@@ -29,7 +30,6 @@ from oni_jax.potentials.preference_model import (
 )
 from oni_jax.preferences.reward_model import RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
-from oni_jax.run_files import CHECKPOINTS, saved_steps
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 
 from oni_jax.actors.pool import num_workers
-from oni_jax.runtime import memory_bytes, num_cores
+from oni_jax.host.runtime import memory_bytes, num_cores
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import ActorConfig

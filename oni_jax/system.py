@@ -25,6 +25,8 @@ from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
 from oni_jax.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.host.run_files import CHECKPOINTS
+from oni_jax.host.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.labels import store_path
 from oni_jax.learner.descent import Epochs
 from oni_jax.learner.guidance import Guidance
@@ -38,8 +40,6 @@ from oni_jax.parallel import Replicas, local
 from oni_jax.pretrained import Actor, guide_observations, initial_params, make_actor
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
-from oni_jax.run_files import CHECKPOINTS
-from oni_jax.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig, check_batch_size

@@ -7,7 +7,7 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from oni_jax.run_files import TRAINED
+from oni_jax.host.run_files import TRAINED
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 

@@ -17,7 +17,7 @@ from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation import program
 from oni_jax.evaluation.playing import ActorsLostError
-from oni_jax.runtime import ChildError
+from oni_jax.host.runtime import ChildError
 from tests.evaluation.runs import CATCH, write_run
 from tests.processes import ROOT
 

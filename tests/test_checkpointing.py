@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from oni_jax.checkpointing import Checkpoints, Saved, restore_params
-from oni_jax.run_files import saved_secs
+from oni_jax.host.run_files import saved_secs
 from oni_jax.settings.fields import UserError
 from tests.full_disk import full_disk
 

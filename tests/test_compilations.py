@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from oni_jax import system
+from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.rewards.trainer import RewardTrainer
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import Training

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oni_jax.experiment import open_experiment, read_settings, write_settings
-from oni_jax.run_files import LOCK
+from oni_jax.host.run_files import LOCK
 from oni_jax.settings.config import Config, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
 from tests.full_disk import full_disk

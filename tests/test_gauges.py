@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oni_jax import gauges
-from oni_jax.runtime import WaitClock
+from oni_jax.host.runtime import WaitClock
 from tests.metrics.rows import ANSWERS
 
 

@@ -13,25 +13,15 @@ from tests.processes import ROOT
 
 PACKAGE = ROOT / "oni_jax"
 
-EVERYWHERE = {
-    "config",
-    "files",
-    "npz",
-    "ops",
-    "run_files",
-    "runtime",
-    "settings",
-    "types",
-}  # which import nothing but each other
+EVERYWHERE = {"config", "host", "ops", "settings", "types"}  # which import nothing but each other
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
-    **dict.fromkeys(EVERYWHERE | {"parallel", "plugins", "checkpointing", "networks", "trained"}, set()),
-    "envs": {"plugins"},
+    **dict.fromkeys(EVERYWHERE | {"parallel", "checkpointing", "envs", "networks", "trained"}, set()),
     "annotation": {"envs"},
     "buffers": {"envs"},
     "experiment": {"envs"},
     "actors": {"buffers", "envs"},
-    "pretrained": {"checkpointing", "envs", "experiment", "networks", "parallel", "plugins"},
+    "pretrained": {"checkpointing", "envs", "experiment", "networks", "parallel"},
     "evaluation": {"actors", "buffers", "envs", "experiment", "networks", "pretrained"},
     "inference": {"actors", "buffers", "networks"},
     "sizes": {"actors"},
@@ -50,7 +40,7 @@ MAY_IMPORT = {
     "worlds": {"actors", "buffers", "envs", "inference", "networks", "parallel"},
     "distributed": {"checkpointing", "worlds"},
     "potentials": {"annotation", "envs", "evaluation", "networks", "preferences", "segments", "trained"},
-    "rewards": {"annotation", "envs", "networks", "parallel", "plugins", "potentials", "preferences"},
+    "rewards": {"annotation", "envs", "networks", "parallel", "potentials", "preferences"},
     "checks": {"annotation", "envs", "networks", "rewards"},
     "labels": {"annotation", "envs", "rewards"},
     "learner": {"distributed", "parallel", "rewards", "worlds"},
@@ -60,7 +50,7 @@ MAY_IMPORT = {
     "metrics": {"envs", "viewing"},
     "gauges": {"learner", "metrics", "worlds"},
     "reporting": {"annotation", "envs", "evaluation", "experiment", "inspection", "labels", "metrics", "rewards"},
-    "asking": {"annotation", "envs", "learner", "metrics", "plugins", "reporting", "rewards"},
+    "asking": {"annotation", "envs", "learner", "metrics", "reporting", "rewards"},
     "training": {"checkpointing", "distributed", "gauges", "labels", "learner", "limits", "metrics", "sizes", "worlds"},
     "importing": {
         "checkpointing",
@@ -79,18 +69,14 @@ WITHOUT_JAX = (
     "types",
     "config",
     "settings",
-    "files",
-    "npz",
+    "host",
     "experiment",
-    "run_files",
     "envs",
     "buffers",
     "actors",
     "annotation",
     "asking",
-    "runtime",
     "metrics",
-    "plugins",
 )
 ABOVE_SYSTEM = ("launch", "benchmarks", "tests")
 
@@ -110,7 +96,7 @@ def imported(path: pathlib.Path) -> Iterator[str]:
 
 
 def part_of(path: pathlib.Path) -> str:
-    """`learner` for oni_jax/learner/loop.py, `runtime` for oni_jax/runtime.py."""
+    """`learner` for oni_jax/learner/loop.py, `runtime` for oni_jax/host/runtime.py."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -227,7 +213,7 @@ def test_reward_names_are_compared_only_in_the_registry():
         ("learner/x.py", "from oni_jax.rewards.terms import RewardSum", []),
         ("metrics/x.py", "import oni_jax.learner.loop", ["learner.loop"]),
         ("envs/x.py", "def f():\n    from launch import flags", ["launch.flags"]),
-        ("runtime.py", "from oni_jax.settings.config import Config", []),
+        ("host/runtime.py", "from oni_jax.settings.config import Config", []),
     ],
 )
 def test_the_checker_itself(tmp_path, monkeypatch, file, text, expected):

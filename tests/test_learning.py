@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oni_jax import system
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig

@@ -19,8 +19,8 @@ from oni_jax.envs.base import make_step_output
 from oni_jax.envs.gymnasium_env import gymnasium_environment
 from oni_jax.envs.registry import register_environment
 from oni_jax.evaluation.episodes import end_of
+from oni_jax.host.plugins import load_plugins
 from oni_jax.networks.registry import register_encoder
-from oni_jax.plugins import load_plugins
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec

@@ -2,7 +2,7 @@
 
 import sys
 
-from oni_jax.runtime import die_with_parent
+from oni_jax.host.runtime import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent()

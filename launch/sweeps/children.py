@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from launch.sweeps.grid import GridRun
 from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
-from oni_jax.run_files import fraction_done, last_row, saved_secs, summary
-from oni_jax.runtime import LEAVE_SECS, Every, StopRequest
+from oni_jax.host.run_files import fraction_done, last_row, saved_secs, summary
+from oni_jax.host.runtime import LEAVE_SECS, Every, StopRequest
 
 CHILD: tuple[str, ...] = ("-m", "launch.sweeps.child")
 POLL_SECS = 0.2

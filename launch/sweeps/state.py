@@ -3,7 +3,7 @@
 import os
 
 from launch.sweeps.grid import GridRun
-from oni_jax.run_files import ended_at, fraction_done
+from oni_jax.host.run_files import ended_at, fraction_done
 
 LOG = "output.log"
 _LINE_BYTES = 1 << 16  # upper bound of a line

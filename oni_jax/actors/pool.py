@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from oni_jax.runtime import num_cores
+from oni_jax.host.runtime import num_cores
 from oni_jax.settings.worlds import ActorConfig
 
 

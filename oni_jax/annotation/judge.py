@@ -34,7 +34,7 @@ from oni_jax.annotation.judge_answers import (
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
-from oni_jax.runtime import LOWEST_PRIORITY, ChildError, start_child, stop_child
+from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child, stop_child
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 

@@ -18,7 +18,7 @@ from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt
-from oni_jax.runtime import ChildError, start_child, stop_child
+from oni_jax.host.runtime import ChildError, start_child, stop_child
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item, Query
 

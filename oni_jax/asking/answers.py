@@ -12,7 +12,7 @@ from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.labeller import FAILURES_TO_WAITING
 from oni_jax.annotation.pacing import Pacer
 from oni_jax.annotation.prompts import Prompt
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
 

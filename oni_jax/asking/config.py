@@ -3,7 +3,7 @@
 import dataclasses
 
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.plugins import load_plugins
+from oni_jax.host.plugins import load_plugins
 from oni_jax.rewards.registry import reward_type
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, check_config

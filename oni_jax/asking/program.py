@@ -15,7 +15,7 @@ from oni_jax.asking.config import Ask, queries_of
 from oni_jax.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
 from oni_jax.asking.texts import make_items, read_captions
 from oni_jax.envs.registry import find_environment, with_chosen_env
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 

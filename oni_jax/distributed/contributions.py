@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.npz import join_texts, split_texts
+from oni_jax.host.npz import join_texts, split_texts
 from oni_jax.ops.captions import merge_captions
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport

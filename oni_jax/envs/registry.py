@@ -11,7 +11,7 @@ from oni_jax.envs.device import babyai, crafter
 from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
 from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
-from oni_jax.plugins import load_plugins
+from oni_jax.host.plugins import load_plugins
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest
 from oni_jax.settings.worlds import EnvConfig

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 
-from oni_jax.files import check_output
+from oni_jax.host.files import check_output
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
 

@@ -18,7 +18,7 @@ from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.evaluation.agents import GROUP_SIZE, Agent
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, end_of
 from oni_jax.evaluation.intrinsic import EpisodeReturns
-from oni_jax.runtime import ChildError, Every, StopRequest
+from oni_jax.host.runtime import ChildError, Every, StopRequest
 from oni_jax.types import EnvSpec
 
 MAX_GROUPS = NUM_SLOTS // GROUP_SIZE

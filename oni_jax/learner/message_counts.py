@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from oni_jax.files import write_atomically
-from oni_jax.npz import join_texts, split_texts, to_npz
+from oni_jax.host.files import write_atomically
+from oni_jax.host.npz import join_texts, split_texts, to_npz
 from oni_jax.settings.fields import UserError
 from oni_jax.types import CaptionBatch
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from oni_jax.envs.display import Terminal
+from oni_jax.host.run_files import CHECKPOINTS, saved_steps
 from oni_jax.metrics.curve import Curve
 from oni_jax.metrics.episode import episode_rows
 from oni_jax.metrics.keyboard import Keyboard
@@ -21,7 +22,6 @@ from oni_jax.metrics.panels import CURVES, Canvas, curve_value
 from oni_jax.metrics.rows import Row, finite, printable
 from oni_jax.metrics.screen import Printed, Screen
 from oni_jax.metrics.view import PlainView
-from oni_jax.run_files import CHECKPOINTS, saved_steps
 from oni_jax.settings.run import RunConfig
 
 # Of a core for drawing pages, and episodes on them; the rest is for looking at keys and size.

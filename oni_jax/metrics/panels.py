@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from oni_jax.host.run_files import fraction_done
 from oni_jax.metrics.curve import Curve, chart, sparkline
 from oni_jax.metrics.pace import ENDLESS
 from oni_jax.metrics.phrases import Phrase, phrases
 from oni_jax.metrics.rows import Row, finite, printable
 from oni_jax.metrics.templates import WAITS
-from oni_jax.run_files import fraction_done
 from oni_jax.settings.run import RunConfig
 from oni_jax.types import NO_MESSAGE, Answer
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from oni_jax.files import append_atomically, write_atomically
+from oni_jax.host.files import append_atomically, write_atomically
+from oni_jax.host.run_files import METRICS
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
-from oni_jax.run_files import METRICS
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.run import RunConfig
 

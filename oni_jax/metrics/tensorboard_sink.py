@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oni_jax.files import append_atomically
+from oni_jax.host.files import append_atomically
 from oni_jax.metrics.rows import Histogram, Row, histograms, numbers, printable
 from oni_jax.types import NO_MESSAGE, Answer
 

@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from oni_jax.files import write_atomically
+from oni_jax.host.files import write_atomically
+from oni_jax.host.run_files import SETTINGS
 from oni_jax.metrics.rows import Row, histograms, numbers, printable
 from oni_jax.metrics.tensorboard_sink import NewAnswers
-from oni_jax.run_files import SETTINGS
 from oni_jax.settings.run import RunConfig
 
 NUM_ANSWERS = 8  # in a table

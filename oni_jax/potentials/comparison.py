@@ -16,12 +16,12 @@ from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.files import other_settings, write_atomically
+from oni_jax.host.files import other_settings, write_atomically
+from oni_jax.host.runtime import StopRequest
 from oni_jax.potentials.config import AnnotateSegments, CompareConfig
 from oni_jax.potentials.samples import random_episodes
 from oni_jax.preferences.annotation import AnnotationLog, label_pairs
 from oni_jax.preferences.preference_file import PreferenceFile
-from oni_jax.runtime import StopRequest
 from oni_jax.segments.captions import action_name, segment_caption
 from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes, write_episodes
 from oni_jax.settings.fields import UserError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.envs.history import CAPTION
-from oni_jax.files import write_atomically
+from oni_jax.host.files import write_atomically
 from oni_jax.segments.captions import action_name, segment_caption
 from oni_jax.settings.fields import UserError
 

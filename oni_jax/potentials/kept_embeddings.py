@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oni_jax.files import write_atomically
-from oni_jax.npz import from_npz, join_texts, split_texts, to_npz
+from oni_jax.host.files import write_atomically
+from oni_jax.host.npz import from_npz, join_texts, split_texts, to_npz
 from oni_jax.potentials.embeddings import Embed, Memo
 
 WRITE_EVERY_SECS = 10.0

@@ -12,6 +12,8 @@ import numpy as np
 import optax
 
 from oni_jax.envs.registry import env_spec
+from oni_jax.host.run_files import TRAINED
+from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.preference_transformer import PreferenceTransformer
 from oni_jax.ops.losses import preference_loss, ranking_accuracy
 from oni_jax.potentials.comparison import LABELS, SEGMENTS
@@ -24,8 +26,6 @@ from oni_jax.potentials.preference_model import (
     save_preference_model,
 )
 from oni_jax.preferences.dataset import as_labels, open_array
-from oni_jax.run_files import TRAINED
-from oni_jax.runtime import StopRequest
 from oni_jax.segments.episodes import Segment, read_episodes
 from oni_jax.segments.published import read_published_preferences
 from oni_jax.settings.fields import UserError

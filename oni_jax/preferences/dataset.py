@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from oni_jax.files import reserve
+from oni_jax.host.files import reserve
 from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, UNKNOWN
 

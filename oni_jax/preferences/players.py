@@ -11,8 +11,8 @@ from oni_jax.envs.nethack.game import IN_QUESTION
 from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.evaluation.agents import PolicyAgent
+from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.networks.policy import policy_and_shapes
-from oni_jax.run_files import CHECKPOINTS
 from oni_jax.settings.config import Config
 from oni_jax.types import EnvSpec
 

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from oni_jax import parallel
+from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
 from oni_jax.ops.losses import ranking_accuracy, ranking_loss
 from oni_jax.ops.moments import Moments, normalise
@@ -19,7 +20,6 @@ from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.runtime import Every, StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.trained import holds_trained
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree

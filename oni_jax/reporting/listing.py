@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oni_jax.experiment import is_running, read_settings
-from oni_jax.labels import asked, labels_by
-from oni_jax.metrics.rows import printable
-from oni_jax.run_files import (
+from oni_jax.host.run_files import (
     CHECKPOINTS,
     DIED,
     FINISHED,
@@ -23,6 +21,8 @@ from oni_jax.run_files import (
     saved_steps,
     summary,
 )
+from oni_jax.labels import asked, labels_by
+from oni_jax.metrics.rows import printable
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import jax
 
-from oni_jax.runtime import memory_bytes
+from oni_jax.host.runtime import memory_bytes
 
 PACKAGES = ("oni-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "nle")
 

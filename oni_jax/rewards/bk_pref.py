@@ -12,11 +12,11 @@ import jax.numpy as jnp
 
 from oni_jax.envs.history import ACTIONS, NO_ACTION, TIMES, past_name
 from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.host.run_files import trained_at
 from oni_jax.potentials.preference_model import PreferenceModel, load_preference_model, make_network, names_read
 from oni_jax.rewards.base import Reward, Seen
 from oni_jax.rewards.potential import PUBLISHED, PotentialScorer, shape
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.run_files import trained_at
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, EnvSpec, PyTree

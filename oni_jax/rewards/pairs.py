@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.npz import join_texts, split_texts
+from oni_jax.host.npz import join_texts, split_texts
 from oni_jax.rewards.messages import MESSAGE_SIZE, captions_of, message_array
 from oni_jax.types import TIE, UNKNOWN, Annotation, CaptionBatch, Item
 

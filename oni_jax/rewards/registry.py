@@ -10,10 +10,10 @@ from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
 from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
+from oni_jax.host.plugins import load_plugins
+from oni_jax.host.run_files import trained_at
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
-from oni_jax.plugins import load_plugins
 from oni_jax.potentials.code import read_code
-from oni_jax.run_files import trained_at
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, own_settings

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.host.runtime import no_garbage_collection
 from oni_jax.potentials.windows import Windows, make_windows, names_read
 from oni_jax.rewards.base import Seen
 from oni_jax.rewards.potential import PotentialScorer
-from oni_jax.runtime import no_garbage_collection
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, CaptionBatch, PyTree
 

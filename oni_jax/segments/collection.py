@@ -11,8 +11,8 @@ from oni_jax.envs.base import VectorEnv, make_step_output, record_dtype
 from oni_jax.envs.registry import find_environment, make_vector_env
 from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
-from oni_jax.files import ScratchFolder
-from oni_jax.runtime import StopRequest
+from oni_jax.host.files import ScratchFolder
+from oni_jax.host.runtime import StopRequest
 from oni_jax.segments.config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.segments.episodes import Segment, write_episodes
 from oni_jax.settings.fields import UserError

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.files import write_atomically
-from oni_jax.npz import join_texts, split_texts
+from oni_jax.host.files import write_atomically
+from oni_jax.host.npz import join_texts, split_texts
 from oni_jax.settings.fields import UserError
 
 OBSERVATIONS = "observations/"

@@ -14,8 +14,8 @@ from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.host.runtime import StopRequest
 from oni_jax.inspection import NoRewardError, load_reward
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.viewing.intrinsic import EpisodeRewards

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from PIL import Image
 
-from oni_jax.files import write_atomically
+from oni_jax.host.files import write_atomically
 from oni_jax.settings.fields import UserError
 from oni_jax.viewing.picture import palette
 

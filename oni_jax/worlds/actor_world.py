@@ -16,11 +16,11 @@ from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.envs.display import Terminal
+from oni_jax.host.runtime import BackgroundThread
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.parallel import local
-from oni_jax.runtime import BackgroundThread
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.settings.worlds import ActorConfig

@@ -17,9 +17,9 @@ from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
 from oni_jax.envs.device.shown import first_scene, join_codes
 from oni_jax.envs.display import Terminal, drawn, failed_terminal
 from oni_jax.envs.goals import LLM
+from oni_jax.host.runtime import WaitClock
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
-from oni_jax.runtime import WaitClock
 from oni_jax.settings.config import Config
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.actor_world import Acting

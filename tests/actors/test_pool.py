@@ -19,7 +19,7 @@ from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.envs.display import ROWS, Terminal
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.runtime import ChildError, start_child
+from oni_jax.host.runtime import ChildError, start_child
 from oni_jax.settings.worlds import EnvConfig
 
 SHAPE = RingShape(num_groups=4, group_size=3, num_slots=4, rollout=20)

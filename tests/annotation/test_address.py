@@ -13,7 +13,7 @@ from oni_jax.annotation.address import api_key_header, check_server, endpoint_ur
 from oni_jax.annotation.client import Client, RequestError
 from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.runtime import ChildError
+from oni_jax.host.runtime import ChildError
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.annotation.fake_server import choices, fake_server, labels, refusal

@@ -18,7 +18,7 @@ from benchmarks.judge_faults import Faults
 from oni_jax.annotation.judge import MAX_SHARED_PER_SEC, JudgeOptions, server_or_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.service import NEWEST_OF_FULL, AnnotationService, merge_stats
-from oni_jax.runtime import ChildError
+from oni_jax.host.runtime import ChildError
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.types import TIE, Annotation, Query

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.__main__ import PARTS
-from oni_jax.runtime import ChildError
+from oni_jax.host.runtime import ChildError
 
 
 def run(*words: str) -> subprocess.CompletedProcess:

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from oni_jax.buffers.shared_array import SharedArray
-from oni_jax.runtime import start_child, stop_child
+from oni_jax.host.runtime import start_child, stop_child
 
 
 def add_one(connection: Connection, shared: SharedArray) -> None:

@@ -13,7 +13,7 @@ from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import ENGINE_FAILURE, NUM_SLOTS, end_of, evaluation_seed, nethack_seeds
 from oni_jax.evaluation.players import evaluated_task, load_player
 from oni_jax.evaluation.playing import play_episodes
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.worlds import EnvConfig
 from tests.evaluation.runs import CATCH, NETHACK, write_run
 

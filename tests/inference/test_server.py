@@ -16,11 +16,11 @@ from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.host.runtime import BackgroundThread
 from oni_jax.inference.parameters import ParameterStore
 from oni_jax.inference.policy_step import bucket_sizes
 from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import PolicyOutput, init_params, make_policy
-from oni_jax.runtime import BackgroundThread
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import PyTree, Trajectory

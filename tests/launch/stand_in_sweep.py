@@ -9,7 +9,7 @@ import time
 
 from launch import flags, sweep
 from launch.sweeps import children
-from oni_jax.run_files import saved_secs, saved_steps
+from oni_jax.host.run_files import saved_secs, saved_steps
 from oni_jax.settings.config import config_to_json
 
 MODULE = "tests.launch.stand_in_sweep"

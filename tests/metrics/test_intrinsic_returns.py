@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 
 from oni_jax import system
+from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.config import Config
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import RewardOutput

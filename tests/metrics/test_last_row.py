@@ -6,9 +6,9 @@ import pytest
 
 import oni_jax
 from launch import report
+from oni_jax.host.runtime import code_commit
 from oni_jax.inspection import inspect_reward
 from oni_jax.reporting.curves import last_value, read_run
-from oni_jax.runtime import code_commit
 
 
 @pytest.fixture(scope="module")

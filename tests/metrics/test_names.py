@@ -11,9 +11,9 @@ from oni_jax import system, training
 from oni_jax.annotation.service import _INITIAL_STATS
 from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
+from oni_jax.host.runtime import StopRequest
 from oni_jax.metrics.names import METRICS
 from oni_jax.metrics.view import PlainView
-from oni_jax.runtime import StopRequest
 from oni_jax.worlds import actor_world
 from tests.documented import markdown_table, undocumented
 from tests.metrics.rows import ROW

@@ -18,7 +18,7 @@ PROGRAM = textwrap.dedent("""
     from contextlib import closing
     from oni_jax.config import RunConfig
     from oni_jax.envs.display import Canvas
-    from oni_jax.files import keep_printing
+    from oni_jax.host.files import keep_printing
     from oni_jax.metrics import live
     from oni_jax.metrics.view import build_view
     from tests.metrics.rows import ANSWERS, ROW
@@ -327,7 +327,7 @@ def test_a_terminal_that_is_gone_ends_nothing(program):
 STUCK = """
 import ctypes, os, sys
 from oni_jax.metrics.keyboard import Keyboard
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 with StopRequest().installed():
     Keyboard().listen()
     os.write(1, b"stuck")

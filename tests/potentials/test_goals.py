@@ -20,11 +20,11 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.device.babyai import ENVIRONMENT, judge_rules
+from oni_jax.host.runtime import StopRequest
 from oni_jax.potentials import conversation, goal_writer
 from oni_jax.potentials.config import WriteGoals, WriteGoalsConfig
 from oni_jax.potentials.goal_writer import GoalConversation
 from oni_jax.potentials.goals import GOALS, PUBLISHED, GoalLibrary, read_library, write_library
-from oni_jax.runtime import StopRequest
 from oni_jax.segments.episodes import Segment, SegmentSampler, write_episodes
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError

@@ -13,10 +13,10 @@ import pytest
 from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.client import RequestError
 from oni_jax.annotation.queries.choices import encode_label
+from oni_jax.host.runtime import StopRequest
 from oni_jax.preferences import annotation
 from oni_jax.preferences.config import AnnotatePairs
 from oni_jax.preferences.preference_file import PreferenceFile
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.fields import with_values
 from oni_jax.types import UNKNOWN, Item
 from tests.preferences.pairs import random_dataset

@@ -12,6 +12,7 @@ import pytest
 from flax import linen as nn
 
 from launch import train_reward
+from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.losses import ranking_loss
 from oni_jax.preferences.config import TrainReward
@@ -19,7 +20,6 @@ from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import MessagePairs, observe
 from oni_jax.preferences.reward_model import load_reward_model, save_reward_model
 from oni_jax.preferences.reward_training import Fit, accuracy, make_step, split_rows
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.trained import holds_trained
 from oni_jax.types import ModelState

@@ -15,10 +15,10 @@ import pytest
 
 from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.envs.registry import env_spec, with_chosen_env
+from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.npz import from_npz, to_npz
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
 from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward, Scorer

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from oni_jax.runtime import die_with_parent
+from oni_jax.host.runtime import die_with_parent
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
 NUM_NODES, CPUS, GPUS = 3, 4, 2  # of each node, none of them real

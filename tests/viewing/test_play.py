@@ -12,12 +12,12 @@ from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.potential import PotentialScorer as Potential
 from oni_jax.rewards.potential import PublishedShaping
 from oni_jax.rewards.terms import RewardSum, Term
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig

@@ -15,10 +15,10 @@ from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.host.runtime import StopRequest
 from oni_jax.inspection import load_reward
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
-from oni_jax.runtime import StopRequest
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import EnvConfig

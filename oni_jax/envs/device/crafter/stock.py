@@ -19,9 +19,9 @@ from rich.progress import track
 
 from oni_jax.envs.device.crafter import things
 from oni_jax.envs.device.crafter.maps import MAX_BORN, Map, episode_seed, make_map
-from oni_jax.files import write_atomically
-from oni_jax.npz import from_npz, to_npz
-from oni_jax.runtime import ChildError, heeded, num_cores, start_child, stop_child
+from oni_jax.host.files import write_atomically
+from oni_jax.host.npz import from_npz, to_npz
+from oni_jax.host.runtime import ChildError, heeded, num_cores, start_child, stop_child
 from oni_jax.settings.fields import UserError
 
 SEED = 0  # whose first episodes' maps the stock is of

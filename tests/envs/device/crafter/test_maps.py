@@ -13,7 +13,7 @@ import pytest
 
 from oni_jax.envs.device.crafter import maps, stock, things
 from oni_jax.envs.device.crafter.noise import lattice_of, noise
-from oni_jax.runtime import ChildError
+from oni_jax.host.runtime import ChildError
 from oni_jax.settings.fields import UserError
 from tests.envs.device.crafter.reference import KINDS, Reference
 

@@ -11,12 +11,12 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-import oni_jax.runtime
-from oni_jax.runtime import STOP_SIGNALS, StopRequest, num_cores, start_child, stop_child
+import oni_jax.host.runtime
+from oni_jax.host.runtime import STOP_SIGNALS, StopRequest, num_cores, start_child, stop_child
 
 PROGRAM = """
 import os, sys
-from oni_jax.runtime import tune_memory
+from oni_jax.host.runtime import tune_memory
 print(os.getpid(), flush=True)
 tune_memory()
 print(os.environ["GLIBC_TUNABLES"], sys.argv[1:])
@@ -44,7 +44,7 @@ def test_a_program_starts_anew_once_as_the_same_process(given, used, starts):
 
 HOLDER = """
 import psutil
-from oni_jax.runtime import return_memory
+from oni_jax.host.runtime import return_memory
 blocks = [bytearray(b"x") * 65536 for _ in range(1000)]
 del blocks[: -1]  # the last one lies above the others
 before = psutil.Process().memory_info().rss
@@ -120,7 +120,7 @@ def test_a_hang_up_is_passed_over_where_it_was_ignored_as_by_nohup():
 
 ENDING = """
 import threading, time
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 with StopRequest().installed(until_exit=True):
     print("ready")
     time.sleep(0.2)
@@ -140,7 +140,7 @@ def test_stop_signals_that_never_cease_do_not_kill_a_program_that_ends(start):
 
 TIDYING = """
 import time
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 with StopRequest().installed() as stop:
     try:
         print("ready")
@@ -168,7 +168,7 @@ def test_a_second_interrupt_that_comes_in_a_callback_is_not_lost():
 
 STUCK = """
 import hashlib
-from oni_jax import runtime
+from oni_jax.host import runtime
 runtime.LEAVE_SECS = 0.3
 with runtime.StopRequest().installed():
     print("ready")
@@ -187,7 +187,7 @@ def test_a_second_interrupt_ends_what_cannot_be_interrupted_and_a_first_does_not
 
 BUSY = """
 import hashlib, time
-from oni_jax.runtime import StopRequest
+from oni_jax.host.runtime import StopRequest
 start = time.perf_counter()
 hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)
 of_two_secs = int(200_000 / (time.perf_counter() - start))
@@ -222,7 +222,7 @@ def start_children() -> None:
 
 
 def test_no_signal_reaches_a_child_even_while_it_starts(start):
-    process = start("from tests.test_runtime import start_children; start_children()")
+    process = start("from tests.host.test_runtime import start_children; start_children()")
     output, error = process.communicate(timeout=30)
     assert output.startswith("alive SIG") and error == "" and process.returncode == 0
 
@@ -231,7 +231,7 @@ def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
     package = tmp_path / "oni_jax"
     package.mkdir()
     for name in ("runtime.py", "config.py"):
-        shutil.copy(oni_jax.runtime.__file__.replace("runtime.py", name), package)
+        shutil.copy(oni_jax.host.runtime.__file__.replace("runtime.py", name), package)
 
     def git(*words: str) -> str:
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
@@ -240,7 +240,7 @@ def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
         ).stdout
 
     def told() -> str:
-        code = "from oni_jax.runtime import code_commit; print(code_commit())"
+        code = "from oni_jax.host.runtime import code_commit; print(code_commit())"
         command = [sys.executable, "-c", code]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -260,11 +260,11 @@ def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
 )
 def test_cores_are_those_of_the_container(monkeypatch, tmp_path, quota, cores):
     (tmp_path / "cpu.max").write_text(f"{quota}\n")
-    monkeypatch.setattr(oni_jax.runtime, "CPU_QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(oni_jax.host.runtime, "CPU_QUOTA", str(tmp_path / "cpu.max"))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {*range(8)})
-    assert oni_jax.runtime.num_cores() == cores
+    assert oni_jax.host.runtime.num_cores() == cores
     (tmp_path / "cpu.max").unlink()
-    assert oni_jax.runtime.num_cores() == 8
+    assert oni_jax.host.runtime.num_cores() == 8
 
 
 def test_children_compute_on_the_cpu(monkeypatch):

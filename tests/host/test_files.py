@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from oni_jax.files import ScratchFolder, append_atomically, reserve, write_atomically
+from oni_jax.host.files import ScratchFolder, append_atomically, reserve, write_atomically
 from oni_jax.settings.fields import UserError
 from tests.full_disk import full_disk
 
@@ -68,7 +68,7 @@ def test_a_scratch_folder_is_gone_when_closed(tmp_path):
 
 HOLDER = textwrap.dedent("""
     import os, sys, time
-    from oni_jax.files import ScratchFolder
+    from oni_jax.host.files import ScratchFolder
     folder = ScratchFolder(sys.argv[1])
     os.mkdir(os.path.join(folder.path, "game"))
     print(folder.path, flush=True)
@@ -148,7 +148,7 @@ def test_only_folders_of_dead_processes_are_removed(tmp_path):
 
 PRINTER = textwrap.dedent("""
     import sys
-    from oni_jax.files import keep_printing
+    from oni_jax.host.files import keep_printing
     keep_printing()
     for _ in range(3):
         print("a line", "é" * 5000, flush=True)
