@@ -1,6 +1,7 @@
 """Starting anew with other memory settings; signals, also where no handler runs or a child is just being started."""
 
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -229,9 +230,10 @@ def test_no_signal_reaches_a_child_even_while_it_starts(start):
 
 def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
     package = tmp_path / "oni_jax"
-    package.mkdir()
-    for name in ("runtime.py", "config.py"):
-        shutil.copy(oni_jax.host.runtime.__file__.replace("runtime.py", name), package)
+    installed = pathlib.Path(oni_jax.host.runtime.__file__).parents[1]
+    for name in ("host/runtime.py", "settings/fields.py"):
+        (package / name).parent.mkdir(parents=True)
+        shutil.copy(installed / name, package / name)
 
     def git(*words: str) -> str:
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
@@ -247,11 +249,11 @@ def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
     assert told() == ""
     git("init")
     assert told() == ""  # installed in a folder inside a repository of something else
-    git("add", "oni_jax/*.py")
+    git("add", "oni_jax")
     git("commit", "--message", "first")
     commit = git("rev-parse", "HEAD").strip()
     assert told() and commit.startswith(told())
-    (package / "config.py").write_text((package / "config.py").read_text() + "\n")
+    (package / "settings/fields.py").write_text((package / "settings/fields.py").read_text() + "\n")
     assert told() == f"{commit[: len(told()) - len('-dirty')]}-dirty"
 
 
