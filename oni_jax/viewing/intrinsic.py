@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from oni_jax.inspection import RunReward
+from oni_jax.ops.captions import running_counts
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
-from oni_jax.viewing.session import running_counts
 
 
 class EpisodeRewards:

@@ -97,16 +97,6 @@ def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
     return MessageReward(give, settings, "1 for a helpful message, else 0")
 
 
-def running_counts(captions: Sequence[bytes]) -> list[int]:
-    """Returns each caption's number of occurrences so far, itself included."""
-    counts: collections.Counter[bytes] = collections.Counter()
-    found = []
-    for caption in captions:
-        counts[caption] += 1
-        found.append(counts[caption])
-    return found
-
-
 def discount(rewards: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
     """Applies the episodic count bonus as `ops.shaping.episodic_count_bonus`, without JAX. Equal shapes."""
     return rewards * np.maximum(1.0, counts) ** -exponent

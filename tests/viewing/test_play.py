@@ -14,6 +14,7 @@ from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
+from oni_jax.ops.captions import running_counts
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.potential import PotentialScorer as Potential
 from oni_jax.rewards.potential import PublishedShaping
@@ -27,7 +28,7 @@ from oni_jax.viewing.config import PlayConfig
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.labels import Labels
 from oni_jax.viewing.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
-from oni_jax.viewing.session import MessageReward, Session, label_reward, running_counts
+from oni_jax.viewing.session import MessageReward, Session, label_reward
 from tests.asking import LANGUAGE
 from tests.evaluation.runs import write_run
 from tests.viewing.runs import write_labelled_run
