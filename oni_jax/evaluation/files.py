@@ -13,7 +13,7 @@ import jax
 
 from oni_jax.evaluation.episodes import SUCCESS
 from oni_jax.evaluation.results import Evaluation, differences, named_returns
-from oni_jax.evaluation.statistics import QUANTILES
+from oni_jax.ops.statistics import QUANTILES
 
 PACKAGES = ("jax", "jaxlib", "numpy", "nle")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from oni_jax.evaluation.config import GREEDY
 from oni_jax.evaluation.results import Evaluation, differences
-from oni_jax.evaluation.statistics import Interval
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
+from oni_jax.ops.statistics import Interval
 
 HEADER = ("", "mean", "95 % interval", "5 %", "25 %", "median", "75 %", "95 %")
 BIASED = "short episodes end first, so these statistics are biased"

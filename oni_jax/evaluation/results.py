@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.evaluation import statistics
 from oni_jax.evaluation.episodes import SUCCESS, Episode, succeeded
-from oni_jax.evaluation.statistics import (
+from oni_jax.ops import statistics
+from oni_jax.ops.episode_sums import INTRINSIC_RETURN
+from oni_jax.ops.statistics import (
     Difference,
     Fraction,
     Score,
@@ -18,7 +19,6 @@ from oni_jax.evaluation.statistics import (
     summarise,
     summarise_achievements,
 )
-from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 
 # Statistic of an environment -> its name here. Others keep theirs; ELSEWHERE are not reported as measures.
 NAMES = {"dlvl": "depth", "xlvl": "experience level", "scout": "explored squares"}

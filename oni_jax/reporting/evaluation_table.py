@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oni_jax.evaluation.report import BIASED, interval, number
-from oni_jax.evaluation.statistics import QUANTILES, Interval
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
+from oni_jax.ops.statistics import QUANTILES, Interval
 from oni_jax.settings.fields import UserError
 
 

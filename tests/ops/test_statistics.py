@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy
 
-from oni_jax.evaluation.statistics import (
+from oni_jax.ops.statistics import (
     Interval,
     bootstrap_interval,
     difference,
@@ -46,7 +46,7 @@ def test_95_percent_of_the_intervals_hold_the_mean():
 
 
 def test_equal_values_equal_intervals_whatever_the_memory(monkeypatch):
-    from oni_jax.evaluation import statistics
+    from oni_jax.ops import statistics
 
     values = np.random.default_rng(3).normal(size=50)
     before = bootstrap_interval(values)
