@@ -3,7 +3,7 @@
 import numpy as np
 
 from oni_jax.envs.display import Terminal
-from oni_jax.viewing.screen import SPACE, Screen, ansi_rows, shown_colors, terminal_screen
+from oni_jax.envs.screen import SPACE, Screen, ansi_rows, shown_colors, terminal_screen
 
 
 def episode_rows(terminal: Terminal, width: int, height: int, has_colors: bool) -> list[str]:

@@ -9,7 +9,7 @@ from typing import IO
 from rich.cells import cell_len
 from rich.console import Console
 
-from oni_jax.viewing.screen import ERASE_BELOW, ERASE_LINE, HOME
+from oni_jax.envs.screen import ERASE_BELOW, ERASE_LINE, HOME
 
 
 class Screen:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oni_jax.viewing.screen import CYAN, DARK_GRAY, GRAY, GREEN, RED, WHITE, YELLOW, Screen, Text, joined, text_screen
+from oni_jax.envs.screen import CYAN, DARK_GRAY, GRAY, GREEN, RED, WHITE, YELLOW, Screen, Text, joined, text_screen
 
 COLUMNS = 36
 GAP = 3  # columns between a screen and what is beside it

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from oni_jax.envs.display import INVERSE
-from oni_jax.viewing.screen import Screen, shown_colors
+from oni_jax.envs.screen import Screen, shown_colors
 
 FONT_SIZE = 16  # pixels
 NUM_LEVELS = 8  # from the background to the full colour

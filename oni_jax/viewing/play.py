@@ -12,21 +12,7 @@ from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
 from oni_jax.envs.history import CAPTION, past_of, sources
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
-from oni_jax.evaluation.episodes import chosen_task
-from oni_jax.evaluation.recording import watched_episode
-from oni_jax.experiment import read_settings
-from oni_jax.host.run_files import saved_steps
-from oni_jax.host.runtime import StopRequest
-from oni_jax.rewards.registry import observations_read
-from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.worlds import EnvConfig
-from oni_jax.viewing import panel
-from oni_jax.viewing.config import HUMAN, PlayConfig
-from oni_jax.viewing.keys import key_help, key_text
-from oni_jax.viewing.labels import Labels, run_labels
-from oni_jax.viewing.screen import (
+from oni_jax.envs.screen import (
     DARK_GRAY,
     GRAY,
     GREEN,
@@ -41,6 +27,20 @@ from oni_jax.viewing.screen import (
     terminal_screen,
     text_screen,
 )
+from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
+from oni_jax.evaluation.episodes import chosen_task
+from oni_jax.evaluation.recording import watched_episode
+from oni_jax.experiment import read_settings
+from oni_jax.host.run_files import saved_steps
+from oni_jax.host.runtime import StopRequest
+from oni_jax.rewards.registry import observations_read
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
+from oni_jax.viewing import panel
+from oni_jax.viewing.config import HUMAN, PlayConfig
+from oni_jax.viewing.keys import key_help, key_text
+from oni_jax.viewing.labels import Labels, run_labels
 from oni_jax.viewing.session import MessageReward, Session, label_reward
 from oni_jax.viewing.shell import Shell
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from oni_jax.envs.display import COLUMNS, ROWS
 from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
@@ -22,7 +23,6 @@ from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
 from oni_jax.viewing.picture import picture
-from oni_jax.viewing.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.viewing.video import check_format, write_video
 
 SUFFIX = ".ttyrec3.bz2"

@@ -8,7 +8,7 @@ import numpy as np
 from nle.dataset import Converter
 
 from oni_jax.envs.display import COLUMNS, ROWS, Terminal
-from oni_jax.viewing.screen import Screen, terminal_screen
+from oni_jax.envs.screen import Screen, terminal_screen
 
 NUM_SCREENS = 2048
 KEY = struct.pack("<iiiB", 0, 0, 1, 1) + b"\0"

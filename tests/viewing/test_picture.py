@@ -7,9 +7,9 @@ import pytest
 from PIL import Image, ImageSequence
 
 from oni_jax.envs.display import INVERSE
+from oni_jax.envs.screen import RED, Screen, Text, text_screen
 from oni_jax.settings.fields import UserError
 from oni_jax.viewing.picture import COLORS, NUM_LEVELS, cells, palette, picture
-from oni_jax.viewing.screen import RED, Screen, Text, text_screen
 from oni_jax.viewing.video import check_format, write_video
 
 

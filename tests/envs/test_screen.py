@@ -3,8 +3,7 @@
 import numpy as np
 
 from oni_jax.envs.display import INVERSE, Terminal
-from oni_jax.viewing.panel import beside, number
-from oni_jax.viewing.screen import (
+from oni_jax.envs.screen import (
     CYAN,
     GRAY,
     WHITE,
@@ -17,6 +16,7 @@ from oni_jax.viewing.screen import (
     terminal_screen,
     text_screen,
 )
+from oni_jax.viewing.panel import beside, number
 from tests.viewing.games import terminal
 
 
