@@ -41,8 +41,8 @@ from benchmarks.harness import (
 )
 from benchmarks.peers import craftax_classic, crafter_worlds, minigrid_levels
 from benchmarks.training import train
-from oni_jax.envs.device.babyai.env import BabyAI
-from oni_jax.envs.device.babyai.levels import LEVELS
+from oni_jax.envs.babyai.env import BabyAI
+from oni_jax.envs.babyai.levels import LEVELS
 from oni_jax.envs.device.crafter.env import Crafter
 from oni_jax.envs.device.crafter.levels import VARIANTS as CRAFTER_LEVELS
 from oni_jax.envs.device.crafter.things import ACHIEVEMENTS

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.device.babyai.cells import COLOURS, TYPES
-from oni_jax.envs.device.babyai.levels import Action, Family, Level
+from oni_jax.envs.babyai.cells import COLOURS, TYPES
+from oni_jax.envs.babyai.levels import Action, Family, Level
 
 
 def make_env(level: Level) -> Any:

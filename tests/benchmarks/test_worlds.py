@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.device_steps import DeviceSteps
 from benchmarks.peers import crafter_worlds, minigrid_levels
-from oni_jax.envs.device.babyai.env import BabyAI
-from oni_jax.envs.device.babyai.levels import LEVELS, sized
+from oni_jax.envs.babyai.env import BabyAI
+from oni_jax.envs.babyai.levels import LEVELS, sized
 
 SMALL = sized(LEVELS["BabyAI-Text-GoToLocal-RedBall-S20"], 6, 2)  # where random actions often succeed
 

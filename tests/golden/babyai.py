@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.babyai import captions, view
-from oni_jax.envs.device.babyai.cells import COLOURS, TYPES, pack
-from oni_jax.envs.device.babyai.env import BabyAI
-from oni_jax.envs.device.babyai.levels import LEVELS
-from oni_jax.envs.device.babyai.rules import State
+from oni_jax.envs.babyai import captions, view
+from oni_jax.envs.babyai.cells import COLOURS, TYPES, pack
+from oni_jax.envs.babyai.env import BabyAI
+from oni_jax.envs.babyai.levels import LEVELS
+from oni_jax.envs.babyai.rules import State
 
 Npz = Mapping[str, np.ndarray]
 Result = tuple[str, float, float]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
-from oni_jax.envs.device.babyai.levels import ACTION_WORDS
+from oni_jax.envs.babyai.levels import ACTION_WORDS
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.config import WriteGoalsConfig
 from oni_jax.potentials.goal_writer import GoalConversation

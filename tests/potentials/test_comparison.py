@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from launch import annotate_segments, train_potential
-from oni_jax.envs.device.babyai.judge_rules import judge_segments, segment_value
+from oni_jax.envs.babyai.judge_rules import judge_segments, segment_value
 from oni_jax.host.runtime import StopRequest
 from oni_jax.potentials.comparison import SEGMENTS, caption_of
 from oni_jax.potentials.preference_model import load_preference_model

@@ -19,7 +19,7 @@ from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.envs.device.babyai import ENVIRONMENT, judge_rules
+from oni_jax.envs.babyai import ENVIRONMENT, judge_rules
 from oni_jax.host.runtime import StopRequest
 from oni_jax.potentials import conversation, goal_writer
 from oni_jax.potentials.config import WriteGoals, WriteGoalsConfig

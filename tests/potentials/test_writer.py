@@ -9,7 +9,7 @@ import pytest
 from launch import check_potential, write_potential
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.code import code_in
-from oni_jax.envs.device.babyai import ENVIRONMENT
+from oni_jax.envs.babyai import ENVIRONMENT
 from oni_jax.potentials.config import WriteConfig
 from oni_jax.potentials.sandbox import Value
 from oni_jax.potentials.writer import CodeConversation, sample_text

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.envs.device.babyai.levels import LEVELS
+from oni_jax.envs.babyai.levels import LEVELS
 from oni_jax.envs.history import past_name
 from oni_jax.envs.registry import env_spec
 from oni_jax.potentials.sandbox import Sandbox

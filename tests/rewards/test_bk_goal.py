@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
+from oni_jax.envs.babyai.levels import ACTION_WORDS
 from oni_jax.envs.base import make_step_output
-from oni_jax.envs.device.babyai.levels import ACTION_WORDS
 from oni_jax.envs.history import ACTIONS, CAPTION, NO_ACTION, past_name
 from oni_jax.envs.registry import caption_reader, env_spec, make_vector_env
 from oni_jax.ops.words import words_of

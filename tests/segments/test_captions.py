@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from oni_jax.envs.device.babyai.levels import ACTION_WORDS
+from oni_jax.envs.babyai.levels import ACTION_WORDS
 from oni_jax.segments.captions import action_name, history_caption, segment_caption
 from oni_jax.segments.episodes import Segment, SegmentSampler
 from oni_jax.settings.fields import UserError

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, WALL, is_object
-from oni_jax.envs.device.babyai.levels import Family, Level
-from oni_jax.envs.device.babyai.rules import DIRECTIONS, NOTHING, State
+from oni_jax.envs.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, WALL, is_object
+from oni_jax.envs.babyai.levels import Family, Level
+from oni_jax.envs.babyai.rules import DIRECTIONS, NOTHING, State
 
 Drawn = TypeVar("Drawn")
 _NEAR = np.array([(0, 0), *DIRECTIONS])  # [5, 2]; objects are not put down there, seen from where the agent is

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oni_jax.envs.device.babyai.cells import COLOURS, DOOR, DOOR_STATES, TYPES, colour_of, state_of, type_of
-from oni_jax.envs.device.babyai.levels import VIEW_SIZE, Family
+from oni_jax.envs.babyai.cells import COLOURS, DOOR, DOOR_STATES, TYPES, colour_of, state_of, type_of
+from oni_jax.envs.babyai.levels import VIEW_SIZE, Family
 
 _NOTHING_SEEN = "You see nothing in front."
 _COLUMN, _ROW = VIEW_SIZE // 2, VIEW_SIZE - 1  # of the agent

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.babyai import captions, display, rules, view
-from oni_jax.envs.device.babyai.generator import generate
-from oni_jax.envs.device.babyai.levels import LEVELS, SPEC, Level, sized
-from oni_jax.envs.device.babyai.rules import State
+from oni_jax.envs.babyai import captions, display, rules, view
+from oni_jax.envs.babyai.generator import generate
+from oni_jax.envs.babyai.levels import LEVELS, SPEC, Level, sized
+from oni_jax.envs.babyai.rules import State
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.display import Terminal
 from oni_jax.settings.worlds import EnvConfig

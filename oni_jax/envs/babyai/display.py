@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.envs.device.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, TYPES, VACATED, colour_of, type_of
-from oni_jax.envs.device.babyai.levels import ACTION_WORDS, Action
+from oni_jax.envs.babyai.cells import BALL, BOX, COLOURS, EMPTY, KEY, TYPES, VACATED, colour_of, type_of
+from oni_jax.envs.babyai.levels import ACTION_WORDS, Action
 from oni_jax.envs.display import (
     COLUMNS,
     DARK_GRAY,
@@ -21,8 +21,8 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Array, EnvSpec
 
 if TYPE_CHECKING:
-    from oni_jax.envs.device.babyai.env import BabyAI
-    from oni_jax.envs.device.babyai.rules import State
+    from oni_jax.envs.babyai.env import BabyAI
+    from oni_jax.envs.babyai.rules import State
 
 FIRST_ROW, SIDE = 2, 21  # of the room, and cells of it in a row or column; of a larger room, those around the agent
 CAPTION_COLUMN = 2 * SIDE + 2
@@ -80,7 +80,7 @@ def _cell(cell: int, is_seen: bool) -> tuple[str, int]:
 
 def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int, ttyrec: str) -> WatchedEnv:
     # Imported here: JAX is needed where environments run, not where they are named
-    from oni_jax.envs.device.babyai.env import make_env
+    from oni_jax.envs.babyai.env import make_env
     from oni_jax.envs.device.watched import WatchedDeviceEnv
 
     del ttyrec  # there is no real terminal

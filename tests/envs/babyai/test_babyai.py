@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from oni_jax.envs.device.babyai import captions, generator, rules, view
-from oni_jax.envs.device.babyai.cells import EMPTY, VACATED, WALL, cell_of, is_object
-from oni_jax.envs.device.babyai.env import BabyAI
-from oni_jax.envs.device.babyai.levels import ACTION_WORDS, BLUE_BOX, LEVELS, PREFIX, RED_BALL, Action, Family, Level
-from oni_jax.envs.device.babyai.rules import DIRECTIONS, NOTHING, State
-from tests.envs.device import level_statistics
-from tests.envs.device.level_statistics import Starts
+from oni_jax.envs.babyai import captions, generator, rules, view
+from oni_jax.envs.babyai.cells import EMPTY, VACATED, WALL, cell_of, is_object
+from oni_jax.envs.babyai.env import BabyAI
+from oni_jax.envs.babyai.levels import ACTION_WORDS, BLUE_BOX, LEVELS, PREFIX, RED_BALL, Action, Family, Level
+from oni_jax.envs.babyai.rules import DIRECTIONS, NOTHING, State
+from tests.envs.babyai import level_statistics
+from tests.envs.babyai.level_statistics import Starts
 
 SIZE = 8
 GREY_KEY = cell_of("grey", "key")

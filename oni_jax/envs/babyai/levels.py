@@ -3,7 +3,7 @@
 import enum
 from typing import NamedTuple
 
-from oni_jax.envs.device.babyai.cells import cell_of
+from oni_jax.envs.babyai.cells import cell_of
 from oni_jax.settings.fields import UserError
 from oni_jax.types import ArraySpec, EnvSpec
 

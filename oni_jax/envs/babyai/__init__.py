@@ -3,9 +3,9 @@
 import pathlib
 from typing import TYPE_CHECKING
 
+from oni_jax.envs.babyai.display import DISPLAY
+from oni_jax.envs.babyai.levels import ACTION_WORDS, LEVELS, SPEC
 from oni_jax.envs.base import Environment, Language, VectorEnv
-from oni_jax.envs.device.babyai.display import DISPLAY
-from oni_jax.envs.device.babyai.levels import ACTION_WORDS, LEVELS, SPEC
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def _device(config: EnvConfig) -> "DeviceEnv":
     # Imported here: JAX is needed where environments run, not where they are named
-    from oni_jax.envs.device.babyai.env import make_env
+    from oni_jax.envs.babyai.env import make_env
 
     return make_env(config)
 

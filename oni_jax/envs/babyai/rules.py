@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.babyai.cells import BOX, EMPTY, VACATED, is_object, type_of
-from oni_jax.envs.device.babyai.levels import Action, Family, Level
+from oni_jax.envs.babyai.cells import BOX, EMPTY, VACATED, is_object, type_of
+from oni_jax.envs.babyai.levels import Action, Family, Level
 
 DIRECTIONS = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)], np.int32)  # right, down, left, up
 NOTHING = 0  # carried

@@ -1,6 +1,6 @@
 """Statistics of random BabyAI levels, by which two generators can be compared.
 
-python -m tests.envs.device.level_statistics writes those of `minigrid`, which need not be installed for the tests.
+python -m tests.envs.babyai.level_statistics writes those of `minigrid`, which need not be installed for the tests.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.peers.minigrid_levels import make_env
-from oni_jax.envs.device.babyai.cells import COLOURS, DOOR, TYPES, WALL, pack
-from oni_jax.envs.device.babyai.levels import LEVELS, PREFIX, Level
+from oni_jax.envs.babyai.cells import COLOURS, DOOR, TYPES, WALL, pack
+from oni_jax.envs.babyai.levels import LEVELS, PREFIX, Level
 
 FILE = pathlib.Path(__file__).with_name("minigrid_levels.json")
 NUM_LEVELS = 10_000

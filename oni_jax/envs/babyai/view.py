@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.babyai.cells import DOOR, EMPTY, UNSEEN, VACATED, WALL, colour_of, state_of, type_of
-from oni_jax.envs.device.babyai.levels import VIEW_SIZE
-from oni_jax.envs.device.babyai.rules import DIRECTIONS, NOTHING, State
+from oni_jax.envs.babyai.cells import DOOR, EMPTY, UNSEEN, VACATED, WALL, colour_of, state_of, type_of
+from oni_jax.envs.babyai.levels import VIEW_SIZE
+from oni_jax.envs.babyai.rules import DIRECTIONS, NOTHING, State
 
 AGENT = (VIEW_SIZE // 2, VIEW_SIZE - 1)  # its cell in the view, from where it looks towards smaller y
 # Cells of the view that are looked along for a wall, from the agent on: forward, left, right. [length, 2] each

@@ -11,10 +11,10 @@ import pytest
 
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.envs.device.babyai import ENVIRONMENT
-from oni_jax.envs.device.babyai.cells import COLOURS
-from oni_jax.envs.device.babyai.env import BabyAI
-from oni_jax.envs.device.babyai.judge_rules import caption_value, judge_caption, judge_pair, write_potential
+from oni_jax.envs.babyai import ENVIRONMENT
+from oni_jax.envs.babyai.cells import COLOURS
+from oni_jax.envs.babyai.env import BabyAI
+from oni_jax.envs.babyai.judge_rules import caption_value, judge_caption, judge_pair, write_potential
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.sandbox import Sandbox
 from oni_jax.potentials.windows import Windows
