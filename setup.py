@@ -50,7 +50,7 @@ setup(
         "oni_jax.envs.nethack": ["prompts/*.json"],
         "oni_jax.envs.nethack.native": ["*.c", "*.h"],
         "oni_jax.envs.babyai": ["prompts/*.json"],
-        "oni_jax.envs.device.crafter": ["prompts/*.json"],
+        "oni_jax.envs.crafter": ["prompts/*.json"],
         "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.reporting": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],

@@ -43,9 +43,9 @@ from benchmarks.peers import craftax_classic, crafter_worlds, minigrid_levels
 from benchmarks.training import train
 from oni_jax.envs.babyai.env import BabyAI
 from oni_jax.envs.babyai.levels import LEVELS
-from oni_jax.envs.device.crafter.env import Crafter
-from oni_jax.envs.device.crafter.levels import VARIANTS as CRAFTER_LEVELS
-from oni_jax.envs.device.crafter.things import ACHIEVEMENTS
+from oni_jax.envs.crafter.env import Crafter
+from oni_jax.envs.crafter.levels import VARIANTS as CRAFTER_LEVELS
+from oni_jax.envs.crafter.things import ACHIEVEMENTS
 from oni_jax.envs.device.gymnax_env import GymnaxEnv
 from oni_jax.parallel import Replicas
 

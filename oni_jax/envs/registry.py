@@ -5,9 +5,8 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from oni_jax.envs import babyai, catch, nethack
+from oni_jax.envs import babyai, catch, crafter, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
-from oni_jax.envs.device import crafter
 from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
 from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history

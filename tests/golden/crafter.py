@@ -14,13 +14,13 @@ import numpy as np
 
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.suggestions import parsed
+from oni_jax.envs.crafter import captions, goals, maps, pixels, player, prerequisites, things, view
+from oni_jax.envs.crafter import state as states
+from oni_jax.envs.crafter.levels import VARIANTS
+from oni_jax.envs.crafter.rules import ELLM_ACTIONS, ELLM_RULES, Rules
+from oni_jax.envs.crafter.textures import load_textures
+from oni_jax.envs.crafter.things import COW, DOWN, GRASS, LEFT, MATERIALS, PLAYER, SAND, SKELETON, VIEW, ZOMBIE
 from oni_jax.envs.device import goals as device_goals
-from oni_jax.envs.device.crafter import captions, goals, maps, pixels, player, prerequisites, things, view
-from oni_jax.envs.device.crafter import state as states
-from oni_jax.envs.device.crafter.levels import VARIANTS
-from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS, ELLM_RULES, Rules
-from oni_jax.envs.device.crafter.textures import load_textures
-from oni_jax.envs.device.crafter.things import COW, DOWN, GRASS, LEFT, MATERIALS, PLAYER, SAND, SKELETON, VIEW, ZOMBIE
 from oni_jax.envs.registry import find_environment
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.worlds import EnvConfig

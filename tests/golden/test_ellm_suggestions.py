@@ -13,8 +13,8 @@ import pytest
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.suggestions import dashed, parsed
 from oni_jax.annotation.queries.yes_no import yes_probability
+from oni_jax.envs.crafter.prerequisites import SAME
 from oni_jax.envs.device import goals as device_goals
-from oni_jax.envs.device.crafter.prerequisites import SAME
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.potentials.embeddings import SentenceEncoder
 from oni_jax.rewards.ellm import Matcher

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from oni_jax.envs.crafter.compositions import COMPOSED, NAMED
+from oni_jax.envs.crafter.env import make_env
+from oni_jax.envs.crafter.rules import ELLM_ACTIONS
+from oni_jax.envs.crafter.state import WIDTH, State, begin, cell_of, pack
+from oni_jax.envs.crafter.tasks import Pursued, with_task
+from oni_jax.envs.crafter.things import DIRECTIONS, ITEM, PLANT
 from oni_jax.envs.device.base import Step
-from oni_jax.envs.device.crafter.compositions import COMPOSED, NAMED
-from oni_jax.envs.device.crafter.env import make_env
-from oni_jax.envs.device.crafter.rules import ELLM_ACTIONS
-from oni_jax.envs.device.crafter.state import WIDTH, State, begin, cell_of, pack
-from oni_jax.envs.device.crafter.tasks import Pursued, with_task
-from oni_jax.envs.device.crafter.things import DIRECTIONS, ITEM, PLANT
 from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.registry import find_environment
 from oni_jax.settings.fields import UserError

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import rules as tables
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.rules import Operation, Rules
-from oni_jax.envs.device.crafter.state import (
+from oni_jax.envs.crafter import rules as tables
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.rules import Operation, Rules
+from oni_jax.envs.crafter.state import (
     ENTRIES,
     FIRST_HEALTH,
     HEALTH,
@@ -26,7 +26,7 @@ from oni_jax.envs.device.crafter.state import (
     pack,
     position_of,
 )
-from oni_jax.envs.device.crafter.things import ACHIEVEMENT, DRINK, ENERGY, FOOD, ITEM, MAX_AMOUNT
+from oni_jax.envs.crafter.things import ACHIEVEMENT, DRINK, ENERGY, FOOD, ITEM, MAX_AMOUNT
 
 _NUM_KINDS, _NUM_MATERIALS = len(things.NAMES), len(things.MATERIALS)
 _WAKE_UP = np.int32(ACHIEVEMENT["wake_up"])

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.envs.device.crafter.levels import TILES, find_variant, with_own_maps
-from oni_jax.envs.device.crafter.looks import CREATURE_LOOKS, MATERIAL_LOOKS, PLAYER_LOOKS, Look
-from oni_jax.envs.device.crafter.rules import EVENTS, Action
-from oni_jax.envs.device.crafter.things import ACHIEVEMENTS, ITEMS, PLAYER, VIEW, VITALS
+from oni_jax.envs.crafter.levels import TILES, find_variant, with_own_maps
+from oni_jax.envs.crafter.looks import CREATURE_LOOKS, MATERIAL_LOOKS, PLAYER_LOOKS, Look
+from oni_jax.envs.crafter.rules import EVENTS, Action
+from oni_jax.envs.crafter.things import ACHIEVEMENTS, ITEMS, PLAYER, VIEW, VITALS
 from oni_jax.envs.display import COLUMNS, DARK_GRAY, INVERSE, WHITE, ActionKey, Canvas, Display, Terminal, WatchedEnv
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Array, EnvSpec
 
 if TYPE_CHECKING:
-    from oni_jax.envs.device.crafter.env import Crafter
+    from oni_jax.envs.crafter.env import Crafter
 
 CELL_COLUMNS, CELL_ROWS = 4, 2
 FIRST_ROW, WIDTH = 1, VIEW[0] * CELL_COLUMNS
@@ -80,8 +80,8 @@ def _player(scene: Scene) -> Look:
 
 def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int, ttyrec: str) -> WatchedEnv:
     # Imported here: JAX is needed where environments run, not where they are named
-    from oni_jax.envs.device.crafter.env import make_env
-    from oni_jax.envs.device.crafter.tasks import with_task
+    from oni_jax.envs.crafter.env import make_env
+    from oni_jax.envs.crafter.tasks import with_task
     from oni_jax.envs.device.watched import WatchedDeviceEnv
 
     del ttyrec  # there is no real terminal

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.device.crafter.things import (
+from oni_jax.envs.crafter.things import (
     ACHIEVEMENTS,
     COW,
     FURNACE,

@@ -11,11 +11,11 @@ import numpy as np
 import psutil
 import pytest
 
-from oni_jax.envs.device.crafter import maps, stock, things
-from oni_jax.envs.device.crafter.noise import lattice_of, noise
+from oni_jax.envs.crafter import maps, stock, things
+from oni_jax.envs.crafter.noise import lattice_of, noise
 from oni_jax.host.runtime import ChildError
 from oni_jax.settings.fields import UserError
-from tests.envs.device.crafter.reference import KINDS, Reference
+from tests.envs.crafter.reference import KINDS, Reference
 
 
 def test_noise_is_that_of_opensimplex():
@@ -78,7 +78,7 @@ def test_damaged_stock_and_unwritable_folder_are_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("sent, victim", [(signal.SIGTERM, "parent"), (signal.SIGKILL, "child")])
 def test_what_ends_the_making_is_said_in_a_line_and_leaves_nothing(tmp_path, sent, victim):
     program = (
-        "from oni_jax.envs.device.crafter import stock\n"
+        "from oni_jax.envs.crafter import stock\n"
         "from oni_jax.config import UserError\n"
         "try: stock.load_stock(4096)\n"
         "except UserError as error: raise SystemExit(f'error: {error}')"

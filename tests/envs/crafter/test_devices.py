@@ -36,7 +36,7 @@ def compare() -> None:
 
 @pytest.mark.slow
 def test_devices_and_restored_worlds():
-    equal_on_devices(2, "-m", "tests.envs.device.crafter.test_devices", flags="", timeout_secs=500)
+    equal_on_devices(2, "-m", "tests.envs.crafter.test_devices", flags="", timeout_secs=500)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from oni_jax.envs.device.crafter import maps, things, world
-from oni_jax.envs.device.crafter import state as states
-from oni_jax.envs.device.crafter.levels import VARIANTS
-from oni_jax.envs.device.crafter.rules import COLLECTED, Operation, Rules
-from tests.envs.device.crafter.reference import Reference, Script, make_script
+from oni_jax.envs.crafter import maps, things, world
+from oni_jax.envs.crafter import state as states
+from oni_jax.envs.crafter.levels import VARIANTS
+from oni_jax.envs.crafter.rules import COLLECTED, Operation, Rules
+from tests.envs.crafter.reference import Reference, Script, make_script
 
 NUM_ITEMS = len(things.ITEMS)
 _WORK = (Operation.DO, Operation.COLLECT, Operation.STRIKE)

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.draws import Draws
-from oni_jax.envs.device.crafter.loops import when
-from oni_jax.envs.device.crafter.state import (
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.draws import Draws
+from oni_jax.envs.crafter.loops import when
+from oni_jax.envs.crafter.state import (
     BORDER,
     CELL,
     ENTERED,
@@ -29,7 +29,7 @@ from oni_jax.envs.device.crafter.state import (
     pack,
     position_of,
 )
-from oni_jax.envs.device.crafter.things import CHUNK, COW, SIZE, SKELETON, ZOMBIE
+from oni_jax.envs.crafter.things import CHUNK, COW, SIZE, SKELETON, ZOMBIE
 
 PERIOD = 10  # steps
 DAY = 300  # steps

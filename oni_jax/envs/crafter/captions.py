@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from oni_jax.envs.device.crafter import view
-from oni_jax.envs.device.crafter.things import ITEMS, MAX_AMOUNT, NAMES, PLAYER, TABLE, VITALS
+from oni_jax.envs.crafter import view
+from oni_jax.envs.crafter.things import ITEMS, MAX_AMOUNT, NAMES, PLAYER, TABLE, VITALS
 
 _LACKING = ("hurt", "hungry", "thirsty", "sleepy")
 _LOST = "Error, you are out of the map."

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from oni_jax.envs.device.crafter.rules import EVENTS
-from oni_jax.envs.device.crafter.things import PLANT, TABLE
+from oni_jax.envs.crafter.rules import EVENTS
+from oni_jax.envs.crafter.things import PLANT, TABLE
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import CrafterConfig
 

@@ -4,8 +4,8 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from oni_jax.envs.base import Environment, Language, VectorEnv
-from oni_jax.envs.device.crafter.display import DISPLAY
-from oni_jax.envs.device.crafter.levels import VARIANTS, crafter_spec, with_own_maps
+from oni_jax.envs.crafter.display import DISPLAY
+from oni_jax.envs.crafter.levels import VARIANTS, crafter_spec, with_own_maps
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def _device(config: EnvConfig) -> "DeviceEnv":
     # Imported here: JAX is needed where environments run, not where they are named
-    from oni_jax.envs.device.crafter.env import make_env
-    from oni_jax.envs.device.crafter.tasks import with_task
+    from oni_jax.envs.crafter.env import make_env
+    from oni_jax.envs.crafter.tasks import with_task
 
     return with_task(make_env(config), config.crafter)
 

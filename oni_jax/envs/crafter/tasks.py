@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.envs.crafter.compositions import PAID, Task, find_task
+from oni_jax.envs.crafter.env import find_crafter
+from oni_jax.envs.crafter.state import WIDTH, State, cell_of, kind_of, material_of
+from oni_jax.envs.crafter.things import DIRECTIONS, ITEM
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.crafter.compositions import PAID, Task, find_task
-from oni_jax.envs.device.crafter.env import find_crafter
-from oni_jax.envs.device.crafter.state import WIDTH, State, cell_of, kind_of, material_of
-from oni_jax.envs.device.crafter.things import DIRECTIONS, ITEM
 from oni_jax.envs.device.goals import same_meaning
 from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.settings.worlds import CrafterConfig

@@ -2,11 +2,11 @@
 
 import jax
 
-from oni_jax.envs.device.crafter import balance, creatures, player, things
-from oni_jax.envs.device.crafter.draws import Draws
-from oni_jax.envs.device.crafter.loops import when
-from oni_jax.envs.device.crafter.rules import Rules
-from oni_jax.envs.device.crafter.state import State
+from oni_jax.envs.crafter import balance, creatures, player, things
+from oni_jax.envs.crafter.draws import Draws
+from oni_jax.envs.crafter.loops import when
+from oni_jax.envs.crafter.rules import Rules
+from oni_jax.envs.crafter.state import State
 
 
 def step(rules: Rules, state: State, action: jax.Array, draws: Draws) -> State:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.base import SingleEpisode
-from oni_jax.envs.device.crafter import pixels, textures, things
-from oni_jax.envs.device.crafter.balance import DAY, daylight
-from oni_jax.envs.device.crafter.levels import TILES
+from oni_jax.envs.crafter import pixels, textures, things
+from oni_jax.envs.crafter.balance import DAY, daylight
+from oni_jax.envs.crafter.levels import TILES
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig

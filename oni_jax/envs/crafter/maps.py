@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.noise import Lattice, lattice_of, noise
-from oni_jax.envs.device.crafter.things import COW, SIZE, SKELETON, ZOMBIE
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.noise import Lattice, lattice_of, noise
+from oni_jax.envs.crafter.things import COW, SIZE, SKELETON, ZOMBIE
 from oni_jax.types import Array
 
 CENTRE = SIZE // 2, SIZE // 2  # where the player starts

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.draws import Draws
-from oni_jax.envs.device.crafter.loops import while_any
-from oni_jax.envs.device.crafter.state import (
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.draws import Draws
+from oni_jax.envs.crafter.loops import while_any
+from oni_jax.envs.crafter.state import (
     BORDER,
     CELL,
     ENTRIES,
@@ -27,7 +27,7 @@ from oni_jax.envs.device.crafter.state import (
     material_of,
     pack,
 )
-from oni_jax.envs.device.crafter.things import ARROW, COW, DOWN, LEFT, PLANT, PLAYER, RIGHT, SIGHT, SKELETON, UP, ZOMBIE
+from oni_jax.envs.crafter.things import ARROW, COW, DOWN, LEFT, PLANT, PLAYER, RIGHT, SIGHT, SKELETON, UP, ZOMBIE
 
 _BITS = 32
 _STAYS = -1  # instead of a direction

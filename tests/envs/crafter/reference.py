@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from crafter import objects, worldgen
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.draws import ObjectDraws
-from oni_jax.envs.device.crafter.maps import Map
-from oni_jax.envs.device.crafter.rules import PUBLISHED_ACTIONS, Operation, Rules
-from oni_jax.envs.device.crafter.state import BORDER, NUM_CHUNKS, WIDTH
-from oni_jax.envs.device.crafter.things import CHUNK, SIZE
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.draws import ObjectDraws
+from oni_jax.envs.crafter.maps import Map
+from oni_jax.envs.crafter.rules import PUBLISHED_ACTIONS, Operation, Rules
+from oni_jax.envs.crafter.state import BORDER, NUM_CHUNKS, WIDTH
+from oni_jax.envs.crafter.things import CHUNK, SIZE
 
 constants: Any = importlib.import_module("crafter.constants")
 _CLASSES = {

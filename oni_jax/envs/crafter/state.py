@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.things import CHUNK, PLAYER, SIZE
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.things import CHUNK, PLAYER, SIZE
 from oni_jax.types import Array
 
 BORDER = 4  # cells outside the map, as far as the player can see

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.envs.crafter import captions, display, goals, maps, pixels, prerequisites, things, view, world
+from oni_jax.envs.crafter.draws import draws_of
+from oni_jax.envs.crafter.levels import BK, ELLM, NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
+from oni_jax.envs.crafter.rules import EVENTS
+from oni_jax.envs.crafter.state import State, begin
+from oni_jax.envs.crafter.stock import load_stock
+from oni_jax.envs.crafter.textures import load_textures
 from oni_jax.envs.device.base import DeviceEnv, Step
-from oni_jax.envs.device.crafter import captions, display, goals, maps, pixels, prerequisites, things, view, world
-from oni_jax.envs.device.crafter.draws import draws_of
-from oni_jax.envs.device.crafter.levels import BK, ELLM, NUM_FRAMES, RGB_VIEW, TILE_VIEW, Variant, find_variant, spec_of
-from oni_jax.envs.device.crafter.rules import EVENTS
-from oni_jax.envs.device.crafter.state import State, begin
-from oni_jax.envs.device.crafter.stock import load_stock
-from oni_jax.envs.device.crafter.textures import load_textures
 from oni_jax.envs.device.wrapper import DeviceWrapper, FrameStack
 from oni_jax.envs.display import Terminal
 from oni_jax.settings.worlds import EnvConfig

@@ -6,9 +6,9 @@ import pytest
 
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.envs.device.crafter import ENVIRONMENT
-from oni_jax.envs.device.crafter.judge_rules import caption_value, judge_caption, judge_pair
-from oni_jax.envs.device.crafter.rules import EVENTS
+from oni_jax.envs.crafter import ENVIRONMENT
+from oni_jax.envs.crafter.judge_rules import caption_value, judge_caption, judge_pair
+from oni_jax.envs.crafter.rules import EVENTS
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE
 from tests.processes import Launched, rows, summary

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.envs.device.crafter.compositions import find_task
-from oni_jax.envs.device.crafter.rules import BK_RULES, ELLM_ACTIONS, ELLM_RULES, Rules
-from oni_jax.envs.device.crafter.things import ACHIEVEMENT, ACHIEVEMENTS, DIRECTIONS, ITEMS, NAMES, VIEW
+from oni_jax.envs.crafter.compositions import find_task
+from oni_jax.envs.crafter.rules import BK_RULES, ELLM_ACTIONS, ELLM_RULES, Rules
+from oni_jax.envs.crafter.things import ACHIEVEMENT, ACHIEVEMENTS, DIRECTIONS, ITEMS, NAMES, VIEW
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec

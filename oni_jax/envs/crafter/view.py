@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.balance import DAY, daylight
-from oni_jax.envs.device.crafter.rules import RIPE
-from oni_jax.envs.device.crafter.state import BORDER, TIMER, WIDTH, State, index_of, kind_of, material_of
-from oni_jax.envs.device.crafter.things import DIRECTIONS, HEALTH, MAX_AMOUNT, NAMES, PLAYER, SIZE, VIEW, VITALS
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.balance import DAY, daylight
+from oni_jax.envs.crafter.rules import RIPE
+from oni_jax.envs.crafter.state import BORDER, TIMER, WIDTH, State, index_of, kind_of, material_of
+from oni_jax.envs.crafter.things import DIRECTIONS, HEALTH, MAX_AMOUNT, NAMES, PLAYER, SIZE, VIEW, VITALS
 from oni_jax.types import Array
 
 COLUMN, ROW = VIEW[0] // 2, VIEW[1] // 2  # of the player

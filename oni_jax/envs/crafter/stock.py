@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 from rich.progress import track
 
-from oni_jax.envs.device.crafter import things
-from oni_jax.envs.device.crafter.maps import MAX_BORN, Map, episode_seed, make_map
+from oni_jax.envs.crafter import things
+from oni_jax.envs.crafter.maps import MAX_BORN, Map, episode_seed, make_map
 from oni_jax.host.files import write_atomically
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.runtime import ChildError, heeded, num_cores, start_child, stop_child

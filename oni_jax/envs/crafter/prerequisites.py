@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from oni_jax.envs.device.crafter.rules import MADE, MAKE_TABLE, SLEEP
-from oni_jax.envs.device.crafter.things import NAMES
+from oni_jax.envs.crafter.rules import MADE, MAKE_TABLE, SLEEP
+from oni_jax.envs.crafter.things import NAMES
 
 SAME = (("eat cow", "attack cow"), ("place crafting table", MAKE_TABLE.words))
 

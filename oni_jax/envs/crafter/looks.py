@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from oni_jax.envs.device.crafter.levels import TILES
-from oni_jax.envs.device.crafter.things import ITEMS, MATERIALS, PLAYER
+from oni_jax.envs.crafter.levels import TILES
+from oni_jax.envs.crafter.things import ITEMS, MATERIALS, PLAYER
 
 _RED, _GREEN, _BROWN, _BLUE, _MAGENTA, _CYAN, _GRAY, _DARK_GRAY = range(1, 9)
 _ORANGE, _LIME, _YELLOW, _LIGHT_BLUE, _PINK, _LIGHT_CYAN, _WHITE = range(9, 16)

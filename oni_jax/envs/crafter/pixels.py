@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import view
-from oni_jax.envs.device.crafter.balance import DAY, daylight
-from oni_jax.envs.device.crafter.looks import STANDING
-from oni_jax.envs.device.crafter.state import CELL as CELL_OF_OBJECT
-from oni_jax.envs.device.crafter.state import State
-from oni_jax.envs.device.crafter.textures import CELL, Textures
-from oni_jax.envs.device.crafter.things import DIRECTIONS, ITEMS, PLAYER, SIZE, VIEW
+from oni_jax.envs.crafter import view
+from oni_jax.envs.crafter.balance import DAY, daylight
+from oni_jax.envs.crafter.looks import STANDING
+from oni_jax.envs.crafter.state import CELL as CELL_OF_OBJECT
+from oni_jax.envs.crafter.state import State
+from oni_jax.envs.crafter.textures import CELL, Textures
+from oni_jax.envs.crafter.things import DIRECTIONS, ITEMS, PLAYER, SIZE, VIEW
 from oni_jax.envs.device.hashing import mix
 from oni_jax.types import Array
 

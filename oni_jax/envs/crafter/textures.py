@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.device.crafter.looks import ITEM_COLORS, MATERIAL_LOOKS, STANDING, Look
-from oni_jax.envs.device.crafter.things import ITEMS, MATERIALS, MAX_AMOUNT
+from oni_jax.envs.crafter.looks import ITEM_COLORS, MATERIAL_LOOKS, STANDING, Look
+from oni_jax.envs.crafter.things import ITEMS, MATERIALS, MAX_AMOUNT
 from oni_jax.ops.glyph_table import COLORS, FONT_FILE
 from oni_jax.settings.fields import UserError
 

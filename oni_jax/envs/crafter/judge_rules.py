@@ -10,8 +10,8 @@ many of a thing one has.
 
 import re
 
-from oni_jax.envs.device.crafter.prerequisites import PREREQUISITES
-from oni_jax.envs.device.crafter.rules import SLEEP
+from oni_jax.envs.crafter.prerequisites import PREREQUISITES
+from oni_jax.envs.crafter.rules import SLEEP
 from oni_jax.types import TIE
 
 VERBS = ("drink", "chop", "eat", "place", "attack", "mine", "make")  # by how much has to come before

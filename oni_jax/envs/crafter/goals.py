@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.crafter import view
-from oni_jax.envs.device.crafter.prerequisites import PREREQUISITES
-from oni_jax.envs.device.crafter.rules import EVENTS, SLEEP, Rules
-from oni_jax.envs.device.crafter.state import State
-from oni_jax.envs.device.crafter.things import ENERGY, ITEM, MAX_AMOUNT, NAMES, TABLE
+from oni_jax.envs.crafter import view
+from oni_jax.envs.crafter.prerequisites import PREREQUISITES
+from oni_jax.envs.crafter.rules import EVENTS, SLEEP, Rules
+from oni_jax.envs.crafter.state import State
+from oni_jax.envs.crafter.things import ENERGY, ITEM, MAX_AMOUNT, NAMES, TABLE
 from oni_jax.types import Array
 
 
