@@ -6,9 +6,10 @@ import numpy as np
 
 from benchmarks.harness import ROOT_ENV
 from oni_jax.envs.base import make_step_output
+from oni_jax.envs.nethack.scripted import ScriptedPlayer
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS
 from oni_jax.envs.registry import make_vector_env
-from oni_jax.preferences.players import ScriptedPlayer, random_player
+from oni_jax.offline.play import random_player
 from oni_jax.settings.worlds import EnvConfig
 
 NUM_GAMES = 32  # of each player

@@ -1,20 +1,13 @@
-"""Players that pairs are collected from: random, scripted, or a trained policy."""
+"""A player of NetHack that follows simple rules."""
 
-import os
 from collections.abc import Callable
 
 import numpy as np
 
-from oni_jax.checkpointing import restore_params
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack.game import IN_QUESTION
 from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
-from oni_jax.evaluation.agents import PolicyAgent
-from oni_jax.host.run_files import CHECKPOINTS
-from oni_jax.networks.policy import policy_and_shapes
-from oni_jax.settings.config import Config
-from oni_jax.types import EnvSpec
 
 Player = Callable[[StepOutput], np.ndarray]
 """Observations -> actions [N] int32."""
@@ -35,10 +28,6 @@ BLOCKED = (b"You can't move", b"This door", b"You try to move", b"It's")
 TURN_FRACTION, SEARCH_FRACTION = 0.1, 0.05  # of the scripted steps without an aim
 WANDER_FRACTION = 0.3  # of the scripted steps with an aim: an obstacle may block the way
 PEACEFUL_STEPS = 10  # without attacks, after the game asked to confirm one
-
-
-def random_player(num_envs: int, num_actions: int, rng: np.random.Generator) -> Player:
-    return lambda out: rng.integers(num_actions, size=num_envs, dtype=np.int32)
 
 
 class ScriptedPlayer:
@@ -105,20 +94,3 @@ class ScriptedPlayer:
             self._heading[i] = ways[self._rng.integers(len(ways))]
         way = self._heading[i]
         return STEPS[way] if beside[way] in CLOSED_DOORS else RUNS[way]
-
-
-def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> Player:
-    """Plays by the policy of a run's newest checkpoint, sampling actions. Raises UserError: there is none."""
-    policy, shapes = policy_and_shapes(run.network, spec)
-    env_steps, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes)
-    print(f"the policy after {env_steps:,} environment steps plays", flush=True)
-    agent = PolicyAgent(policy, spec, params, seed, greedy=False)
-    episodes, steps = np.stack([np.arange(num_envs), np.zeros(num_envs)]).astype(np.int32)
-
-    def play(out: StepOutput) -> np.ndarray:
-        is_first = out.records["is_first"]
-        episodes[is_first] += num_envs
-        steps[:] = np.where(is_first, 0, steps + 1)
-        return agent.act(0, out.records, episodes, steps)
-
-    return play
