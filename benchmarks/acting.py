@@ -19,7 +19,7 @@ from oni_jax.networks.policy import PolicyOutput
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.types import Array, EnvSpec, PyTree
-from oni_jax.worlds.actor_world import Acting, ActorWorld
+from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World
 
 

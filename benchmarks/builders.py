@@ -11,10 +11,8 @@ import numpy as np
 from benchmarks.harness import ROOT_ENV
 from benchmarks.reward_files import reward_settings
 from benchmarks.samples import sample_batch, sample_records
-from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
-from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.loss import LossInputs, RewardCoeffs, loss_inputs, make_loss_fn
 from oni_jax.learner.shards import pack_shards, shard_policy, shard_score
@@ -28,7 +26,9 @@ from oni_jax.rewards.registry import make_rewards
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.types import Array, PyTree, Trajectory
-from oni_jax.worlds.batches import PAYLOAD_SHARDING, make_unpack_fn
+from oni_jax.worlds.actors.batches import PAYLOAD_SHARDING, make_unpack_fn
+from oni_jax.worlds.actors.exchange import policy_record_dtype
+from oni_jax.worlds.actors.policy_step import Calls, CoreStates, make_policy_step_fn
 
 IMAGE_SIDE = 72
 

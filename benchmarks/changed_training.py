@@ -44,7 +44,7 @@ def miscut_ink() -> np.ndarray:
 
 def truncation_is_an_end() -> None:
     """Treats truncations as terminations: without a bootstrap value."""
-    from oni_jax.worlds import actor_world
+    from oni_jax.worlds.actors import actor_world
 
     make_unpack_fn = actor_world.make_unpack_fn
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.envs.base import record_dtype
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
 from oni_jax.settings.config import Config
 from oni_jax.types import CaptionBatch, EnvSpec, StepCaptions
+from oni_jax.worlds.actors.batches import ActorPayload
+from oni_jax.worlds.actors.exchange import policy_record_dtype
 from oni_jax.worlds.base import Collected
-from oni_jax.worlds.batches import ActorPayload
 
 WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
 PHRASES = (

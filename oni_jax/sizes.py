@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import jax
 
-from oni_jax.actors.pool import num_workers
 from oni_jax.host.runtime import memory_bytes, num_cores
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import ActorConfig
+from oni_jax.worlds.actors.pool import num_workers
 
 GIB = 1 << 30
 GAME_BYTES = 1_000_000  # of host memory; NetHack's take 0.6 to 0.7 MB, and their rows in the ring 0.04

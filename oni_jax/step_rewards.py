@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.buffers.exchange import policy_record_dtype
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
@@ -19,7 +18,8 @@ from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
-from oni_jax.worlds.batches import ActorPayload, make_unpack_fn, step_captions
+from oni_jax.worlds.actors.batches import ActorPayload, make_unpack_fn, step_captions
+from oni_jax.worlds.actors.exchange import policy_record_dtype
 
 KEY = np.zeros(2, np.uint32)
 OF_TRAINING = ("truncation_values", "behaviour_logits", "values", "policy_lags", "initial_core_state", "policy_params")

@@ -46,11 +46,11 @@ from oni_jax.settings.learning import LearnerConfig, check_batch_size
 from oni_jax.sizes import this_machine, with_sizes
 from oni_jax.training import Progress, Training
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
-from oni_jax.worlds.actor_world import Acting, ActorWorld
+from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
+from oni_jax.worlds.actors.lockstep import LockstepWorld
 from oni_jax.worlds.base import World
-from oni_jax.worlds.device_world import DeviceWorld
-from oni_jax.worlds.goal_table import GOAL_ARRAYS
-from oni_jax.worlds.lockstep import LockstepWorld
+from oni_jax.worlds.device.device_world import DeviceWorld
+from oni_jax.worlds.device.goal_table import GOAL_ARRAYS
 
 
 def run(config: Config, stop: StopRequest) -> None:

@@ -22,9 +22,9 @@ from oni_jax.settings.learning import LearnerConfig
 from oni_jax.settings.worlds import DevicesConfig, EnvConfig
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
-from tests.inference.test_server import Played, check_actions, unroll
 from tests.processes import Launched, equal_on_devices
 from tests.test_resume import DEVICE, Answers, train, write_files
+from tests.worlds.actors.test_server import Played, check_actions, unroll
 
 ROLLOUT, NUM_GAMES = 5, 16
 

@@ -14,7 +14,7 @@ from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig
-from oni_jax.worlds import actor_world
+from oni_jax.worlds.actors import actor_world
 
 OPTIMUM = 1.0  # of both environments
 REACHED = 0.9

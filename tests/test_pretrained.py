@@ -18,7 +18,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig, PretrainedConfig
 from tests import signals_plugin
 from tests.evaluation.runs import write_run
-from tests.worlds.device_worlds import CONFIG, N, T, collect, make_world
+from tests.worlds.device.device_worlds import CONFIG, N, T, collect, make_world
 
 OTHER = {
     "root_env": signals_plugin.NAME,

@@ -21,7 +21,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.training import Progress
 from oni_jax.types import RewardOutput
-from oni_jax.worlds.lockstep import LockstepWorld
+from oni_jax.worlds.actors.lockstep import LockstepWorld
 from tests.processes import rows
 from tests.test_learning import small_config
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from oni_jax.buffers.captions import CaptionTable
-from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.ops.episode_sums import episode_ends, sum_rewards
 from oni_jax.settings.fields import UserError
 from oni_jax.types import EnvSpec
+from oni_jax.worlds.actors.captions import CaptionTable
+from oni_jax.worlds.actors.ring import TrajectoryRing
 
 if TYPE_CHECKING:  # it imports this
     from oni_jax.evaluation.players import Player

@@ -10,16 +10,16 @@ from contextlib import closing
 
 import numpy as np
 
-from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import ActorPool
-from oni_jax.actors.process_pool import ProcessPool
-from oni_jax.actors.serial_pool import SerialPool
-from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.evaluation.agents import GROUP_SIZE, Agent
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, end_of
 from oni_jax.evaluation.intrinsic import EpisodeReturns
 from oni_jax.host.runtime import ChildError, Every, StopRequest
 from oni_jax.types import EnvSpec
+from oni_jax.worlds.actors.group import MakeEnv
+from oni_jax.worlds.actors.pool import ActorPool
+from oni_jax.worlds.actors.process_pool import ProcessPool
+from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
+from oni_jax.worlds.actors.serial_pool import SerialPool
 
 MAX_GROUPS = NUM_SLOTS // GROUP_SIZE
 WAIT_SECS = 0.2

@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from oni_jax.actors.pool import num_workers
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import GOALS, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
@@ -22,6 +21,7 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import ActorConfig, EnvConfig
+from oni_jax.worlds.actors.pool import num_workers
 
 MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
 """Makes, before anyone plays, the function that later records a player's evaluation."""

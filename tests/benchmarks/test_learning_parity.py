@@ -18,7 +18,7 @@ from oni_jax.ops.glyph_table import glyph_table
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Trajectory
-from oni_jax.worlds import actor_world
+from oni_jax.worlds.actors import actor_world
 
 
 def test_estimates_are_means_over_seeds_with_their_standard_error():

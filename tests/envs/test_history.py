@@ -14,7 +14,7 @@ from oni_jax.types import ArraySpec, EnvSpec
 from tests import memory_env, signals_plugin
 from tests.envs.device.signals_env import SignalsEnv
 from tests.golden import data_file
-from tests.worlds.device_worlds import collect, make_world
+from tests.worlds.device.device_worlds import collect, make_world
 
 N, LIMIT, NUM_STEPS = 3, 6, 40
 PAST = ("past3/signal", "past1/signal", "past2/actions", "past4/times")

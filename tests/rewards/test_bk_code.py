@@ -19,7 +19,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from tests.golden import data_file
-from tests.worlds.device_worlds import CONFIG, N, T, collect, make_world
+from tests.worlds.device.device_worlds import CONFIG, N, T, collect, make_world
 
 KEY = np.zeros(2, np.uint32)
 H, GAMMA = 2, 0.9

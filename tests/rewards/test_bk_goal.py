@@ -29,7 +29,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import CaptionBatch
 from tests.golden import data_file
 from tests.rewards.test_bk_code import GAMMA, run
-from tests.worlds.device_worlds import CONFIG, N, T
+from tests.worlds.device.device_worlds import CONFIG, N, T
 
 LIBRARY = GoalLibrary(
     ["Current observation: The signal is 3", "You choose the action: action 1", "The signal is 5"],

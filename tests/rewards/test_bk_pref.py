@@ -16,7 +16,7 @@ from oni_jax.settings.rewards import RewardConfig
 from tests import signals_plugin
 from tests.potentials.preference_models import HORIZON, untrained
 from tests.rewards.test_bk_code import GAMMA, run
-from tests.worlds.device_worlds import CONFIG, N, T
+from tests.worlds.device.device_worlds import CONFIG, N, T
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from oni_jax.inference.truncated import TruncatedStep, TruncatedSteps
+from oni_jax.worlds.actors.truncated import TruncatedStep, TruncatedSteps
 
 
 def test_steps_of_a_lost_group_are_dropped_with_their_final_observations():

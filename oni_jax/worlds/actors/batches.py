@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.buffers.captions import CaptionTable
-from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.ops.captions import unique_in_order
 from oni_jax.ops.episode_sums import episode_ends
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.parallel import AXIS_0, AXIS_1
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
+from oni_jax.worlds.actors.captions import CaptionTable
+from oni_jax.worlds.actors.exchange import TrajectoryExchange
 from oni_jax.worlds.base import Collected, Episodes, with_finals
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.buffers.shared_array import SharedArray
-from oni_jax.buffers.shared_terminal import SharedTerminal
 from oni_jax.envs.base import TEXT_DTYPE, StepOutput, Texts, record_dtype
 from oni_jax.types import EnvSpec
+from oni_jax.worlds.actors.shared_array import SharedArray
+from oni_jax.worlds.actors.shared_terminal import SharedTerminal
 
 NOTE_BYTES = 200
 

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-from oni_jax.actors.group import Group, MakeEnv
-from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.captions import NewTexts
 from oni_jax.host.runtime import has_hung_up
+from oni_jax.worlds.actors.group import Group, MakeEnv
+from oni_jax.worlds.actors.ring import TrajectoryRing
 
 COMMAND = struct.Struct("=iii")  # group, slot, row t to write
 # A reply: a zero byte, with which no error's text begins; the group; then each new text's id, length and bytes.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oni_jax.buffers.captions import CaptionTable
-from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.worlds.actors.captions import CaptionTable
+from oni_jax.worlds.actors.ring import TrajectoryRing
 
 
 def policy_record_dtype(num_actions: int) -> np.dtype:

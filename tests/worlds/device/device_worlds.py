@@ -20,7 +20,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import Progress
 from oni_jax.types import EVERYTHING
 from oni_jax.worlds.base import Collected
-from oni_jax.worlds.device_world import DeviceWorld
+from oni_jax.worlds.device.device_world import DeviceWorld
 from tests import signals_plugin
 
 N, T, LIMIT = 8, 5, 6

@@ -22,11 +22,11 @@ from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.settings.config import Config
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
-from oni_jax.worlds.actor_world import Acting
+from oni_jax.worlds.actors.actor_world import Acting
 from oni_jax.worlds.base import Collected, Episodes, World, WorldReport, with_finals
-from oni_jax.worlds.device_captions import CodeCounts, TextReader
-from oni_jax.worlds.device_rollout import Running, Task, Texts, make_collect_fn, make_start_fn
-from oni_jax.worlds.goal_table import SuggestedGoals
+from oni_jax.worlds.device.device_captions import CodeCounts, TextReader
+from oni_jax.worlds.device.device_rollout import Running, Task, Texts, make_collect_fn, make_start_fn
+from oni_jax.worlds.device.goal_table import SuggestedGoals
 
 
 class DeviceWorld(World):

@@ -9,22 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.actors.group import Group
-from oni_jax.actors.pool import Replies
-from oni_jax.actors.serial_pool import SerialPool
-from oni_jax.buffers.exchange import TrajectoryExchange
-from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.host.runtime import BackgroundThread
-from oni_jax.inference.parameters import ParameterStore
-from oni_jax.inference.policy_step import bucket_sizes
-from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import PolicyOutput, init_params, make_policy
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import PyTree, Trajectory
-from oni_jax.worlds.batches import ActorPayload, BatchAssembler, make_unpack_fn
+from oni_jax.worlds.actors.batches import ActorPayload, BatchAssembler, make_unpack_fn
+from oni_jax.worlds.actors.exchange import TrajectoryExchange
+from oni_jax.worlds.actors.group import Group
+from oni_jax.worlds.actors.parameters import ParameterStore
+from oni_jax.worlds.actors.policy_step import bucket_sizes
+from oni_jax.worlds.actors.pool import Replies
+from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
+from oni_jax.worlds.actors.serial_pool import SerialPool
+from oni_jax.worlds.actors.server import InferenceServer
 
 NUM_GROUPS, NUM_ENVS, ROLLOUT = 3, 2, 5
 MANY = 1000  # more trajectories than a test has

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import Replies
-from oni_jax.actors.worker import COMMAND, run_worker, unpack_reply
-from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.captions import NewTexts
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.runtime import ChildError, start_child, stop_child
+from oni_jax.worlds.actors.group import MakeEnv
+from oni_jax.worlds.actors.pool import Replies
+from oni_jax.worlds.actors.ring import TrajectoryRing
+from oni_jax.worlds.actors.worker import COMMAND, run_worker, unpack_reply
 
 HANG_SECS = 60.0  # a step takes microseconds, but for the first, which may compile
 START_SECS = 600.0  # of all environments of a process, which may be slow plugins

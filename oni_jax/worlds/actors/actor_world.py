@@ -9,24 +9,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.pool import ActorPool, num_workers
-from oni_jax.actors.process_pool import ProcessPool
-from oni_jax.actors.serial_pool import SerialPool
-from oni_jax.buffers.exchange import TrajectoryExchange
-from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.envs.display import Terminal
 from oni_jax.host.runtime import BackgroundThread
-from oni_jax.inference.parameters import ParameterStore
-from oni_jax.inference.server import InferenceServer
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.parallel import local
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.settings.worlds import ActorConfig
 from oni_jax.types import Array, EnvSpec, PyTree
+from oni_jax.worlds.actors.batches import PAYLOAD_SHARDING, BatchAssembler, make_unpack_fn
+from oni_jax.worlds.actors.exchange import TrajectoryExchange
+from oni_jax.worlds.actors.group import MakeEnv
+from oni_jax.worlds.actors.parameters import ParameterStore
+from oni_jax.worlds.actors.pool import ActorPool, num_workers
+from oni_jax.worlds.actors.process_pool import ProcessPool
+from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
+from oni_jax.worlds.actors.serial_pool import SerialPool
+from oni_jax.worlds.actors.server import InferenceServer
 from oni_jax.worlds.base import Collected, World, WorldReport
-from oni_jax.worlds.batches import PAYLOAD_SHARDING, BatchAssembler, make_unpack_fn
 
 
 class Acting(NamedTuple):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.base import record_dtype
-from oni_jax.inference.policy_step import Calls, CoreStates, make_policy_step_fn
 from oni_jax.networks.policy import PolicyOutput
 from oni_jax.types import EnvSpec
+from oni_jax.worlds.actors.policy_step import Calls, CoreStates, make_policy_step_fn
 
 
 @pytest.mark.filterwarnings("error")  # of buffers that could not be reused

@@ -15,12 +15,12 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from oni_jax.actors.group import MakeEnv
-from oni_jax.actors.serial_pool import SerialPool
 from oni_jax.envs.base import TEXT_DTYPE
 from oni_jax.settings.config import Config
 from oni_jax.types import EnvSpec
-from oni_jax.worlds.actor_world import Acting, ActorWorld
+from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
+from oni_jax.worlds.actors.group import MakeEnv
+from oni_jax.worlds.actors.serial_pool import SerialPool
 from oni_jax.worlds.base import Collected
 
 

@@ -15,10 +15,10 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.settings.worlds import ActorConfig
 from oni_jax.types import Trajectory
-from oni_jax.worlds.device_world import DeviceWorld
+from oni_jax.worlds.device.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv
 from tests.processes import equal_on_devices
-from tests.worlds.device_worlds import CONFIG, LIMIT, N, T, collect, make_world
+from tests.worlds.device.device_worlds import CONFIG, LIMIT, N, T, collect, make_world
 
 ENV = SignalsEnv()
 
@@ -264,7 +264,7 @@ def compare() -> None:
 
 @pytest.mark.slow
 def test_devices_share_the_environments():
-    equal_on_devices(8, "-m", "tests.worlds.test_device_world", flags="")
+    equal_on_devices(8, "-m", "tests.worlds.device.test_device_world", flags="")
 
 
 if __name__ == "__main__":

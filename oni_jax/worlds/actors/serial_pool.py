@@ -3,9 +3,9 @@
 import time
 from collections import deque
 
-from oni_jax.actors.group import Group, MakeEnv
-from oni_jax.actors.pool import Replies
-from oni_jax.buffers.ring import TrajectoryRing
+from oni_jax.worlds.actors.group import Group, MakeEnv
+from oni_jax.worlds.actors.pool import Replies
+from oni_jax.worlds.actors.ring import TrajectoryRing
 
 
 class SerialPool:

@@ -5,8 +5,8 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from oni_jax.buffers.shared_array import SharedArray
 from oni_jax.host.runtime import start_child, stop_child
+from oni_jax.worlds.actors.shared_array import SharedArray
 
 
 def add_one(connection: Connection, shared: SharedArray) -> None:

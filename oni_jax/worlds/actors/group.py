@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oni_jax.buffers.ring import TrajectoryRing
 from oni_jax.envs.base import SavableEnv, VectorEnv, make_texts
 from oni_jax.envs.captions import CaptionTracker, NewTexts
 from oni_jax.envs.display import drawn
+from oni_jax.worlds.actors.ring import TrajectoryRing
 
 MakeEnv = Callable[..., VectorEnv]  # called with num_envs= and first_index=, the first one's index over all actors
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from launch import train
-from oni_jax.actors import process_pool as process_pool_module
-from oni_jax.actors.pool import ActorPool, Replies
-from oni_jax.actors.process_pool import ProcessPool
-from oni_jax.actors.serial_pool import SerialPool
-from oni_jax.buffers.ring import RingShape, TrajectoryRing
 from oni_jax.envs.display import ROWS, Terminal
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.host.runtime import ChildError, start_child
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.worlds.actors import process_pool as process_pool_module
+from oni_jax.worlds.actors.pool import ActorPool, Replies
+from oni_jax.worlds.actors.process_pool import ProcessPool
+from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
+from oni_jax.worlds.actors.serial_pool import SerialPool
 
 SHAPE = RingShape(num_groups=4, group_size=3, num_slots=4, rollout=20)
 

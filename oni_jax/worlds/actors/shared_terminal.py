@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from oni_jax.buffers.shared_array import SharedArray
 from oni_jax.envs.display import COLUMNS, ROWS, Terminal
+from oni_jax.worlds.actors.shared_array import SharedArray
 
 _DTYPE = np.dtype(
     [

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from oni_jax.envs.device.goals import GoalTable, look_up
 from oni_jax.settings.worlds import GoalConfig
-from oni_jax.worlds.goal_table import SuggestedGoals
+from oni_jax.worlds.device.goal_table import SuggestedGoals
 from tests.processes import equal_on_devices
-from tests.worlds.device_worlds import CONFIG, N, collect, make_world
+from tests.worlds.device.device_worlds import CONFIG, N, collect, make_world
 
 SAY_0, SAY_1, ANSWER_1 = range(3)
 ALL_CAPTIONS = [b"The signal is %d." % i for i in range(8)]
@@ -136,7 +136,7 @@ def on_two_devices() -> None:
 
 @pytest.mark.slow
 def test_two_devices_show_and_pay_what_one_does():
-    equal_on_devices(2, "-c", "from tests.worlds.test_suggested_goals import *; on_two_devices()")
+    equal_on_devices(2, "-c", "from tests.worlds.device.test_suggested_goals import *; on_two_devices()")
 
 
 def test_open_goals_are_counted_by_kind():

@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.actors.pool import ActorPool
-from oni_jax.buffers.exchange import TrajectoryExchange
 from oni_jax.host.runtime import WaitClock, num_cores
-from oni_jax.inference.parameters import ParameterStore
-from oni_jax.inference.policy_step import Calls, CoreStates, bucket_sizes, make_policy_step_fn, make_value_step_fn
-from oni_jax.inference.truncated import TruncatedStep, TruncatedSteps
 from oni_jax.networks.policy import ActorCritic
 from oni_jax.ops.records import as_bytes
 from oni_jax.types import Array, PyTree
+from oni_jax.worlds.actors.exchange import TrajectoryExchange
+from oni_jax.worlds.actors.parameters import ParameterStore
+from oni_jax.worlds.actors.policy_step import Calls, CoreStates, bucket_sizes, make_policy_step_fn, make_value_step_fn
+from oni_jax.worlds.actors.pool import ActorPool
+from oni_jax.worlds.actors.truncated import TruncatedStep, TruncatedSteps
 
 WAIT_SECS = 0.2
 
