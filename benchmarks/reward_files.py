@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards import registry
+from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.settings.learning import NetworkConfig
 
 # Types that read NetHack's messages, or nothing.

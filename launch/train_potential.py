@@ -20,9 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: TrainPotential, stop: StopRequest) -> int:
-    from oni_jax.potentials.preference_model import load_preference_model
     from oni_jax.potentials.preference_training import train_potential
-    from oni_jax.trained import holds_trained
+    from oni_jax.rewards.bk.preference_model import load_preference_model
+    from oni_jax.rewards.trained import holds_trained
 
     code = train_potential(config, stop)
     if holds_trained(config.fit.reward_dir):

@@ -21,8 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: TrainReward, stop: StopRequest) -> int:
     from oni_jax.preferences.reward_training import train_reward
+    from oni_jax.rewards.trained import holds_trained
     from oni_jax.system import keep_compiled_code
-    from oni_jax.trained import holds_trained
 
     keep_compiled_code()
     code = train_reward(config, stop)

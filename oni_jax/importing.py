@@ -21,20 +21,20 @@ from oni_jax.networks.published import import_params
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.networks.shapes import encoder_settings, policy_settings
 from oni_jax.networks.state_dict import StateDict
-from oni_jax.potentials.preference_model import (
+from oni_jax.rewards.bk.preference_model import (
     PreferenceModel,
     PreferenceSettings,
     make_network,
     names_read,
     save_preference_model,
 )
-from oni_jax.preferences.reward_model import RewardModel, save_reward_model
+from oni_jax.rewards.oni.reward_model import RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
+from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.trained import holds_trained
 from oni_jax.training import Progress
 from oni_jax.types import ModelState, PyTree
 

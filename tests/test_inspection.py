@@ -19,8 +19,8 @@ from oni_jax.inspection import InspectedCaption, NoRewardError, inspect_reward
 from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
-from oni_jax.rewards.ranking import RankingState
+from oni_jax.rewards.oni.ranking import RankingState
+from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, reward_type
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.settings.config import Config, config_to_json

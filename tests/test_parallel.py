@@ -43,7 +43,7 @@ METRICS = """
 from types import SimpleNamespace
 import jax, numpy as np
 from oni_jax import parallel
-from oni_jax.rewards.ranking import RankingScorer
+from oni_jax.rewards.oni.ranking import RankingScorer
 from oni_jax.types import TIE
 
 rng = np.random.default_rng(0)
@@ -74,8 +74,8 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.classification import ClassificationScorer
-from oni_jax.rewards.ranking import RankingScorer
+from oni_jax.rewards.oni.classification import ClassificationScorer
+from oni_jax.rewards.oni.ranking import RankingScorer
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import CaptionBatch
 from tests.labelled import labelled

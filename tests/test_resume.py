@@ -22,7 +22,7 @@ from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
@@ -31,8 +31,8 @@ from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
 from oni_jax.types import Annotation, Item, Query
 from tests import signals_plugin
-from tests.potentials.preference_models import HORIZON, write_untrained
 from tests.processes import COMPILES_SOON, ROOT
+from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 

@@ -22,7 +22,7 @@ from oni_jax.potentials.config import AnnotateSegments, CompareConfig
 from oni_jax.potentials.samples import random_episodes
 from oni_jax.preferences.annotation import AnnotationLog, label_pairs
 from oni_jax.preferences.preference_file import PreferenceFile
-from oni_jax.segments.captions import action_name, segment_caption
+from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
 from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes, write_episodes
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item

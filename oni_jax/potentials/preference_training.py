@@ -18,18 +18,18 @@ from oni_jax.networks.preference_transformer import PreferenceTransformer
 from oni_jax.ops.losses import preference_loss, ranking_accuracy
 from oni_jax.potentials.comparison import LABELS, SEGMENTS
 from oni_jax.potentials.config import TrainPotential
-from oni_jax.potentials.preference_model import (
+from oni_jax.preferences.dataset import as_labels, open_array
+from oni_jax.rewards.bk.preference_model import (
     PreferenceModel,
     PreferenceSettings,
     make_network,
     names_read,
     save_preference_model,
 )
-from oni_jax.preferences.dataset import as_labels, open_array
+from oni_jax.rewards.trained import holds_trained
 from oni_jax.segments.episodes import Segment, read_episodes
 from oni_jax.segments.published import read_published_preferences
 from oni_jax.settings.fields import UserError
-from oni_jax.trained import holds_trained
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
 WEIGHT_DECAY, MAX_GRAD_NORM = 0.01, 1.0

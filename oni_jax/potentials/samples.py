@@ -7,7 +7,7 @@ import numpy as np
 from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import chosen_players
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.windows import Windows
+from oni_jax.rewards.bk.windows import Windows
 from oni_jax.segments.collection import play
 from oni_jax.segments.config import SegmentsConfig, as_evaluation
 from oni_jax.segments.episodes import Segment

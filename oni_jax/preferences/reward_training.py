@@ -19,9 +19,9 @@ from oni_jax.preferences.annotators import better
 from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.fields import UserError
-from oni_jax.trained import holds_trained
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
 TRAINING_FRACTION = 0.8

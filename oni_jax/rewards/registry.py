@@ -13,7 +13,7 @@ from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import trained_at
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
-from oni_jax.potentials.code import read_code
+from oni_jax.rewards.bk.code import read_code
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, own_settings
@@ -22,8 +22,8 @@ from oni_jax.types import GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
     from oni_jax.parallel import Replicas
-    from oni_jax.preferences.reward_model import RewardModel
     from oni_jax.rewards.base import Reward
+    from oni_jax.rewards.oni.reward_model import RewardModel
     from oni_jax.rewards.terms import RewardSum
 
 
@@ -74,7 +74,7 @@ def trained_model(folder: str) -> "RewardModel":
 @functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
 def _trained_model(folder: str, saved_at: int) -> "RewardModel":
     del saved_at
-    from oni_jax.preferences.reward_model import load_reward_model
+    from oni_jax.rewards.oni.reward_model import load_reward_model
 
     return load_reward_model(folder)
 
@@ -85,7 +85,7 @@ def _other_observations(network: NetworkConfig) -> Collection[str]:
 
 
 def _check_word_vectors(config: Config) -> None:
-    _in("word_vectors", "check_word_vectors")(config.reward.word_vectors)
+    _in("oni.word_vectors", "check_word_vectors")(config.reward.word_vectors)
 
 
 def _check_code(config: Config) -> None:
@@ -109,21 +109,21 @@ _OF_POTENTIALS = ("potential_horizon", "potential_warmup_steps", "potential_shap
 REWARD_TYPES: dict[str, RewardType] = {
     "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
     "online_cls": RewardType(
-        _in("retrieval", "make"),
+        _in("oni.retrieval", "make"),
         about="an LLM says of each new caption whether it is helpful; the label pays",
         query="classification",
         soft=True,
         own_settings=_OF_CAPTIONS,
     ),
     "online_cls_reward_model": RewardType(
-        _in("classification", "make"),
+        _in("oni.classification", "make"),
         about="the same; a classifier learns from the labels, and pays for captions that have none",
         query="classification",
         soft=True,
         own_settings=_OF_CAPTIONS,
     ),
     "online_motif": RewardType(
-        _in("ranking", "make"),
+        _in("oni.ranking", "make"),
         about="an LLM says which of two captions is better; a model learns a reward from it while the policy learns",
         query="ranking",
         threshold=-0.5,
@@ -131,7 +131,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         observations=lambda config: _other_observations(config.network),
     ),
     "motif": RewardType(
-        _in("motif", "make"),
+        _in("oni.motif", "make"),
         about="a model that launch.train_reward has learnt from a data set of pairs (--reward_dir)",
         threshold=0.5,
         needs="reward_dir",
@@ -140,7 +140,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         check=_needs_folder("motif", "launch.train_reward"),
     ),
     "cosine-bow": RewardType(
-        _in("cosine", "make"),
+        _in("oni.cosine", "make"),
         about="similarity of the caption to the goal, by word vectors (--word_vectors); no LLM",
         threshold=0.0,
         needs="word_vectors",
@@ -148,55 +148,59 @@ REWARD_TYPES: dict[str, RewardType] = {
         check=_check_word_vectors,
     ),
     "count": RewardType(
-        _in("count", "make"),
+        _in("baselines.count", "make"),
         about="every caption, by how often it was seen in the episode alone: what labels have to beat; no LLM",
         own_settings=_OF_CAPTIONS,
     ),
     "rnd": RewardType(
-        _in("rnd", "make"), about="curiosity: the error of predicting a random network", own_settings=("rnd_",)
+        _in("baselines.rnd", "make"),
+        about="curiosity: the error of predicting a random network",
+        own_settings=("rnd_",),
     ),
     "noveld": RewardType(
-        _in("rnd", "make_noveld"),
+        _in("baselines.rnd", "make_noveld"),
         about="curiosity: how much more novel a state is than the one before it",
         own_settings=("rnd_", "noveld_"),
     ),
     "apt": RewardType(
-        _in("apt", "make"), about="curiosity: the distance to the nearest states of the batch", own_settings=("apt_",)
+        _in("baselines.apt", "make"),
+        about="curiosity: the distance to the nearest states of the batch",
+        own_settings=("apt_",),
     ),
     GOAL_REWARDED: RewardType(
-        _in("ellm", "make"),
+        _in("ellm.ellm", "make"),
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
         asks=lambda config: config.env.goals.goal_suggester == LLM,
         may_need="word_vectors",
         own_settings=("potential_embedding",),
         observations=lambda config: [GOAL_REWARD],
-        check=_in("goal_settings", "check_suggestions"),
+        check=_in("embeddings.settings", "check_suggestions"),
     ),
     "bk-code": RewardType(
-        _in("bk_code", "make"),
+        _in("bk.bk_code", "make"),
         about="shaped by a potential in code, which an LLM wrote (launch.write_potential)",
         needs="reward_dir",
         own_settings=(*_OF_POTENTIALS, "potential_workers"),
-        observations=_in("bk_code", "observations"),
+        observations=_in("bk.bk_code", "observations"),
         check=_check_code,
     ),
     "bk-pref": RewardType(
-        _in("bk_pref", "make"),
+        _in("bk.bk_pref", "make"),
         about="shaped by a potential that was learnt from an LLM's comparisons (launch.train_potential)",
         needs="reward_dir",
         own_settings=_OF_POTENTIALS,
-        observations=_in("bk_pref", "observations"),
+        observations=_in("bk.bk_pref", "observations"),
         check=_needs_folder("bk-pref", "launch.train_potential"),
     ),
     "bk-goal": RewardType(
-        _in("bk_goal", "make"),
+        _in("bk.bk_goal", "make"),
         about="shaped by similarity to goals that an LLM named (launch.write_goals)",
         needs="reward_dir",
         may_need="word_vectors",
         own_settings=(*_OF_POTENTIALS, "potential_embedding", "potential_goal_threshold"),
-        observations=_in("bk_goal", "observations"),
-        check=_in("goal_settings", "check_goals"),
+        observations=_in("bk.bk_goal", "observations"),
+        check=_in("embeddings.settings", "check_goals"),
     ),
 }
 NONE = REWARD_TYPES["none"]

@@ -8,7 +8,7 @@ from oni_jax.annotation import pacing
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.envs.registry import find_environment
-from oni_jax.rewards.ellm import Matcher, SuggestedGoalReward
+from oni_jax.rewards.ellm.ellm import Matcher, SuggestedGoalReward
 from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from tests.annotation.fake_server import texts
 from tests.annotation.test_faults import FAULTS, FAULTY_REQUESTS, NUM_MESSAGES, truth

@@ -13,7 +13,7 @@ from benchmarks.studies import __main__ as program
 from benchmarks.studies import base, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
-from oni_jax.potentials.goals import GoalLibrary, write_library
+from oni_jax.rewards.bk.goals import GoalLibrary, write_library
 from oni_jax.settings.fields import UserError
 from tests.launch.stand_in_sweep import use_stand_in
 

@@ -21,7 +21,7 @@ from oni_jax.networks.policy import ActorCritic, PolicyOutput, make_policy
 from oni_jax.ops import losses
 from oni_jax.ops.moments import Moments
 from oni_jax.ops.records import as_bytes
-from oni_jax.rewards import rnd, rnd_inputs
+from oni_jax.rewards.baselines import rnd, rnd_inputs
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import NetworkConfig

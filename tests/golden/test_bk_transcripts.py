@@ -17,10 +17,10 @@ from oni_jax.envs.babyai.levels import ACTION_WORDS
 from oni_jax.envs.registry import find_environment
 from oni_jax.potentials.config import WriteGoalsConfig
 from oni_jax.potentials.goal_writer import GoalConversation
-from oni_jax.potentials.goals import read_library
-from oni_jax.potentials.sandbox import Value
 from oni_jax.potentials.writer import sample_text
-from oni_jax.segments.captions import segment_caption
+from oni_jax.rewards.bk.goals import read_library
+from oni_jax.rewards.bk.sandbox import Value
+from oni_jax.rewards.bk.segment_captions import segment_caption
 from oni_jax.segments.episodes import Segment
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.worlds import EnvConfig

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from oni_jax.ops.moments import Moments
+from oni_jax.rewards.baselines.rnd import RndReward, RndState
+from oni_jax.rewards.baselines.rnd_inputs import Inputs, Observations
 from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.rnd import RndReward, RndState
-from oni_jax.rewards.rnd_inputs import Inputs, Observations
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig

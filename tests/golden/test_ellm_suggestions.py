@@ -16,8 +16,8 @@ from oni_jax.annotation.queries.yes_no import yes_probability
 from oni_jax.envs.crafter.prerequisites import SAME
 from oni_jax.envs.device import goals as device_goals
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.potentials.embeddings import SentenceEncoder
-from oni_jax.rewards.ellm import Matcher
+from oni_jax.rewards.ellm.ellm import Matcher
+from oni_jax.rewards.embeddings.embeddings import SentenceEncoder
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from tests.golden import data_file

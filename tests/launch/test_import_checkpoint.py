@@ -18,8 +18,8 @@ from oni_jax.host.run_files import LOCK
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.published import import_params
-from oni_jax.potentials.preference_model import load_preference_model
-from oni_jax.preferences.reward_model import QUANTILES, load_reward_model
+from oni_jax.rewards.bk.preference_model import load_preference_model
+from oni_jax.rewards.oni.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.settings.config import config_from_json
 from oni_jax.types import PyTree

@@ -18,10 +18,10 @@ from oni_jax.ops.losses import ranking_loss
 from oni_jax.preferences.config import TrainReward
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.preferences.observed_pairs import MessagePairs, observe
-from oni_jax.preferences.reward_model import load_reward_model, save_reward_model
 from oni_jax.preferences.reward_training import Fit, accuracy, make_step, split_rows
+from oni_jax.rewards.oni.reward_model import load_reward_model, save_reward_model
+from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.fields import UserError, with_values
-from oni_jax.trained import holds_trained
 from oni_jax.types import ModelState
 from tests.preferences.pairs import padded, random_dataset, write_dataset
 

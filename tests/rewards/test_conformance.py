@@ -20,9 +20,9 @@ from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.parallel import Replicas, all_gather, mean, own_shard
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.combine import Paid, Potential
+from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read, trained_model
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.settings.annotation import AnnotationConfig
@@ -36,8 +36,8 @@ from oni_jax.worlds.base import Collected
 from tests import potential_plugin, signals_plugin  # which register their own
 from tests.documented import undocumented
 from tests.labelled import labelled
-from tests.potentials.preference_models import HORIZON, write_untrained
 from tests.processes import equal_on_devices
+from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.word_vector_files import write_text
 
 T, B = 4, 6

@@ -10,11 +10,11 @@ import pytest
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.ops.moments import initial_moments
-from oni_jax.preferences.reward_model import QUANTILES, RewardModel
-from oni_jax.rewards.classification import ClassificationScorer
 from oni_jax.rewards.combine import Paid
-from oni_jax.rewards.motif import MotifScorer
-from oni_jax.rewards.ranking import RankingScorer, RankingState
+from oni_jax.rewards.oni.classification import ClassificationScorer
+from oni_jax.rewards.oni.motif import MotifScorer
+from oni_jax.rewards.oni.ranking import RankingScorer, RankingState
+from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel
 from oni_jax.rewards.registry import RewardContext, check_rewards, make_rewards, threshold
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError

@@ -16,8 +16,8 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.ops.captions import running_counts
 from oni_jax.rewards.base import Reward
-from oni_jax.rewards.potential import PotentialScorer as Potential
-from oni_jax.rewards.potential import PublishedShaping
+from oni_jax.rewards.bk.potential import PotentialScorer as Potential
+from oni_jax.rewards.bk.potential import PublishedShaping
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError

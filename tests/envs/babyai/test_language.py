@@ -16,8 +16,8 @@ from oni_jax.envs.babyai.cells import COLOURS
 from oni_jax.envs.babyai.env import BabyAI
 from oni_jax.envs.babyai.judge_rules import caption_value, judge_caption, judge_pair, write_potential
 from oni_jax.envs.registry import find_environment
-from oni_jax.potentials.sandbox import Sandbox
-from oni_jax.potentials.windows import Windows
+from oni_jax.rewards.bk.sandbox import Sandbox
+from oni_jax.rewards.bk.windows import Windows
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import BabyAIConfig, EnvConfig

@@ -1,0 +1,1 @@
+"""Rewards without an LLM: curiosity, and counts of captions."""

@@ -1,0 +1,1 @@
+"""Embeddings of texts, by which goals are compared."""

@@ -1,0 +1,110 @@
+"""Settings of bk-goal and ellm, checked without JAX, and the embedder that they choose."""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oni_jax.envs.registry import NO_GOALS
+from oni_jax.rewards.bk.goals import HORIZON, read_library
+from oni_jax.rewards.embeddings.embeddings import (
+    Embed,
+    Memo,
+    SentenceEncoder,
+    ServerEmbedder,
+    WordEmbedder,
+    embed_grams,
+    sentence_folder,
+)
+from oni_jax.rewards.embeddings.kept_embeddings import KeptMemo
+from oni_jax.rewards.oni.word_vectors import check_word_vectors, open_word_vectors
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
+
+
+class Embeddings(NamedTuple):
+    """A value of --potential_embeddings."""
+
+    make: Callable[[Config], Embed]  # UserError: unusable settings or files
+    check: Callable[[Config], object] = lambda config: None  # without the work; raises UserError
+    reads: str = ""  # the setting that it alone reads, beside others that do
+
+
+def _folder(config: Config) -> str:
+    return sentence_folder(config.reward.potential_embedding_model)
+
+
+def _server(config: Config) -> Embed:
+    return ServerEmbedder(config.annotation, config.reward.potential_embedding_model)
+
+
+EMBEDDINGS = {
+    "sentences": Embeddings(
+        lambda config: SentenceEncoder(_folder(config)), _folder, reads="potential_embedding_model"
+    ),
+    "server": Embeddings(_server, _server, reads="potential_embedding_model"),
+    "words": Embeddings(
+        lambda config: WordEmbedder(open_word_vectors(config.reward.word_vectors).vector),
+        lambda config: check_word_vectors(config.reward.word_vectors),
+        reads="word_vectors",
+    ),
+    "grams": Embeddings(lambda config: embed_grams),
+}
+
+
+def make_embedder(config: Config) -> Embed:
+    """Makes what --potential_embeddings names. Raises UserError."""
+    return EMBEDDINGS[config.reward.potential_embeddings].make(config)
+
+
+def make_memo(config: Config, keeps: bool) -> Memo:
+    """Makes the same, where each text is embedded once; with `keeps` those of models beside the label store.
+
+    Raises UserError.
+    """
+    reward, store = config.reward, config.annotation.label_store
+    embed = make_embedder(config)
+    if not keeps or EMBEDDINGS[reward.potential_embeddings].reads != "potential_embedding_model":
+        return Memo(embed)
+    folder = os.path.dirname(store) or "." if store else os.path.join(config.run.train_dir, config.run.experiment)
+    model = reward.potential_embedding_model or config.annotation.llm_model * isinstance(embed, ServerEmbedder)
+    return KeptMemo(embed, os.path.abspath(folder), f"{reward.potential_embeddings} {model}")
+
+
+def check_goals(config: Config) -> None:
+    """Checks the settings, and the files that they name. Raises UserError."""
+    reward = config.reward
+    if not reward.reward_dir:
+        raise UserError("--llm_reward_type bk-goal: needs --reward_dir, the goals that launch.write_goals wrote")
+    if reward.potential_horizon < HORIZON:
+        raise UserError(
+            f"--potential_horizon {reward.potential_horizon}: bk-goal reads {HORIZON} steps; give {HORIZON} or more"
+        )
+    _check_embeddings(config)
+    read_library(reward.reward_dir)
+
+
+def check_suggestions(config: Config) -> None:
+    """Checks the settings of ellm, and the files that they name. Raises UserError."""
+    goals = config.env.goals
+    if goals.goal_suggester == NO_GOALS:
+        raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type ellm pays for goals; leave it out")
+    if goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
+        raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
+    if goals.goal_similarity == "exact":
+        for name in ("word_vectors", "potential_embedding_model", "potential_embeddings"):
+            if (value := getattr(config.reward, name)) != getattr(RewardConfig(), name):
+                raise UserError(f"--{name} {value}: has no meaning with --goal_similarity exact")
+    else:
+        _check_embeddings(config)
+
+
+def _check_embeddings(config: Config) -> None:
+    reward = config.reward
+    chosen = EMBEDDINGS[reward.potential_embeddings]
+    for name in ("word_vectors", "potential_embedding_model"):
+        if (value := getattr(reward, name)) and chosen.reads != name:
+            raise UserError(
+                f"--{name} {value}: has no meaning with --potential_embeddings {reward.potential_embeddings}"
+            )
+    chosen.check(config)
