@@ -6,8 +6,8 @@ import pathlib
 import shlex
 from collections.abc import Sequence
 
-from oni_jax.experiment import experiment_folder, read_settings
 from oni_jax.host.run_files import SETTINGS, saved_steps
+from oni_jax.runs.experiment import experiment_folder, read_settings
 from oni_jax.settings.config import Config, check_values, config_from_json
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.run import RunConfig

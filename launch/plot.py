@@ -44,9 +44,9 @@ def _check(config: PlotConfig) -> None:
 
 
 def _run(config: PlotConfig) -> int:
-    from oni_jax.reporting.curves import group_runs, read_run
     from oni_jax.reporting.panels import FIGURES, chosen_figures, metrics_of
     from oni_jax.reporting.plots import write_figures  # imports matplotlib, which takes a second
+    from oni_jax.runs.curves import group_runs, read_run
 
     chosen = [name.strip() for name in config.metrics.split(",") if name.strip()]
     figures = chosen_figures(chosen) if chosen else FIGURES

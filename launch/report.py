@@ -12,10 +12,10 @@ from launch.next_commands import command, further_steps, goals_to_see, resuming,
 from launch.program import run_brief_program
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
-from oni_jax.experiment import is_running, read_settings
 from oni_jax.host.files import write_output
 from oni_jax.host.run_files import saved_steps
 from oni_jax.reporting.config import ReportConfig, check_report
+from oni_jax.runs.experiment import is_running, read_settings
 from oni_jax.settings.fields import UserError
 
 

@@ -15,10 +15,10 @@ from launch.plot import PlotConfig
 from launch.program import run_program
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
-from oni_jax.experiment import read_settings
 from oni_jax.host.run_files import METRICS, saved_steps
 from oni_jax.host.runtime import StopRequest, tune_memory
 from oni_jax.reporting.config import ReportConfig
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import is_primary_process

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from oni_jax.checks import check_run
-from oni_jax.experiment import check_unchanged, experiment_folder, read_settings
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
+from oni_jax.runs.experiment import check_unchanged, experiment_folder, read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.worlds import num_processes
@@ -176,7 +176,7 @@ class Run:
         Raises:
             UserError: it has no rows yet.
         """
-        from oni_jax.reporting.curves import read_run
+        from oni_jax.runs.curves import read_run
 
         path = os.path.join(self.folder, METRICS)
         names: set[str] = set()
@@ -204,7 +204,7 @@ class Run:
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player
         from oni_jax.evaluation.program import play
-        from oni_jax.labels import labels_by
+        from oni_jax.runs.labels import labels_by
         from oni_jax.step_rewards import load_scoring
 
         known = {field.name for field in dataclasses.fields(EvaluationConfig)}
@@ -226,7 +226,7 @@ class Run:
 
     @functools.cached_property
     def _pretrained(self) -> Any:
-        from oni_jax.pretrained import load_pretrained
+        from oni_jax.runs.pretrained import load_pretrained
         from oni_jax.system import keep_compiled_code
 
         keep_compiled_code()

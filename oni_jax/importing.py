@@ -9,9 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oni_jax.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.envs.registry import env_spec
-from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.host.run_files import CHECKPOINTS, saved_steps
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import TrainState, make_optimizer
@@ -31,6 +29,8 @@ from oni_jax.rewards.bk.preference_model import (
 from oni_jax.rewards.oni.reward_model import RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, observations_read
 from oni_jax.rewards.trained import holds_trained
+from oni_jax.runs.checkpointing import Checkpoints, Saved, check_shapes
+from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig

@@ -14,17 +14,17 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.checkpointing import restore_reward
 from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.experiment import read_settings
 from oni_jax.host.run_files import CHECKPOINTS
-from oni_jax.labels import store_path
-from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.preferences.dataset import PairDataset
 from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.runs.checkpointing import restore_reward
+from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.labels import store_path
+from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree

@@ -11,11 +11,11 @@ from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
 from oni_jax.evaluation.players import Player
-from oni_jax.experiment import read_settings
 from oni_jax.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actors.batches import ActorPayload, make_unpack_fn, step_captions

@@ -18,16 +18,13 @@ from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.distributed.meeting import joined
 from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
-from oni_jax.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import LOWEST_PRIORITY, StopRequest
-from oni_jax.labels import store_path
 from oni_jax.learner.descent import Epochs
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
@@ -37,9 +34,12 @@ from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
-from oni_jax.pretrained import Actor, guide_observations, initial_params, make_actor
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.runs.checkpointing import Checkpoints, Saved
+from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.runs.labels import store_path
+from oni_jax.runs.pretrained import Actor, guide_observations, initial_params, make_actor
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig, check_batch_size

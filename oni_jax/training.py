@@ -11,12 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.distributed.peers import Decision
 from oni_jax.gauges import Gauges
 from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY
 from oni_jax.host.runtime import Every, StopRequest, code_commit, return_memory
-from oni_jax.labels import asked, labels_by
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
@@ -27,6 +25,8 @@ from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.metrics.view import NullView, PlainView, build_view
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
+from oni_jax.runs.checkpointing import Checkpoints, Saved
+from oni_jax.runs.labels import asked, labels_by
 from oni_jax.settings.config import Config, hparams
 from oni_jax.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport

@@ -18,13 +18,13 @@ from oni_jax import system
 from oni_jax.distributed import meeting, peers
 from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.distributed.peers import SingleProcess
-from oni_jax.experiment import read_settings
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
 from oni_jax.networks import ragged
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import local
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions

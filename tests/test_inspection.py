@@ -13,16 +13,16 @@ import pytest
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.checkpointing import Checkpoints, Saved, restore_reward
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.inspection import InspectedCaption, NoRewardError, inspect_reward
-from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.rewards.oni.ranking import RankingState
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, reward_type
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.runs.checkpointing import Checkpoints, Saved, restore_reward
+from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig

@@ -14,9 +14,9 @@ import pytest
 from launch import flags
 from oni_jax import system
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.checkpointing import Checkpoints
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.run_files import saved_steps
+from oni_jax.runs.checkpointing import Checkpoints
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from oni_jax.learner.message_counts import FILE_NAME, MessageCounts
 from oni_jax.networks.state_dict import read_checkpoint
 from oni_jax.preferences.dataset import open_array
 from oni_jax.preferences.preference_file import PreferenceFile
+from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
 from tests.processes import ROOT
 

@@ -18,11 +18,11 @@ import pytest
 
 from oni_jax import system
 from oni_jax.annotation.queries.choices import decode_label, encode_label
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig

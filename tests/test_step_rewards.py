@@ -16,7 +16,6 @@ from launch import evaluate
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.recording import Replay, replay
 from oni_jax.evaluation.results import Evaluation
@@ -27,6 +26,7 @@ from oni_jax.networks.registry import policy_observations
 from oni_jax.rewards.base import LookUp, Reward
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import REWARD_TYPES, RewardType, make_rewards, observations_read
+from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import RewardOutput

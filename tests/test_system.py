@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.faults import free_port
 from launch import train as program
-from oni_jax.experiment import is_running
-from oni_jax.learner.message_counts import MessageCounts
+from oni_jax.runs.experiment import is_running
+from oni_jax.runs.message_counts import MessageCounts
 from tests.documented import undocumented
 from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from oni_jax import system, training
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
 from oni_jax.learner.update import TrainState
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.training import Progress

@@ -13,7 +13,7 @@ from benchmarks.studies import results
 from benchmarks.studies.base import FOLDER, Study, matches
 from benchmarks.studies.results import curve, machine_words
 from launch.sweeps.results import shown_name, table
-from oni_jax.reporting.curves import COVERAGE, SUCCESS
+from oni_jax.runs.curves import COVERAGE, SUCCESS
 
 PAGE = FOLDER.parents[1] / "docs" / "results.md"
 INTRODUCTION = """# Results

@@ -1,7 +1,7 @@
 """Study of curiosity and of judged events on Crafter."""
 
 from benchmarks.studies.base import Study
-from oni_jax.reporting.curves import UNLOCKED
+from oni_jax.runs.curves import UNLOCKED
 
 STUDY = Study(
     name="crafter",

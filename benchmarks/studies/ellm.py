@@ -1,7 +1,7 @@
 """Study of ELLM's suggested goals and of curiosity on Crafter, without a reward of the world's."""
 
 from benchmarks.studies.base import Study
-from oni_jax.reporting.curves import UNLOCKED
+from oni_jax.runs.curves import UNLOCKED
 
 GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
 

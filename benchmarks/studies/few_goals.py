@@ -2,7 +2,7 @@
 
 from benchmarks.studies import ellm, judged
 from benchmarks.studies.base import Study
-from oni_jax.reporting.curves import UNLOCKED
+from oni_jax.runs.curves import UNLOCKED
 
 STUDY = Study(
     name="few_goals",

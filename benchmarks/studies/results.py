@@ -16,7 +16,7 @@ from launch.sweeps.results import METRICS, cell_label
 from launch.sweeps.state import is_finished
 from oni_jax.host.files import write_atomically
 from oni_jax.host.run_files import SUMMARY, summary
-from oni_jax.reporting.curves import read_run
+from oni_jax.runs.curves import read_run
 from oni_jax.settings.fields import UserError
 
 NUM_POINTS = 50  # of a curve

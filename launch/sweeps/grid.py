@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from launch import flags
 from oni_jax.envs.registry import with_chosen_env
-from oni_jax.experiment import experiment_folder, read_settings
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.rewards.registry import NONE, reward_type
+from oni_jax.runs.experiment import experiment_folder, read_settings
 from oni_jax.settings.config import Config, changed
 from oni_jax.settings.fields import UserError, sections
 from oni_jax.settings.run import RunConfig

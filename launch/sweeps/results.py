@@ -11,7 +11,7 @@ from launch.sweeps.grid import SEED, GridRun
 from launch.sweeps.state import is_finished
 from oni_jax.host.files import write_output
 from oni_jax.ops.statistics import summarise
-from oni_jax.reporting.curves import COVERAGE, MIN_SEEDS, SUCCESS, UNLOCKED, last_value, read_run
+from oni_jax.runs.curves import COVERAGE, MIN_SEEDS, SUCCESS, UNLOCKED, last_value, read_run
 
 METRICS = ("mean_return", SUCCESS, UNLOCKED, COVERAGE)
 FILE = "results.json"

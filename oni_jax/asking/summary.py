@@ -9,7 +9,7 @@ import numpy as np
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.asking.answers import Asked
-from oni_jax.reporting.curves import read_run
+from oni_jax.runs.curves import read_run
 from oni_jax.types import Item
 
 CHARS_PER_TOKEN = 4

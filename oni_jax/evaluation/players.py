@@ -12,9 +12,9 @@ from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.evaluation.intrinsic import Scoring
-from oni_jax.experiment import read_settings
 from oni_jax.host.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
-from oni_jax.pretrained import load_pretrained
+from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.pretrained import load_pretrained
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec

@@ -15,9 +15,9 @@ from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.experiment import read_settings
 from oni_jax.host.files import write_output
 from oni_jax.host.runtime import StopRequest
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import ActorConfig, EnvConfig

@@ -13,10 +13,10 @@ from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.host.runtime import WaitClock
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.intrinsic_returns import IntrinsicReturns
-from oni_jax.learner.message_counts import MessageCounts
 from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local, local_rows
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.types import Annotation, Answer, Array, Query
 from oni_jax.worlds.base import Collected, Episodes, World, WorldReport
 

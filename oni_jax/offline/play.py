@@ -4,12 +4,12 @@ import os
 
 import numpy as np
 
-from oni_jax.checkpointing import restore_params
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack.scripted import Player
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.networks.policy import policy_and_shapes
+from oni_jax.runs.checkpointing import restore_params
 from oni_jax.settings.config import Config
 from oni_jax.types import EnvSpec
 

@@ -12,13 +12,13 @@ from oni_jax.envs.nethack.scripted import Player, ScriptedPlayer
 from oni_jax.envs.nethack.tasks import nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.experiment import read_settings
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.registry import policy_observations
 from oni_jax.offline.play import checkpoint_player, random_player
 from oni_jax.preferences.config import CollectionConfig, CollectPairs
 from oni_jax.preferences.dataset import create_dataset
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 
 SUBEPISODE_STEPS, GAME_STEPS = 10, 500  # default number of steps, at least, per sub-episode and per game

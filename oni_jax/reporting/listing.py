@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oni_jax.experiment import is_running, read_settings
 from oni_jax.host.run_files import (
     CHECKPOINTS,
     DIED,
@@ -21,8 +20,9 @@ from oni_jax.host.run_files import (
     saved_steps,
     summary,
 )
-from oni_jax.labels import asked, labels_by
 from oni_jax.metrics.rows import printable
+from oni_jax.runs.experiment import is_running, read_settings
+from oni_jax.runs.labels import asked, labels_by
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 

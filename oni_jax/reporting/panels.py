@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from oni_jax.metrics.names import METRICS
-from oni_jax.reporting.curves import EPISODE_SUCCESS, INTRINSIC_RETURN, SUCCESS, UNLOCKED
+from oni_jax.runs.curves import EPISODE_SUCCESS, INTRINSIC_RETURN, SUCCESS, UNLOCKED
 
 X_AXES = ("env_steps", "hours")
 

@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.host.files import write_atomically
-from oni_jax.reporting.curves import MIN_SEEDS, Setting, labels_of, mean_curve, series
 from oni_jax.reporting.panels import FIGURES, Panel, Scale
+from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, series
 from oni_jax.settings.fields import UserError
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.

@@ -14,11 +14,11 @@ from oni_jax.annotation.prompts import escape
 from oni_jax.host.run_files import summary
 from oni_jax.inspection import InspectedCaption, inspect_reward
 from oni_jax.reporting.config import ReportConfig
-from oni_jax.reporting.curves import SUCCESS, Run, Setting, last_value, read_run
 from oni_jax.reporting.evaluation_table import Part, evaluation_parts
 from oni_jax.reporting.machine import describe_machine
 from oni_jax.reporting.panels import DRAWN, FIGURES
 from oni_jax.reporting.plots import draw, image
+from oni_jax.runs.curves import SUCCESS, Run, Setting, last_value, read_run
 from oni_jax.settings.config import listed
 from oni_jax.settings.fields import UserError
 from oni_jax.types import NO_MESSAGE

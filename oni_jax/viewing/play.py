@@ -30,10 +30,10 @@ from oni_jax.envs.screen import (
 from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.evaluation.recording import watched_episode
-from oni_jax.experiment import read_settings
 from oni_jax.host.run_files import saved_steps
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.registry import observations_read
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations
+from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import with_values
 

@@ -12,8 +12,6 @@ import pytest
 
 from launch import flags, import_checkpoint
 from oni_jax import system
-from oni_jax.checkpointing import Checkpoints
-from oni_jax.experiment import open_experiment
 from oni_jax.host.run_files import LOCK
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
@@ -21,6 +19,8 @@ from oni_jax.networks.published import import_params
 from oni_jax.rewards.bk.preference_model import load_preference_model
 from oni_jax.rewards.oni.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_rewards
+from oni_jax.runs.checkpointing import Checkpoints
+from oni_jax.runs.experiment import open_experiment
 from oni_jax.settings.config import config_from_json
 from oni_jax.types import PyTree
 from tests.golden.test_bk_networks import weights_of

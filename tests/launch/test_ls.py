@@ -123,7 +123,7 @@ def test_it_is_quick():
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_looking_does_not_lock(tmp_path, hold):
-    from oni_jax.experiment import is_running
+    from oni_jax.runs.experiment import is_running
 
     with locked(tmp_path) if hold else contextlib.nullcontext():
         assert is_running(str(tmp_path)) == is_running(str(tmp_path)) == hold

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch import flags, train
-from oni_jax.experiment import read_settings, write_settings
+from oni_jax.runs.experiment import read_settings, write_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 

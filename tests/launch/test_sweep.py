@@ -13,8 +13,8 @@ import pytest
 from launch import flags, sweep
 from launch.sweeps import children
 from launch.sweeps.grid import plan
-from oni_jax.experiment import read_settings, write_settings
 from oni_jax.host.run_files import last_row
+from oni_jax.runs.experiment import read_settings, write_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.sizes import Machine, with_sizes

@@ -8,7 +8,7 @@ import oni_jax
 from launch import report
 from oni_jax.host.runtime import code_commit
 from oni_jax.inspection import inspect_reward
-from oni_jax.reporting.curves import last_value, read_run
+from oni_jax.runs.curves import last_value, read_run
 
 
 @pytest.fixture(scope="module")

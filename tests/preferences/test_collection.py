@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from launch import collect_pairs
-from oni_jax.checkpointing import Checkpoints, Saved
 from oni_jax.envs.registry import env_spec
-from oni_jax.experiment import write_settings
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.preferences.collection import SubepisodeSampler
 from oni_jax.preferences.dataset import PairDataset
+from oni_jax.runs.checkpointing import Checkpoints, Saved
+from oni_jax.runs.experiment import write_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.types import PyTree

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from oni_jax import system
-from oni_jax.checkpointing import restore_params
 from oni_jax.learner.guidance import Guidance
 from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import policy_and_shapes
-from oni_jax.pretrained import make_actor
+from oni_jax.runs.checkpointing import restore_params
+from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig, PretrainedConfig

@@ -5,7 +5,7 @@ import pytest
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import find_environment
-from oni_jax.labels import labels_by
+from oni_jax.runs.labels import labels_by
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from tests.labelled import labelled

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from oni_jax.reporting.curves import group_runs, last_value, mean_curve, read_run, series, smoothed
+from oni_jax.runs.curves import group_runs, last_value, mean_curve, read_run, series, smoothed
 from oni_jax.settings.fields import UserError
 from tests.reporting.runs import learning, row, write_run
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.checkpointing import Checkpoints, Saved, restore_params
 from oni_jax.host.run_files import saved_secs
+from oni_jax.runs.checkpointing import Checkpoints, Saved, restore_params
 from oni_jax.settings.fields import UserError
 from tests.full_disk import full_disk
 
@@ -280,8 +280,8 @@ def large(value: int) -> Saved:
 
 SAVER = textwrap.dedent("""
     import itertools, sys
-    from oni_jax.checkpointing import Checkpoints
-    from tests.test_checkpointing import large
+    from oni_jax.runs.checkpointing import Checkpoints
+    from tests.runs.test_checkpointing import large
     checkpoints = Checkpoints(sys.argv[1], keep=2)
     for step in itertools.count(1):
         checkpoints.save(step, large(step))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oni_jax.learner.message_counts import FILE_NAME, MessageCounts
+from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
 from oni_jax.types import CaptionBatch
 from tests.full_disk import full_disk

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oni_jax.experiment import open_experiment, read_settings, write_settings
 from oni_jax.host.run_files import LOCK
+from oni_jax.runs.experiment import open_experiment, read_settings, write_settings
 from oni_jax.settings.config import Config, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
 from tests.full_disk import full_disk
@@ -24,7 +24,7 @@ def config_in(folder) -> Config:
 OWNER = textwrap.dedent("""
     import sys
     from oni_jax.config import Config, with_values
-    from oni_jax.experiment import open_experiment
+    from oni_jax.runs.experiment import open_experiment
     config = with_values(Config(), {"train_dir": sys.argv[1], "experiment": "run", "root_env": "Catch-v0"})
     with open_experiment(config) as folder:
         print(folder, flush=True)

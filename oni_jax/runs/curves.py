@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
-from oni_jax.experiment import read_settings
 from oni_jax.host.run_files import METRICS
-from oni_jax.labels import labels_by
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.rewards.registry import reward_labels
+from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.labels import labels_by
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.checkpointing import restore_params
 from oni_jax.envs.goals import NO_GOALS
 from oni_jax.envs.registry import env_spec
-from oni_jax.experiment import read_settings
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import ActorCritic, policy_and_shapes
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas
+from oni_jax.runs.checkpointing import restore_params
+from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
