@@ -33,10 +33,10 @@ from benchmarks.harness import (
     total_rate,
     write_report,
 )
-from oni_jax.distributed.contributions import Contribution
-from oni_jax.distributed.meeting import joined
-from oni_jax.distributed.peers import Peers
 from oni_jax.host.runtime import StopRequest, tune_memory
+from oni_jax.learner.peers.contributions import Contribution
+from oni_jax.learner.peers.meeting import joined
+from oni_jax.learner.peers.peers import Peers
 from oni_jax.parallel import Replicas
 from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.types import StepCaptions

@@ -18,8 +18,6 @@ from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import AnnotationService, Question
-from oni_jax.distributed.meeting import joined
-from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
@@ -29,6 +27,8 @@ from oni_jax.learner.descent import Epochs
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.loop import Annotator, Learner, NoAnnotator, Step, initial_key
 from oni_jax.learner.loss import RewardCoeffs, make_loss_fn, make_targets_fn
+from oni_jax.learner.peers.meeting import joined
+from oni_jax.learner.peers.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.learner.shards import pack_shards, shard_policy, shard_score, shard_take
 from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_update_fn
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.distributed.peers import Decision
 from oni_jax.gauges import Gauges
 from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY
 from oni_jax.host.runtime import Every, StopRequest, code_commit, return_memory
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
+from oni_jax.learner.peers.peers import Decision
 from oni_jax.learner.update import TrainState
 from oni_jax.limits import find_limit
 from oni_jax.metrics.rows import Row, numbers

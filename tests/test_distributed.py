@@ -15,12 +15,12 @@ import pytest
 from benchmarks.faults import free_port
 from launch import train
 from oni_jax import system
-from oni_jax.distributed import meeting, peers
-from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
-from oni_jax.distributed.peers import SingleProcess
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
+from oni_jax.learner.peers import meeting, peers
+from oni_jax.learner.peers.contributions import Contribution, merge_contributions, pack_contribution
+from oni_jax.learner.peers.peers import SingleProcess
 from oni_jax.networks import ragged
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import local

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.distributed.contributions import Contribution
-from oni_jax.distributed.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.host.runtime import WaitClock
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.intrinsic_returns import IntrinsicReturns
+from oni_jax.learner.peers.contributions import Contribution
+from oni_jax.learner.peers.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.learner.update import Batch, TrainState, Update
 from oni_jax.parallel import local, local_rows
 from oni_jax.rewards.terms import RewardSum

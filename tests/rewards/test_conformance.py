@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.host.npz import from_npz, to_npz
+from oni_jax.learner.peers.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network

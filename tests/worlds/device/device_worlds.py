@@ -6,9 +6,9 @@ from typing import Any
 import jax
 
 from oni_jax import system
-from oni_jax.distributed.peers import SINGLE_PROCESS
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.guidance import Guidance
+from oni_jax.learner.peers.peers import SINGLE_PROCESS
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas

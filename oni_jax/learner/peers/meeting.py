@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 
-from oni_jax.distributed.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
 from oni_jax.host.runtime import BackgroundThread, StopRequest, ending
+from oni_jax.learner.peers.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import DevicesConfig, num_processes
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from oni_jax.distributed.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.host.npz import from_npz, to_npz
+from oni_jax.learner.peers.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.runs.checkpointing import Saved
 from oni_jax.settings.config import Config, changed, config_from_json, config_to_json, of_all_processes
 from oni_jax.settings.fields import UserError
