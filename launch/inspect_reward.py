@@ -48,13 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: InspectionConfig) -> int:
     from oni_jax.inspection import inspect_reward
+    from oni_jax.preferences.dataset import caption_counts
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
     if config.csv:
         check_output("csv", config.csv)
     folder = os.path.join(config.train_dir, config.experiment)
-    inspection = inspect_reward(folder, config.dataset_dir, config.llm_reward_type)
+    added = caption_counts(config.dataset_dir) if config.dataset_dir else None
+    inspection = inspect_reward(folder, added, config.llm_reward_type)
     path = config.csv or os.path.join(folder, "messages.csv")
     write_csv(path, inspection)
     # Output to a program or a file is not wrapped.

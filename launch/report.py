@@ -25,11 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ReportConfig) -> int:
+    from oni_jax.preferences.dataset import caption_counts
     from oni_jax.reporting.report import make_report  # imports JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()
-    data = make_report(config)
+    data = make_report(config, caption_counts(config.dataset_dir) if config.dataset_dir else None)
     path = config.html or os.path.join(config.folder, "report.html")
     write_output("html", path, data)
     print(f"{path}: {len(data) / 2**20:.1f} MiB")

@@ -17,7 +17,7 @@ from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.run_files import CHECKPOINTS
-from oni_jax.preferences.dataset import PairDataset
+from oni_jax.ops.captions import as_captions
 from oni_jax.rewards.base import Scorer, Seen
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
@@ -30,14 +30,13 @@ from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
 
 NUM_SCORED_AT_ONCE = 1024
-NUM_PAIRS_READ_AT_ONCE = 4096
 
 
 class InspectedCaption(NamedTuple):
     """A caption and its reward, before episodic count and coefficient."""
 
     caption: bytes
-    count: int | None  # steps of the run and rows of the data set that have it; None: not recorded
+    count: int | None  # steps of the run that have it, and times that it was added; None: not recorded
     labels: tuple[int, ...] | None  # `label_columns`: its label, or the number of labelled pairs it was better in, ...
     raw_reward: float  # the raw score: label, probability, similarity, or model output
     reward: float  # normalised and thresholded, as the policy is trained with
@@ -99,15 +98,15 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     return RunReward(found, config, spec, rewards, state, saved, annotations)
 
 
-def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspection:
+def inspect_reward(folder: str, added: Mapping[bytes, int] | None = None, name: str = "") -> Inspection:
     """Scores all known captions with the reward of a run's newest readable checkpoint. Changes nothing in the run.
 
-    Known are the captions that the run counted, those of its label store and of its reward model's data set, and with
-    `dataset_dir` those of an offline data set.
+    Known are the captions that the run counted, those of its label store and of its reward model's data set, and those
+    that are `added`.
 
     Args:
         folder: <train_dir>/<experiment>; the run may be going on.
-        dataset_dir: holds data/message.npy.
+        added: further captions, and how often each was met.
         name: label in `RewardSum` of one of several rewards; default: the first that values captions.
 
     Raises:
@@ -118,8 +117,8 @@ def inspect_reward(folder: str, dataset_dir: str = "", name: str = "") -> Inspec
     term = run.rewards.terms[index]
     kind = QUERIES[questions(run.config)[term.question][1]] if term.question >= 0 else None
     labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
-    counts = _counts(folder, dataset_dir)
-    learnt_from = [_captions(rows) for array, rows in run.saved.items() if array.endswith("rows_message")]
+    counts = _counts(folder) + collections.Counter(added)
+    learnt_from = [as_captions(rows) for array, rows in run.saved.items() if array.endswith("rows_message")]
     captions = sorted({*counts, *labels, *itertools.chain(*learnt_from)})
     if not captions:
         raise UserError(f"{folder}: no caption is known; train it further, or add captions with --dataset_dir")
@@ -206,19 +205,8 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     return found
 
 
-def _counts(folder: str, dataset_dir: str) -> collections.Counter[bytes]:
-    """Returns caption -> number of steps of the run, and of rows of the data set, that have it."""
+def _counts(folder: str) -> collections.Counter[bytes]:
+    """Returns caption -> number of steps of the run that have it."""
     met = MessageCounts()
     met.restore(folder)
-    counts = collections.Counter(met.counts())
-    if dataset_dir:
-        dataset = PairDataset(dataset_dir, ["data/message"])
-        for start in range(0, dataset.num_pairs, NUM_PAIRS_READ_AT_ONCE):
-            counts.update(_captions(dataset.messages(slice(start, start + NUM_PAIRS_READ_AT_ONCE))))
-    return counts
-
-
-def _captions(padded: np.ndarray) -> list[bytes]:
-    """Converts [..., M] uint8 to captions."""
-    rows = np.ascontiguousarray(padded).view(f"S{padded.shape[-1]}").ravel()
-    return [row.replace(b"\0", b"") for row in rows.tolist()]
+    return collections.Counter(met.counts())

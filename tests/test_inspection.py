@@ -3,7 +3,7 @@
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.inspection import InspectedCaption, NoRewardError, inspect_reward
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.preferences.dataset import caption_counts
 from oni_jax.rewards.oni.ranking import RankingState
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, reward_type
@@ -125,8 +126,8 @@ def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> n
     return np.asarray(output.rewards)[0, 0]
 
 
-def by_message(folder: pathlib.Path, dataset_dir: str = "") -> dict[bytes, InspectedCaption]:
-    return {row.caption: row for row in inspect_reward(str(folder), dataset_dir).captions}
+def by_message(folder: pathlib.Path, added: Mapping[bytes, int] | None = None) -> dict[bytes, InspectedCaption]:
+    return {row.caption: row for row in inspect_reward(str(folder), added).captions}
 
 
 @pytest.mark.parametrize("name", ["rnd", "bk-code", "bk-goal"])
@@ -168,11 +169,11 @@ def test_a_data_set_of_pairs_is_scored_too(tmp_path):
     write_run(tmp_path / "run", settings_of(tmp_path, "cosine-bow"))
     texts = [[[LABELLED, MESSAGES[0]], [MESSAGES[3], b""]], [[LABELLED, LABELLED], [b"\xff", b"new"]]]
     write_dataset(tmp_path / "pairs", {"data/message": padded(texts)})
-    rows = by_message(tmp_path / "run", str(tmp_path / "pairs"))
+    rows = by_message(tmp_path / "run", caption_counts(str(tmp_path / "pairs")))
     assert rows[LABELLED].count == 2 + 3 and rows[b""].count == 31 and rows[b"new"].count == 1
     assert {MESSAGES[0], MESSAGES[3], b"\xff"} < set(rows)
     with pytest.raises(UserError, match="data/message.npy"):
-        by_message(tmp_path / "run", str(tmp_path))
+        caption_counts(str(tmp_path))
 
 
 def test_more_messages_than_are_scored_at_once(tmp_path, monkeypatch):

@@ -96,3 +96,9 @@ def running_counts(captions: Sequence[bytes]) -> list[int]:
         counts[caption] += 1
         found.append(counts[caption])
     return found
+
+
+def as_captions(padded: np.ndarray) -> list[bytes]:
+    """Converts [..., M] uint8, zero padded, to captions."""
+    rows = np.ascontiguousarray(padded).view(f"S{padded.shape[-1]}").ravel()
+    return [row.replace(b"\0", b"") for row in rows.tolist()]

@@ -7,16 +7,19 @@
 P pairs, L steps. Any integer or float type will do if the values fit; keys that are not asked for are ignored.
 """
 
+import collections
 import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from oni_jax.host.files import reserve
+from oni_jax.ops.captions import as_captions
 from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, UNKNOWN
 
 DATA, INFO, PREFERENCE = "data", "info", "preference"
+NUM_PAIRS_READ_AT_ONCE = 4096
 MIN_BLSTATS = 22  # up to the hunger state
 
 
@@ -109,6 +112,14 @@ class PairDataset:
         if not np.array_equal(converted, values):
             raise UserError(f"{self.path(key)}: holds values that are not bytes (0-255)")
         return converted
+
+
+def caption_counts(directory: str) -> collections.Counter[bytes]:
+    """Returns caption -> number of a data set's steps that have it. Raises UserError: data/message.npy can't be read."""
+    dataset, counts = PairDataset(directory, [f"{DATA}/message"]), collections.Counter[bytes]()
+    for start in range(0, dataset.num_pairs, NUM_PAIRS_READ_AT_ONCE):
+        counts.update(as_captions(dataset.messages(slice(start, start + NUM_PAIRS_READ_AT_ONCE))))
+    return counts
 
 
 def as_labels(path: str, values: np.ndarray) -> np.ndarray:

@@ -42,15 +42,15 @@ class Recording(NamedTuple):
     problem: str = ""  # why there is none
 
 
-def make_report(config: ReportConfig) -> bytes:
-    """Makes the HTML file.
+def make_report(config: ReportConfig, added: Mapping[bytes, int] | None = None) -> bytes:
+    """Makes the HTML file; `added`: captions to score beside those of the run, and how often each was met.
 
     Raises:
         UserError: there is no such run, it has no rows of metrics yet, or a named file can't be used.
     """
     run = read_run(config.folder, config.experiment, {*DRAWN, *TILES})
     evaluation = _evaluation(config)  # first, since it may fail and the rest takes seconds
-    about_captions, captions = _captions(config)
+    about_captions, captions = _captions(config, added)
     known = [(field, value) for field, value in listed(run.config) if not field.metadata["secret"]]
     page = page_template().render(
         report=config,
@@ -114,12 +114,12 @@ def _evaluation(config: ReportConfig) -> list[Part]:
     return evaluation_parts(path) if path else []
 
 
-def _captions(config: ReportConfig) -> tuple[list[str], list[Part]]:
+def _captions(config: ReportConfig, added: Mapping[bytes, int] | None) -> tuple[list[str], list[Part]]:
     """Returns lines about all captions, and tables of the most and the least rewarded."""
     try:
-        inspection = inspect_reward(config.folder, config.dataset_dir)
+        inspection = inspect_reward(config.folder, added)
     except UserError as error:
-        if config.dataset_dir:
+        if added:
             raise
         return [f"None: {error}."], []
     rows = inspection.captions
