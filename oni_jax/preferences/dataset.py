@@ -115,7 +115,7 @@ class PairDataset:
 
 
 def caption_counts(directory: str) -> collections.Counter[bytes]:
-    """Returns caption -> number of a data set's steps that have it. Raises UserError: data/message.npy can't be read."""
+    """Returns caption -> number of a data set's steps that have it. UserError: data/message.npy can't be read."""
     dataset, counts = PairDataset(directory, [f"{DATA}/message"]), collections.Counter[bytes]()
     for start in range(0, dataset.num_pairs, NUM_PAIRS_READ_AT_ONCE):
         counts.update(as_captions(dataset.messages(slice(start, start + NUM_PAIRS_READ_AT_ONCE))))
