@@ -23,7 +23,7 @@ from benchmarks.messages import collect
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.envs.nethack.judge_rules import judge_caption, judge_pair, message_value
 from oni_jax.envs.registry import env_spec
-from oni_jax.inspection import score_captions
+from oni_jax.evaluation.inspection import score_captions
 from oni_jax.rewards.base import Scorer
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.settings.config import Config

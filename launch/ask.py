@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from launch import flags
 from launch.next_commands import command, show
 from launch.program import run_program
-from oni_jax.asking.config import Ask, check_ask
-from oni_jax.asking.program import ask
+from oni_jax.evaluation.asking.config import Ask, check_ask
+from oni_jax.evaluation.asking.program import ask
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import UserError

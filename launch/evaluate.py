@@ -39,8 +39,8 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
     from oni_jax.evaluation.players import evaluated_task
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
+    from oni_jax.evaluation.step_rewards import load_scoring
     from oni_jax.runs.labels import labels_by
-    from oni_jax.step_rewards import load_scoring
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()

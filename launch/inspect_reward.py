@@ -24,7 +24,7 @@ from oni_jax.settings.fields import setting
 from oni_jax.types import NO_MESSAGE
 
 if TYPE_CHECKING:  # imports JAX, which takes seconds
-    from oni_jax.inspection import InspectedCaption, Inspection
+    from oni_jax.evaluation.inspection import InspectedCaption, Inspection
 
 NARROW = 72  # columns; on a narrower terminal a caption has lines of its own
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: InspectionConfig) -> int:
-    from oni_jax.inspection import inspect_reward
+    from oni_jax.evaluation.inspection import inspect_reward
     from oni_jax.preferences.dataset import caption_counts
     from oni_jax.system import keep_compiled_code
 

@@ -165,7 +165,7 @@ class Run:
         Raises:
             UserError: the run learns from the environment's reward alone, or rewards no captions.
         """
-        from oni_jax.inspection import score_texts
+        from oni_jax.evaluation.inspection import score_texts
 
         encoded = [text.encode() if isinstance(text, str) else text for text in texts]
         return score_texts(self._reward, self.folder, encoded) if encoded else np.zeros(0, np.float32)
@@ -204,8 +204,8 @@ class Run:
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player
         from oni_jax.evaluation.program import play
+        from oni_jax.evaluation.step_rewards import load_scoring
         from oni_jax.runs.labels import labels_by
-        from oni_jax.step_rewards import load_scoring
 
         known = {field.name for field in dataclasses.fields(EvaluationConfig)}
         if unknown := values.keys() - known:
@@ -247,7 +247,7 @@ class Run:
 
     @functools.cached_property
     def _reward(self) -> Any:
-        from oni_jax.inspection import load_reward
+        from oni_jax.evaluation.inspection import load_reward
 
         return load_reward(self.folder, self.env_steps)
 

@@ -20,7 +20,7 @@ from launch.plot import PlotConfig
 from launch.program import split_words
 from launch.submit import Submission
 from launch.sweep import SweepConfig, planned
-from oni_jax.asking.config import Ask
+from oni_jax.evaluation.asking.config import Ask
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.potentials.config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
 from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward

@@ -11,8 +11,8 @@ import jinja2
 from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
+from oni_jax.evaluation.inspection import InspectedCaption, inspect_reward
 from oni_jax.host.run_files import summary
-from oni_jax.inspection import InspectedCaption, inspect_reward
 from oni_jax.reporting.config import ReportConfig
 from oni_jax.reporting.evaluation_table import Part, evaluation_parts
 from oni_jax.reporting.machine import describe_machine

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.inspection import RunReward
+from oni_jax.evaluation.inspection import RunReward
 from oni_jax.ops.captions import running_counts
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 

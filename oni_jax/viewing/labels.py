@@ -53,7 +53,7 @@ class Labels:
 
 def run_labels(folder: str, config: Config) -> Labels:
     """Returns the labels of the run in a folder. Raises UserError: its label store can't be read."""
-    from oni_jax.inspection import read_annotations  # brings JAX, which takes seconds
+    from oni_jax.evaluation.inspection import read_annotations  # brings JAX, which takes seconds
     from oni_jax.rewards.registry import QUERIES, questions
 
     asked = questions(config)

@@ -178,8 +178,8 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
 def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels) -> MessageReward:
     if run is None:
         return label_reward(labels, Config().reward)
+    from oni_jax.evaluation.inspection import NoRewardError, load_reward
     from oni_jax.evaluation.players import chosen_checkpoints
-    from oni_jax.inspection import NoRewardError, load_reward
     from oni_jax.viewing.intrinsic import EpisodeRewards
 
     if config.checkpoint == LATEST and not saved_steps(folder):

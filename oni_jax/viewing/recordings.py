@@ -12,11 +12,11 @@ from oni_jax.envs.display import COLUMNS, ROWS
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.envs.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.evaluation.inspection import NoRewardError, load_reward
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.host.runtime import StopRequest
-from oni_jax.inspection import NoRewardError, load_reward
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.viewing.intrinsic import EpisodeRewards

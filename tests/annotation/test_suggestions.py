@@ -12,8 +12,8 @@ from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.prompts import load_prompt, render_chat
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import MAX_GOALS, parsed
-from oni_jax.asking.texts import make_items
 from oni_jax.envs.registry import find_environment
+from oni_jax.evaluation.asking.texts import make_items
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig

@@ -18,7 +18,7 @@ from benchmarks.judge_faults import Faults
 from launch import ask
 from oni_jax.annotation import label_store
 from oni_jax.annotation.judge import JudgeOptions
-from oni_jax.asking.summary import cohens_kappa
+from oni_jax.evaluation.asking.summary import cohens_kappa
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.types import CaptionBatch

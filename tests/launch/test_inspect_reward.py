@@ -8,8 +8,8 @@ import pytest
 
 from launch import inspect_reward
 from oni_jax.annotation.prompts import unescape
-from oni_jax.inspection import InspectedCaption, Inspection
-from tests.test_inspection import MET, settings_of, write_run
+from oni_jax.evaluation.inspection import InspectedCaption, Inspection
+from tests.evaluation.test_inspection import MET, settings_of, write_run
 
 ALL_BYTES = bytes(range(1, 256))
 LONG = b"A bear trap closes on your foot!  The kitten drops a gold piece. " + 150 * b"x"
@@ -82,7 +82,7 @@ def test_the_ends_are_listed_once():
 
 def test_long_messages_keep_their_line_outside_a_terminal(folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("oni_jax.inspection.inspect_reward", lambda *_: example())
+    monkeypatch.setattr("oni_jax.evaluation.inspection.inspect_reward", lambda *_: example())
     assert run(folder) == 0
     assert LONG.decode() in capsys.readouterr().out
 

@@ -6,8 +6,8 @@ import pytest
 
 import oni_jax
 from launch import report
+from oni_jax.evaluation.inspection import inspect_reward
 from oni_jax.host.runtime import code_commit
-from oni_jax.inspection import inspect_reward
 from oni_jax.runs.curves import last_value, read_run
 
 

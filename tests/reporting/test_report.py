@@ -13,9 +13,9 @@ from launch import report
 from oni_jax.annotation.prompts import escape
 from oni_jax.reporting.report import page_template
 from oni_jax.settings.fields import with_values
+from tests.evaluation.test_inspection import settings_of, write_counts, write_run
 from tests.reporting.chromium import open_page
 from tests.reporting.runs import learning
-from tests.test_inspection import settings_of, write_counts, write_run
 
 HOSTILE = b'</span></table><script>console.error(1)</script><img src="http://127.0.0.1:9/x.png" onerror=alert(1)>'
 MESSAGES = {HOSTILE: 3, b"You find gold.": 2, bytes(range(1, 256)): 1, b"": 9}

@@ -248,6 +248,6 @@ def test_a_reward_of_more_than_a_message_is_not_shown(tmp_path, monkeypatch):
     config = write_labelled_run(tmp_path / "run", {})
     rewards = RewardSum([Term("rnd", Reward(), 1.0), Term("bk-code", PublishedShaping(Potential(0), 0.9, 1), 1.0)])
     known = SimpleNamespace(config=config, rewards=rewards, state=(), env_steps=1)
-    monkeypatch.setattr("oni_jax.inspection.load_reward", lambda *_: known)
+    monkeypatch.setattr("oni_jax.evaluation.inspection.load_reward", lambda *_: known)
     table = playing.set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
     assert table.reward.source == "not shown: rnd pays for more than a message"

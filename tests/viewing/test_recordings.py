@@ -14,9 +14,9 @@ from launch import evaluate
 from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
+from oni_jax.evaluation.inspection import load_reward
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.host.runtime import StopRequest
-from oni_jax.inspection import load_reward
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.settings.config import Config

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 
 from oni_jax.annotation.prompts import Prompt, unescape
-from oni_jax.asking.config import SEPARATOR, AskConfig
+from oni_jax.evaluation.asking.config import SEPARATOR, AskConfig
 from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item

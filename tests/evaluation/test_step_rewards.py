@@ -17,9 +17,9 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.evaluation.inspection import load_reward
 from oni_jax.evaluation.recording import Replay, replay
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.inspection import load_reward
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations

@@ -14,7 +14,7 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.inspection import InspectedCaption, NoRewardError, inspect_reward
+from oni_jax.evaluation.inspection import InspectedCaption, NoRewardError, inspect_reward
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.preferences.dataset import caption_counts
@@ -179,7 +179,7 @@ def test_a_data_set_of_pairs_is_scored_too(tmp_path):
 def test_more_messages_than_are_scored_at_once(tmp_path, monkeypatch):
     write_run(tmp_path / "run", settings_of(tmp_path, "cosine-bow"))
     expected = by_message(tmp_path / "run")
-    monkeypatch.setattr("oni_jax.inspection.NUM_SCORED_AT_ONCE", 3)
+    monkeypatch.setattr("oni_jax.evaluation.inspection.NUM_SCORED_AT_ONCE", 3)
     assert by_message(tmp_path / "run") == expected
 
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
     model_folder = tmp_path / "model run"
     write_run(model_folder, settings_of(tmp_path, "online_cls_reward_model"))
     with monkeypatch.context() as patch:  # as older versions wrote it
-        patch.setattr("oni_jax.inspection.restore_reward", lambda *of: with_counters(2, restore_reward(*of)))
+        patch.setattr("oni_jax.evaluation.inspection.restore_reward", lambda *of: with_counters(2, restore_reward(*of)))
         assert "checkpoint 640 holds no reward of this version" in refusal(model_folder)
     missing = str(tmp_path / "labels elsewhere.sqlite")
     (folder / "config.json").write_text(config_to_json(with_values(config, {"label_store": missing})))

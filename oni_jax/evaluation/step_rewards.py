@@ -9,9 +9,9 @@ import numpy as np
 
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
+from oni_jax.evaluation.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
 from oni_jax.evaluation.players import Player
-from oni_jax.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum

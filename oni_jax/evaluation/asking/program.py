@@ -9,12 +9,12 @@ from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import Question
-from oni_jax.asking import report
-from oni_jax.asking.answers import Asked, ask_all
-from oni_jax.asking.config import Ask, queries_of
-from oni_jax.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
-from oni_jax.asking.texts import make_items, read_captions
 from oni_jax.envs.registry import find_environment, with_chosen_env
+from oni_jax.evaluation.asking import report
+from oni_jax.evaluation.asking.answers import Asked, ask_all
+from oni_jax.evaluation.asking.config import Ask, queries_of
+from oni_jax.evaluation.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
+from oni_jax.evaluation.asking.texts import make_items, read_captions
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
