@@ -180,7 +180,7 @@ def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels)
         return label_reward(labels, Config().reward)
     from oni_jax.evaluation.inspection import NoRewardError, load_reward
     from oni_jax.evaluation.players import chosen_checkpoints
-    from oni_jax.viewing.intrinsic import EpisodeRewards
+    from oni_jax.evaluation.step_rewards import EpisodeRewards
 
     if config.checkpoint == LATEST and not saved_steps(folder):
         return label_reward(labels, run.reward)

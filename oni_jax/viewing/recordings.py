@@ -16,10 +16,10 @@ from oni_jax.evaluation.inspection import NoRewardError, load_reward
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.keys import action_text
 from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
 from oni_jax.viewing.picture import picture

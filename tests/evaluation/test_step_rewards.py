@@ -20,6 +20,7 @@ from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.inspection import load_reward
 from oni_jax.evaluation.recording import Replay, replay
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations
@@ -30,7 +31,6 @@ from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import RewardOutput
-from oni_jax.viewing.intrinsic import EpisodeRewards
 from tests import signals_plugin
 from tests.evaluation.runs import CATCH
 from tests.labelled import labelled

@@ -16,6 +16,7 @@ from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
 from oni_jax.evaluation.inspection import load_reward
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
@@ -24,7 +25,6 @@ from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import RewardOutput
 from oni_jax.viewing import panel, recordings
-from oni_jax.viewing.intrinsic import EpisodeRewards
 from oni_jax.viewing.recordings import shown_steps
 from tests.evaluation.runs import NETHACK, write_run
 from tests.viewing.games import screens
