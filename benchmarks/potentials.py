@@ -21,7 +21,7 @@ from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio
 from benchmarks.training import train
 from launch import annotate_segments, collect_segments, train_potential, write_goals
 from oni_jax.host.runtime import StopRequest, no_garbage_collection
-from oni_jax.potentials.samples import random_episodes, windows_of
+from oni_jax.offline.play import random_episodes, windows_of
 from oni_jax.rewards.bk.code import read_code
 from oni_jax.rewards.bk.sandbox import Sandbox
 from oni_jax.settings.worlds import EnvConfig

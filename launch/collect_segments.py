@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: CollectSegments, stop: StopRequest) -> int:
-    from oni_jax.segments.collection import collect_segments
+    from oni_jax.offline.play import collect_segments
 
     code = collect_segments(config, stop)
     if code == 0:

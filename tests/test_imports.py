@@ -28,14 +28,14 @@ MAY_IMPORT = {
     "evaluation": {"annotation", "envs", "metrics", "networks", "rewards", "runs", "worlds"},
     "learner": {"parallel", "rewards", "runs", "worlds"},
     "gauges": {"learner", "metrics", "worlds"},
-    "offline": {"envs", "evaluation", "networks", "runs"},
     "reporting": {"annotation", "evaluation", "metrics", "runs"},
-    "segments": {"envs", "evaluation", "networks"},
+    "segments": {"evaluation", "networks"},
     "viewing": {"annotation", "envs", "evaluation", "rewards", "runs"},
-    "preferences": {"annotation", "envs", "networks", "offline", "parallel", "rewards", "runs"},
+    "offline": {"envs", "evaluation", "networks", "rewards", "runs", "segments"},
     "training": {"gauges", "learner", "limits", "metrics", "runs", "sizes", "worlds"},
     "importing": {"envs", "learner", "networks", "rewards", "runs", "training"},
-    "potentials": {"annotation", "envs", "evaluation", "networks", "preferences", "rewards", "segments"},
+    "preferences": {"annotation", "envs", "networks", "offline", "parallel", "rewards", "runs"},
+    "potentials": {"annotation", "envs", "networks", "offline", "preferences", "rewards", "segments"},
 }
 WITHOUT_JAX = (
     "types",

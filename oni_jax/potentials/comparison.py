@@ -18,8 +18,8 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.play import random_episodes
 from oni_jax.potentials.config import AnnotateSegments, CompareConfig
-from oni_jax.potentials.samples import random_episodes
 from oni_jax.preferences.annotation import AnnotationLog, label_pairs
 from oni_jax.preferences.preference_file import PreferenceFile
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption

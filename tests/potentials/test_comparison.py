@@ -8,8 +8,8 @@ import pytest
 from launch import annotate_segments, train_potential
 from oni_jax.envs.babyai.judge_rules import judge_segments, segment_value
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.play import random_episodes
 from oni_jax.potentials.comparison import SEGMENTS, caption_of
-from oni_jax.potentials.samples import random_episodes
 from oni_jax.rewards.bk.preference_model import load_preference_model
 from oni_jax.segments.episodes import read_episodes, write_episodes
 from oni_jax.settings.worlds import EnvConfig

@@ -9,7 +9,7 @@ import pytest
 
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.bk import MINIGRID_SCALE
-from oni_jax.potentials.samples import random_episodes
+from oni_jax.offline.play import random_episodes
 from oni_jax.segments.episodes import Segment, read_episodes, write_episodes
 from oni_jax.segments.published import read_published_preferences
 from oni_jax.settings.fields import UserError
