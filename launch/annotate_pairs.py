@@ -11,8 +11,8 @@ from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.annotation.judge_answers import judge_model
 from oni_jax.host.runtime import StopRequest
-from oni_jax.preferences.annotators import file_name
-from oni_jax.preferences.config import AnnotatePairs, TrainReward, check_annotate
+from oni_jax.offline.annotators import file_name
+from oni_jax.offline.pair_config import AnnotatePairs, TrainReward, check_annotate
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: AnnotatePairs, stop: StopRequest) -> int:
-    from oni_jax.preferences.annotation import annotate_pairs
+    from oni_jax.offline.pair_annotation import annotate_pairs
 
     code = annotate_pairs(config, stop)
     if code == 0 and not stop:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import AnnotateSegments, TrainPotential, check_annotate
+from oni_jax.offline.bk_config import AnnotateSegments, TrainPotential, check_annotate
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: AnnotateSegments, stop: StopRequest) -> int:
-    from oni_jax.potentials.comparison import annotate_segments
+    from oni_jax.offline.bk_comparison import annotate_segments
 
     code = annotate_segments(config, stop)
     if code == 0:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import CheckPotential, check_check
+from oni_jax.offline.bk_config import CheckPotential, check_check
 from oni_jax.settings.config import Config
 
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: CheckPotential, stop: StopRequest) -> int:
-    from oni_jax.potentials.checking import check_potential
+    from oni_jax.offline.bk_checking import check_potential
 
     code = check_potential(config, stop)
     if code == 0:

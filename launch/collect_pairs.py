@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.preferences.config import AnnotatePairs, CollectPairs, check_collect
+from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, check_collect
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: CollectPairs, stop: StopRequest) -> int:
-    from oni_jax.preferences.collection import collect_pairs
+    from oni_jax.offline.pair_collection import collect_pairs
 
     code = collect_pairs(config, stop)
     if code == 0:

@@ -12,8 +12,8 @@ from launch.program import run_program
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import find_environment
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import AnnotateSegments, WriteGoals, WritePotential
-from oni_jax.segments.config import CollectSegments, as_evaluation, check_collect
+from oni_jax.offline.bk_config import AnnotateSegments, WriteGoals, WritePotential
+from oni_jax.offline.segment_config import CollectSegments, as_evaluation, check_collect
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ReportConfig) -> int:
-    from oni_jax.preferences.dataset import caption_counts
+    from oni_jax.offline.dataset import caption_counts
     from oni_jax.reporting.report import make_report  # imports JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import TrainPotential, check_fit
+from oni_jax.offline.bk_config import TrainPotential, check_fit
 from oni_jax.settings.config import Config
 
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: TrainPotential, stop: StopRequest) -> int:
-    from oni_jax.potentials.preference_training import train_potential
+    from oni_jax.offline.bk_preference_training import train_potential
     from oni_jax.rewards.bk.preference_model import load_preference_model
     from oni_jax.rewards.trained import holds_trained
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.preferences.config import TrainReward, check_train_reward
+from oni_jax.offline.pair_config import TrainReward, check_train_reward
 from oni_jax.settings.config import Config
 
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: TrainReward, stop: StopRequest) -> int:
-    from oni_jax.preferences.reward_training import train_reward
+    from oni_jax.offline.pair_reward_training import train_reward
     from oni_jax.rewards.trained import holds_trained
     from oni_jax.system import keep_compiled_code
 

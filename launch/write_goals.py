@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import WriteGoals, check_write
+from oni_jax.offline.bk_config import WriteGoals, check_write
 from oni_jax.settings.config import Config
 
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: WriteGoals, stop: StopRequest) -> int:
-    from oni_jax.potentials.goal_writer import write_goals
+    from oni_jax.offline.bk_goal_writer import write_goals
 
     code = write_goals(config, stop)
     if code == 0:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import CheckPotential, WritePotential, check_write
+from oni_jax.offline.bk_config import CheckPotential, WritePotential, check_write
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: WritePotential, stop: StopRequest) -> int:
-    from oni_jax.potentials.writer import write_potential
+    from oni_jax.offline.bk_writer import write_potential
 
     code = write_potential(config, stop)
     if code == 0:

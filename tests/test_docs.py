@@ -22,10 +22,10 @@ from launch.submit import Submission
 from launch.sweep import SweepConfig, planned
 from oni_jax.evaluation.asking.config import Ask
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.potentials.config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
-from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward
+from oni_jax.offline.bk_config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
+from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
+from oni_jax.offline.segment_config import CollectSegments
 from oni_jax.reporting.config import ReportConfig
-from oni_jax.segments.config import CollectSegments
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import own_settings, sections, settings
 from oni_jax.viewing.config import PlayConfig

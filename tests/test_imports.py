@@ -28,14 +28,11 @@ MAY_IMPORT = {
     "evaluation": {"annotation", "envs", "metrics", "networks", "rewards", "runs", "worlds"},
     "learner": {"parallel", "rewards", "runs", "worlds"},
     "gauges": {"learner", "metrics", "worlds"},
+    "offline": {"annotation", "envs", "evaluation", "networks", "parallel", "rewards", "runs"},
     "reporting": {"annotation", "evaluation", "metrics", "runs"},
-    "segments": {"evaluation", "networks"},
     "viewing": {"annotation", "envs", "evaluation", "rewards", "runs"},
-    "offline": {"envs", "evaluation", "networks", "rewards", "runs", "segments"},
     "training": {"gauges", "learner", "limits", "metrics", "runs", "sizes", "worlds"},
     "importing": {"envs", "learner", "networks", "rewards", "runs", "training"},
-    "preferences": {"annotation", "envs", "networks", "offline", "parallel", "rewards", "runs"},
-    "potentials": {"annotation", "envs", "networks", "offline", "preferences", "rewards", "segments"},
 }
 WITHOUT_JAX = (
     "types",

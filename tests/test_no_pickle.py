@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from oni_jax.networks.state_dict import read_checkpoint
-from oni_jax.preferences.dataset import open_array
-from oni_jax.preferences.preference_file import PreferenceFile
+from oni_jax.offline.dataset import open_array
+from oni_jax.offline.preference_file import PreferenceFile
 from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
 from tests.processes import ROOT
 
 RUN_CODE = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pandas"}
 # What may be used of them: pipes between a program's own processes, an error's name, and an unpickler that makes
-# nothing but arrays and numbers (tests/segments/test_published.py).
+# nothing but arrays and numbers (tests/offline/test_segment_published.py).
 MAY_USE = {
     "oni_jax/annotation/service.py": {"pickle.loads"},
     "oni_jax/networks/state_dict.py": {"pickle.UnpicklingError"},
-    "oni_jax/segments/published.py": {"pickle.Unpickler", "pickle.UnpicklingError"},
+    "oni_jax/offline/segment_published.py": {"pickle.Unpickler", "pickle.UnpicklingError"},
     "benchmarks/harness.py": {"pickle.PROTO", "pickle.dumps", "pickle.loads"},
 }
 SAFE_WITH = {  # call -> the argument that it needs

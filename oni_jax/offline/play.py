@@ -17,10 +17,10 @@ from oni_jax.host.files import ScratchFolder
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.policy import policy_and_shapes
+from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
+from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.windows import Windows
 from oni_jax.runs.checkpointing import restore_params
-from oni_jax.segments.config import CollectSegments, SegmentsConfig, as_evaluation
-from oni_jax.segments.episodes import Segment, write_episodes
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig

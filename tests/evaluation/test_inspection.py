@@ -17,7 +17,7 @@ from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.evaluation.inspection import InspectedCaption, NoRewardError, inspect_reward
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.preferences.dataset import caption_counts
+from oni_jax.offline.dataset import caption_counts
 from oni_jax.rewards.oni.ranking import RankingState
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.registry import make_rewards, reward_type
@@ -29,7 +29,7 @@ from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Annotation, CaptionBatch, PyTree, StepCaptions, Trajectory
 from tests.labelled import labelled
-from tests.preferences.pairs import MESSAGES, padded, write_dataset
+from tests.offline.pairs import MESSAGES, padded, write_dataset
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
 

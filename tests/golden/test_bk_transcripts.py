@@ -15,13 +15,13 @@ import pytest
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.envs.babyai.levels import ACTION_WORDS
 from oni_jax.envs.registry import find_environment
-from oni_jax.potentials.config import WriteGoalsConfig
-from oni_jax.potentials.goal_writer import GoalConversation
-from oni_jax.potentials.writer import sample_text
+from oni_jax.offline.bk_config import WriteGoalsConfig
+from oni_jax.offline.bk_goal_writer import GoalConversation
+from oni_jax.offline.bk_writer import sample_text
+from oni_jax.offline.segment_episodes import Segment
 from oni_jax.rewards.bk.goals import read_library
 from oni_jax.rewards.bk.sandbox import Value
 from oni_jax.rewards.bk.segment_captions import segment_caption
-from oni_jax.segments.episodes import Segment
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.worlds import EnvConfig
 from tests.golden.test_babyai import SHARED

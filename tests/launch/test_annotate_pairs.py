@@ -14,10 +14,10 @@ import pytest
 from benchmarks.judge_faults import Faults
 from launch import annotate_pairs
 from oni_jax.annotation.judge import JudgeOptions
-from oni_jax.preferences.annotators import file_name
-from oni_jax.preferences.config import AnnotatePairs
+from oni_jax.offline.annotators import file_name
+from oni_jax.offline.pair_config import AnnotatePairs
 from tests.asking import start_judge
-from tests.preferences.pairs import padded, random_dataset, write_dataset
+from tests.offline.pairs import padded, random_dataset, write_dataset
 
 NAME = "rule-based-judge_msg_True_bl_False_defaultgoal_default"
 
@@ -200,7 +200,7 @@ def test_labels_of_several_makers_are_not_mixed(tmp_path, capsys):
 
 @pytest.mark.parametrize("rows_at_once", [3, 4096])
 def test_the_same_two_descriptions_are_asked_about_once(tmp_path, monkeypatch, rows_at_once):
-    monkeypatch.setattr("oni_jax.preferences.annotation.ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr("oni_jax.offline.pair_annotation.ROWS_AT_ONCE", rows_at_once)
     texts = [[[b"You kill the newt!"], [b""]], [[b""], [b"You kill the newt!"]]] * 20
     directory = write_dataset(tmp_path / "data", {"data/message": padded(texts)})
     with judge(tmp_path / "log") as server:

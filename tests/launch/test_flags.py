@@ -8,7 +8,7 @@ from absl import flags as absl_flags
 
 from launch import flags, help, hydra_words, refused_flags
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.preferences.config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
+from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
 from oni_jax.settings.config import Config, changed, check_resume, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
 from oni_jax.settings.learning import NetworkConfig

@@ -205,7 +205,7 @@ def test_from_pairs_to_training(tmp_path, monkeypatch, capsys):
 
 
 def test_the_labels_of_the_judge_are_those_that_a_reward_is_trained_on(tmp_path, capsys):
-    from tests.preferences.pairs import random_dataset
+    from tests.offline.pairs import random_dataset
 
     random_dataset(tmp_path / "d", num_pairs=4)
     assert annotate_pairs.main(["--directory", str(tmp_path / "d"), "--judge_wrong_fraction=0.5"]) == 0

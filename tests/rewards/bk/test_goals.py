@@ -21,11 +21,11 @@ from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.babyai import ENVIRONMENT, judge_rules
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials import conversation, goal_writer
-from oni_jax.potentials.config import WriteGoals, WriteGoalsConfig
-from oni_jax.potentials.goal_writer import GoalConversation
+from oni_jax.offline import bk_conversation, bk_goal_writer
+from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
+from oni_jax.offline.bk_goal_writer import GoalConversation
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler, write_episodes
 from oni_jax.rewards.bk.goals import GOALS, PUBLISHED, GoalLibrary, read_library, write_library
-from oni_jax.segments.episodes import Segment, SegmentSampler, write_episodes
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -132,8 +132,8 @@ def test_a_server_that_is_away_for_hours_is_waited_for(monkeypatch):
     async def sleep(secs):
         waited.append(secs)
 
-    monkeypatch.setattr(conversation.asyncio, "sleep", sleep)
-    answer = asyncio.run(conversation._ask(cast(Client, Server()), [], AnnotationConfig(), StopRequest()))
+    monkeypatch.setattr(bk_conversation.asyncio, "sleep", sleep)
+    answer = asyncio.run(bk_conversation._ask(cast(Client, Server()), [], AnnotationConfig(), StopRequest()))
     assert answer == "- goal" and 5 * 1500 * 0.9 < sum(waited) < 10 * 1500
 
 
@@ -252,7 +252,7 @@ def test_a_stop_request_is_heeded_while_an_answer_is_awaited(tmp_path, words):
     started = time.monotonic()
     with server(hang) as (address, _):
         config = WriteGoals(own, EnvConfig(root_env=NAME), AnnotationConfig(llm_server_addr=address))
-        assert goal_writer.write_goals(config, stop) == 130
+        assert bk_goal_writer.write_goals(config, stop) == 130
         ended.set()
     assert time.monotonic() - started < 30
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.babyai.levels import ACTION_WORDS
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.segment_captions import action_name, history_caption, segment_caption
-from oni_jax.segments.episodes import Segment, SegmentSampler
 from oni_jax.settings.fields import UserError
 from tests.golden import data_file
 

@@ -8,7 +8,7 @@ import pytest
 from launch import collect_segments
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
-from oni_jax.segments.episodes import Segment, read_episodes, write_episodes
+from oni_jax.offline.segment_episodes import Segment, read_episodes, write_episodes
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from tests import signals_plugin

@@ -11,12 +11,12 @@ from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.code import code_in
 from oni_jax.host.files import write_atomically
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.bk_config import WriteConfig, WritePotential
+from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
 from oni_jax.offline.play import windows_of
-from oni_jax.potentials.config import WriteConfig, WritePotential
-from oni_jax.potentials.conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.sandbox import CodeError, Sandbox, Value
 from oni_jax.rewards.bk.segment_captions import action_name, history_caption
-from oni_jax.segments.episodes import Segment, SegmentSampler
 from oni_jax.settings.fields import UserError
 
 POTENTIAL = "potential.py"

@@ -24,9 +24,9 @@ from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
-from oni_jax.potentials.config import WriteGoals, WritePotential
-from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 

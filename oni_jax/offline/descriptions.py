@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from oni_jax.envs.nethack.tasks import nethack
-from oni_jax.preferences.config import PreferenceConfig
-from oni_jax.preferences.dataset import PairDataset
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.pair_config import PreferenceConfig
 
 HUNGER = ("satiated", "not hungry", "hungry", "weak with hunger", "fainting", "fainted", "starved")
 

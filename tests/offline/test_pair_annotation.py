@@ -14,12 +14,12 @@ from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.client import RequestError
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.host.runtime import StopRequest
-from oni_jax.preferences import annotation
-from oni_jax.preferences.config import AnnotatePairs
-from oni_jax.preferences.preference_file import PreferenceFile
+from oni_jax.offline import pair_annotation
+from oni_jax.offline.pair_config import AnnotatePairs
+from oni_jax.offline.preference_file import PreferenceFile
 from oni_jax.settings.fields import with_values
 from oni_jax.types import UNKNOWN, Item
-from tests.preferences.pairs import random_dataset
+from tests.offline.pairs import random_dataset
 
 ITEMS: list[Item] = [(b"a%d" % i, b"b%d" % i) for i in range(12)]
 READABLE = Reply("1", encode_label(0, 1.0))
@@ -69,16 +69,18 @@ class StandIn:
 @pytest.fixture
 def ask(tmp_path, monkeypatch):
     """ask(client, stop, **settings) -> (labels of the items that are done, what was printed)."""
-    monkeypatch.setattr(annotation, "describe_pairs", lambda preference, dataset, rows: [ITEMS[row] for row in rows])
+    monkeypatch.setattr(
+        pair_annotation, "describe_pairs", lambda preference, dataset, rows: [ITEMS[row] for row in rows]
+    )
 
     def run(client: StandIn, stop: StopRequest | None = None, **settings: Any) -> tuple[dict[Item, int], str]:
         directory = random_dataset(tmp_path, num_pairs=len(ITEMS))
-        monkeypatch.setattr(annotation, "Client", lambda config, prompt: client)
+        monkeypatch.setattr(pair_annotation, "Client", lambda config, prompt: client)
         values = {"directory": str(directory), "llm_server_addr": "127.0.0.1:1", "custom_annotator_string": "mine"}
         config = with_values(AnnotatePairs(), values | settings)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            assert annotation.annotate_pairs(config, StopRequest() if stop is None else stop) == 0
+            assert pair_annotation.annotate_pairs(config, StopRequest() if stop is None else stop) == 0
         with PreferenceFile(str(directory), "mine", len(ITEMS), range(len(ITEMS))) as file:
             undone = file.unfinished().tolist()
         labels = np.load(file.path).tolist()
@@ -139,8 +141,8 @@ def test_after_a_request_to_stop_no_more_pairs_are_described(ask, monkeypatch):
         stop.reason = "SIGINT"
         return [ITEMS[row] for row in rows]
 
-    monkeypatch.setattr(annotation, "ROWS_AT_ONCE", 4)
-    monkeypatch.setattr(annotation, "describe_pairs", describe)
+    monkeypatch.setattr(pair_annotation, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(pair_annotation, "describe_pairs", describe)
     ask(StandIn(lambda items: [READABLE] * len(items)), stop)
     assert described == [[0, 1, 2, 3]]
 
@@ -151,7 +153,7 @@ def test_a_request_to_stop_keeps_the_answers_in_flight(ask):
     def script(items):
         if len(client.asked) >= 5:
             stop.reason = "SIGINT"
-            client.secs = 5 * annotation.POLL_SECS  # the stop is seen before the rest is answered
+            client.secs = 5 * pair_annotation.POLL_SECS  # the stop is seen before the rest is answered
         return [READABLE] * len(items)
 
     client = StandIn(script)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oni_jax.networks.bk import MINIGRID_SCALE, PIXEL_SCALE, SMALL_SIDE
-from oni_jax.segments.episodes import Segment
+from oni_jax.offline.segment_episodes import Segment
 from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 

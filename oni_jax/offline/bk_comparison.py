@@ -18,12 +18,12 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.bk_config import AnnotateSegments, CompareConfig
+from oni_jax.offline.pair_annotation import AnnotationLog, label_pairs
 from oni_jax.offline.play import random_episodes
-from oni_jax.potentials.config import AnnotateSegments, CompareConfig
-from oni_jax.preferences.annotation import AnnotationLog, label_pairs
-from oni_jax.preferences.preference_file import PreferenceFile
+from oni_jax.offline.preference_file import PreferenceFile
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes, write_episodes
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
-from oni_jax.segments.episodes import Segment, SegmentSampler, read_episodes, write_episodes
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 

@@ -10,7 +10,7 @@ from oni_jax.envs.nethack.vector_env import BLSTATS_SCALE, VECTOR_OBS_BOUND
 from oni_jax.networks.glyphs import RankingNetwork
 from oni_jax.networks.messages import MESSAGE_SIZE
 from oni_jax.networks.ragged import map_messages, map_unique_messages
-from oni_jax.preferences.dataset import PairDataset
+from oni_jax.offline.dataset import PairDataset
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, PyTree
 

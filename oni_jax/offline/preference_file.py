@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from oni_jax.host.files import ScratchFolder, other_settings, reserve, write_atomically
-from oni_jax.preferences.dataset import as_labels, open_array
+from oni_jax.offline.dataset import as_labels, open_array
 from oni_jax.settings.fields import UserError
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 

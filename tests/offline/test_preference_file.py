@@ -9,7 +9,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
+from oni_jax.offline.preference_file import PreferenceFile, chunk_rows
 from oni_jax.settings.fields import UserError
 from tests.full_disk import full_disk
 
@@ -88,7 +88,7 @@ def test_labels_that_are_mostly_a_hole_get_their_room_first(tmp_path):
 
 LABELLER = textwrap.dedent("""
     import sys, itertools, numpy as np
-    from oni_jax.preferences.preference_file import PreferenceFile
+    from oni_jax.offline.preference_file import PreferenceFile
     with PreferenceFile(sys.argv[1], "a", 1000, range(1000)) as file:
         for row in itertools.cycle(range(1000)):
             file.write(np.array([row]), row % 4)

@@ -17,8 +17,8 @@ from launch import collect_pairs
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.policy import init_params, make_policy
-from oni_jax.preferences.collection import SubepisodeSampler
-from oni_jax.preferences.dataset import PairDataset
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.pair_collection import SubepisodeSampler
 from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.runs.experiment import write_settings
 from oni_jax.settings.config import Config
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, capsys):
 
 
 def test_an_interrupted_run_leaves_nothing(tmp_path, capsys, monkeypatch):
-    from oni_jax.preferences import collection
+    from oni_jax.offline import pair_collection
 
     stop = StopRequest()
     add = SubepisodeSampler.add
@@ -150,8 +150,8 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, capsys, monkeypatch):
         stop.reason = "SIGINT" if self.num_seen > 10 else ""
 
     monkeypatch.setattr(SubepisodeSampler, "add", interrupt)
-    config = with_values(collection.CollectPairs(), {"directory": str(tmp_path / "a"), "num_envs": 2})
-    assert collection.collect_pairs(config, stop) == 130
+    config = with_values(pair_collection.CollectPairs(), {"directory": str(tmp_path / "a"), "num_envs": 2})
+    assert pair_collection.collect_pairs(config, stop) == 130
     assert "was not written" in capsys.readouterr().out
     assert os.listdir(tmp_path) == []
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.bk_config import CheckPotential
 from oni_jax.offline.play import random_episodes, windows_of
-from oni_jax.potentials.config import CheckPotential
+from oni_jax.offline.segment_episodes import SegmentSampler, read_episodes
 from oni_jax.rewards.bk.code import arguments_read, read_code
 from oni_jax.rewards.bk.sandbox import CodeError, Sandbox, Value
-from oni_jax.segments.episodes import SegmentSampler, read_episodes
 from oni_jax.settings.fields import UserError
 
 NUM_EPISODES = 16

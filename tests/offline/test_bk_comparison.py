@@ -8,10 +8,10 @@ import pytest
 from launch import annotate_segments, train_potential
 from oni_jax.envs.babyai.judge_rules import judge_segments, segment_value
 from oni_jax.host.runtime import StopRequest
+from oni_jax.offline.bk_comparison import SEGMENTS, caption_of
 from oni_jax.offline.play import random_episodes
-from oni_jax.potentials.comparison import SEGMENTS, caption_of
+from oni_jax.offline.segment_episodes import read_episodes, write_episodes
 from oni_jax.rewards.bk.preference_model import load_preference_model
-from oni_jax.segments.episodes import read_episodes, write_episodes
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import TIE, UNKNOWN
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oni_jax.preferences.config import PreferenceConfig
-from oni_jax.preferences.dataset import PairDataset
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.pair_config import PreferenceConfig
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import FIRST, SECOND, TIE
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.host.runtime import StopRequest
-from oni_jax.potentials.config import WriteGoals, WriteGoalsConfig
-from oni_jax.potentials.conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
+from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
+from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.goals import GOALS, GoalLibrary, write_library
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
-from oni_jax.segments.episodes import Segment, SegmentSampler
 from oni_jax.settings.fields import UserError
 
 

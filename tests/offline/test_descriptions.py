@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from oni_jax.preferences.config import PreferenceConfig
-from oni_jax.preferences.dataset import PairDataset
-from oni_jax.preferences.descriptions import describe_blstats, describe_messages, describe_pairs
-from tests.preferences.pairs import padded, write_dataset
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.descriptions import describe_blstats, describe_messages, describe_pairs
+from oni_jax.offline.pair_config import PreferenceConfig
+from tests.offline.pairs import padded, write_dataset
 
 
 @pytest.mark.parametrize(

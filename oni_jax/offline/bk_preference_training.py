@@ -15,10 +15,12 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.host.run_files import TRAINED
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.preference_transformer import PreferenceTransformer
+from oni_jax.offline.bk_comparison import LABELS, SEGMENTS
+from oni_jax.offline.bk_config import TrainPotential
+from oni_jax.offline.dataset import as_labels, open_array
+from oni_jax.offline.segment_episodes import Segment, read_episodes
+from oni_jax.offline.segment_published import read_published_preferences
 from oni_jax.ops.losses import preference_loss, ranking_accuracy
-from oni_jax.potentials.comparison import LABELS, SEGMENTS
-from oni_jax.potentials.config import TrainPotential
-from oni_jax.preferences.dataset import as_labels, open_array
 from oni_jax.rewards.bk.preference_model import (
     PreferenceModel,
     PreferenceSettings,
@@ -27,8 +29,6 @@ from oni_jax.rewards.bk.preference_model import (
     save_preference_model,
 )
 from oni_jax.rewards.trained import holds_trained
-from oni_jax.segments.episodes import Segment, read_episodes
-from oni_jax.segments.published import read_published_preferences
 from oni_jax.settings.fields import UserError
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 

@@ -14,16 +14,16 @@ from flax import linen as nn
 from launch import train_reward
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.observed_pairs import MessagePairs, observe
+from oni_jax.offline.pair_config import TrainReward
+from oni_jax.offline.pair_reward_training import Fit, accuracy, make_step, split_rows
 from oni_jax.ops.losses import ranking_loss
-from oni_jax.preferences.config import TrainReward
-from oni_jax.preferences.dataset import PairDataset
-from oni_jax.preferences.observed_pairs import MessagePairs, observe
-from oni_jax.preferences.reward_training import Fit, accuracy, make_step, split_rows
 from oni_jax.rewards.oni.reward_model import load_reward_model, save_reward_model
 from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import ModelState
-from tests.preferences.pairs import padded, random_dataset, write_dataset
+from tests.offline.pairs import padded, random_dataset, write_dataset
 
 SMALL = "--encoder_msg_model none --use_blstats --encoder_embedding_dim 16 --encoder_hidden_dim 16".split()
 
@@ -186,18 +186,18 @@ def test_refused_in_one_line(tmp_path, capsys, words, missing, text):
 
 
 def test_a_request_to_stop_leaves_the_last_whole_epoch(tmp_path, capsys, monkeypatch):
-    from oni_jax.preferences import reward_training
+    from oni_jax.offline import pair_reward_training
 
     directory, folder = gold_dataset(tmp_path / "data"), tmp_path / "models" / "gold"
     stop = StopRequest()
-    save = reward_training.save_reward_model
+    save = pair_reward_training.save_reward_model
     monkeypatch.setattr(
-        reward_training, "save_reward_model", lambda *given: (save(*given), setattr(stop, "reason", "SIGINT"))
+        pair_reward_training, "save_reward_model", lambda *given: (save(*given), setattr(stop, "reason", "SIGINT"))
     )
     values = dict(dataset_dir=str(directory), annotator="gold", train_dir=str(folder.parent), experiment=folder.name)
     small = dict(encoder_msg_model="none", use_blstats=True, encoder_embedding_dim=16, encoder_hidden_dim=16)
     config = with_values(TrainReward(), {**values, **small, "batch_size": 32})
-    assert reward_training.train_reward(config, stop) == 0
+    assert pair_reward_training.train_reward(config, stop) == 0
     assert "last complete epoch's model" in capsys.readouterr().out
     assert load_reward_model(str(folder)).network.use_blstats
     settings = next((folder / "reward_model" / "1" / "settings").glob("*"))
@@ -211,7 +211,7 @@ def test_a_full_disk_ends_nothing_while_an_earlier_model_stays(tmp_path, capsys,
             raise UserError(f"{folder} can't be written")
         save_reward_model(folder, epoch, *rest)
 
-    monkeypatch.setattr("oni_jax.preferences.reward_training.save_reward_model", save)
+    monkeypatch.setattr("oni_jax.offline.pair_reward_training.save_reward_model", save)
     folder = tmp_path / "models" / "gold"
     assert train(gold_dataset(tmp_path / "data"), folder, "--num_epochs", "3", *SMALL) == code
     told = capsys.readouterr()

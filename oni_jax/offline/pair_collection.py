@@ -15,9 +15,9 @@ from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.registry import policy_observations
+from oni_jax.offline.dataset import create_dataset
+from oni_jax.offline.pair_config import CollectionConfig, CollectPairs
 from oni_jax.offline.play import checkpoint_player, random_player
-from oni_jax.preferences.config import CollectionConfig, CollectPairs
-from oni_jax.preferences.dataset import create_dataset
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 

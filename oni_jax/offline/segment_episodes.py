@@ -87,7 +87,7 @@ def read_episodes(path: str) -> list[Segment]:
 
 def _read_file(path: str) -> list[Segment]:
     if path.endswith(".npy"):
-        from oni_jax.segments.published import read_published_episodes
+        from oni_jax.offline.segment_published import read_published_episodes
 
         return read_published_episodes(path)
     try:

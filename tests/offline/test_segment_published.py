@@ -10,8 +10,8 @@ import pytest
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.bk import MINIGRID_SCALE
 from oni_jax.offline.play import random_episodes
-from oni_jax.segments.episodes import Segment, read_episodes, write_episodes
-from oni_jax.segments.published import read_published_preferences
+from oni_jax.offline.segment_episodes import Segment, read_episodes, write_episodes
+from oni_jax.offline.segment_published import read_published_preferences
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN

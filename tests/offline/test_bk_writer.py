@@ -10,10 +10,10 @@ from launch import check_potential, write_potential
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.code import code_in
 from oni_jax.envs.babyai import ENVIRONMENT
-from oni_jax.potentials.config import WriteConfig
-from oni_jax.potentials.writer import CodeConversation, sample_text
+from oni_jax.offline.bk_config import WriteConfig
+from oni_jax.offline.bk_writer import CodeConversation, sample_text
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.sandbox import Value
-from oni_jax.segments.episodes import Segment, SegmentSampler
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.golden import data_file

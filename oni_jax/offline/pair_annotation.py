@@ -16,11 +16,11 @@ from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.runtime import Every, StopRequest
-from oni_jax.preferences.annotators import RULES, file_name, wanted_keys
-from oni_jax.preferences.config import AnnotatePairs
-from oni_jax.preferences.dataset import PairDataset
-from oni_jax.preferences.descriptions import describe_pairs
-from oni_jax.preferences.preference_file import PreferenceFile, chunk_rows
+from oni_jax.offline.annotators import RULES, file_name, wanted_keys
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.descriptions import describe_pairs
+from oni_jax.offline.pair_config import AnnotatePairs
+from oni_jax.offline.preference_file import PreferenceFile, chunk_rows
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 

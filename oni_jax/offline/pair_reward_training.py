@@ -13,12 +13,12 @@ import optax
 from oni_jax import parallel
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
+from oni_jax.offline.annotators import better
+from oni_jax.offline.dataset import PairDataset
+from oni_jax.offline.observed_pairs import SOURCES, ObservedPairs, observe
+from oni_jax.offline.pair_config import TrainReward
 from oni_jax.ops.losses import ranking_accuracy, ranking_loss
 from oni_jax.ops.moments import Moments, normalise
-from oni_jax.preferences.annotators import better
-from oni_jax.preferences.config import TrainReward
-from oni_jax.preferences.dataset import PairDataset
-from oni_jax.preferences.observed_pairs import SOURCES, ObservedPairs, observe
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.fields import UserError

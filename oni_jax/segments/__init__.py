@@ -1,1 +1,0 @@
-"""Recorded episodes, and the segments of them that an LLM is asked about."""
