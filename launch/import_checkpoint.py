@@ -13,7 +13,7 @@ from typing import Any
 from launch import flags
 from launch.next_commands import command, show, values_of
 from launch.program import run_brief_program
-from oni_jax.networks.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
+from oni_jax.published.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError, setting
@@ -91,7 +91,7 @@ def _run(program: ImportCheckpoint) -> int:
             return _import_preferences(program, reward)
         return _import_reward_model(program, reward, content)
     flags.check(config)
-    from oni_jax.importing import import_run  # imports JAX, which takes seconds: after the checks
+    from oni_jax.published.importing import import_run  # imports JAX, which takes seconds: after the checks
 
     config = import_run(config, policy, reward)
     _print_summary(source.policy, policy)
@@ -106,7 +106,7 @@ def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content:
     missing = [f"--reward_{name}" for name, value in given.items() if value is None]
     if missing:
         raise UserError(f"{source.reward} lacks the normalisation of its rewards; add {', '.join(missing)}")
-    from oni_jax.importing import Normalisation, import_reward_model
+    from oni_jax.published.importing import Normalisation, import_reward_model
 
     folder = os.path.join(run.train_dir, run.experiment)
     import_reward_model(folder, ranking, Normalisation(**given), source.reward)
@@ -116,7 +116,7 @@ def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content:
 
 
 def _import_preferences(program: ImportCheckpoint, transformer: StateDict) -> int:
-    from oni_jax.importing import import_preferences
+    from oni_jax.published.importing import import_preferences
 
     source, run, env, horizon = program.source, program.run, program.env, program.reward.potential_horizon
     folder = os.path.join(run.train_dir, run.experiment)

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "reporting": {"annotation", "evaluation", "metrics", "runs"},
     "viewing": {"annotation", "envs", "evaluation", "rewards", "runs"},
     "training": {"gauges", "learner", "limits", "metrics", "runs", "sizes", "worlds"},
-    "importing": {"envs", "learner", "networks", "rewards", "runs", "training"},
+    "published": {"envs", "learner", "networks", "rewards", "runs", "training"},
 }
 WITHOUT_JAX = (
     "types",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from oni_jax.networks.state_dict import read_checkpoint
 from oni_jax.offline.dataset import open_array
 from oni_jax.offline.preference_file import PreferenceFile
+from oni_jax.published.state_dict import read_checkpoint
 from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
 from tests.processes import ROOT
@@ -22,7 +22,7 @@ RUN_CODE = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "sh
 # nothing but arrays and numbers (tests/offline/test_segment_published.py).
 MAY_USE = {
     "oni_jax/annotation/service.py": {"pickle.loads"},
-    "oni_jax/networks/state_dict.py": {"pickle.UnpicklingError"},
+    "oni_jax/published/state_dict.py": {"pickle.UnpicklingError"},
     "oni_jax/offline/segment_published.py": {"pickle.Unpickler", "pickle.UnpicklingError"},
     "benchmarks/harness.py": {"pickle.PROTO", "pickle.dumps", "pickle.loads"},
 }

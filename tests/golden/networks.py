@@ -11,8 +11,8 @@ import optax
 from oni_jax.learner import loss
 from oni_jax.networks.glyphs import RankingNetwork, TorchbeastEncoder, crop_glyphs
 from oni_jax.networks.policy import ActorCritic, make_policy
-from oni_jax.networks.published import import_params
 from oni_jax.ops import losses, shaping
+from oni_jax.published.published import import_params
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import ArraySpec, EnvSpec

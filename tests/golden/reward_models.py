@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.networks.classifier import MessageClassifier, helpful_probabilities
-from oni_jax.networks.published import import_params
 from oni_jax.ops import losses
+from oni_jax.published.published import import_params
 from tests.golden.networks import Result, compare, weights_of
 
 Npz = Mapping[str, np.ndarray]

@@ -10,9 +10,9 @@ import pytest
 
 from oni_jax.networks.bk import BkEncoder
 from oni_jax.networks.preference_transformer import PreferenceTransformer
-from oni_jax.networks.published import import_params
 from oni_jax.offline.bk_preference_training import MAX_GRAD_NORM, Pairs, logits, make_optimizer, make_train_step
 from oni_jax.ops.losses import preference_loss
+from oni_jax.published.published import import_params
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import FIRST, SECOND, TIE, ModelState
 from tests.golden import data_file

@@ -15,7 +15,7 @@ from oni_jax import system
 from oni_jax.host.run_files import LOCK
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.networks.published import import_params
+from oni_jax.published.published import import_params
 from oni_jax.rewards.bk.preference_model import load_preference_model
 from oni_jax.rewards.oni.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_rewards
@@ -24,7 +24,7 @@ from oni_jax.runs.experiment import open_experiment
 from oni_jax.settings.config import config_from_json
 from oni_jax.types import PyTree
 from tests.golden.test_bk_networks import weights_of
-from tests.networks.test_published import golden, golden_weights
+from tests.published.test_published import golden, golden_weights
 
 TASK = ("--root_env", "NetHackScoreExtendedActions-v1")
 NONE = ("--llm_reward_type", "none")

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from oni_jax.networks.state_dict import find_network, find_number, find_table, read_checkpoint
+from oni_jax.published.state_dict import find_network, find_number, find_table, read_checkpoint
 from oni_jax.settings.fields import UserError
 
 KINDS = ("policy",)

@@ -7,12 +7,12 @@ import pytest
 from oni_jax.envs import nethack
 from oni_jax.envs.registry import env_spec
 from oni_jax.networks.policy import init_params, make_policy
-from oni_jax.networks.published import import_params
-from oni_jax.networks.shapes import encoder_settings, policy_settings
+from oni_jax.published.published import import_params
+from oni_jax.published.shapes import encoder_settings, policy_settings
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
-from tests.networks.test_published import golden_weights
+from tests.published.test_published import golden_weights
 
 NETWORKS = {
     "defaults": NetworkConfig(hidden_size=16),

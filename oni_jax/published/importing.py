@@ -15,10 +15,10 @@ from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.policy import init_params, make_policy
-from oni_jax.networks.published import import_params
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
-from oni_jax.networks.shapes import encoder_settings, policy_settings
-from oni_jax.networks.state_dict import StateDict
+from oni_jax.published.published import import_params
+from oni_jax.published.shapes import encoder_settings, policy_settings
+from oni_jax.published.state_dict import StateDict
 from oni_jax.rewards.bk.preference_model import (
     PreferenceModel,
     PreferenceSettings,

@@ -8,7 +8,7 @@ import pytest
 
 from oni_jax.networks.classifier import MessageClassifier
 from oni_jax.networks.core import RecurrentCore
-from oni_jax.networks.published import import_params
+from oni_jax.published.published import import_params
 from oni_jax.settings.fields import UserError
 from tests.golden.check import read
 from tests.golden.networks import weights_of
