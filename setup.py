@@ -52,7 +52,7 @@ setup(
         "oni_jax.envs.babyai": ["prompts/*.json"],
         "oni_jax.envs.crafter": ["prompts/*.json"],
         "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
-        "oni_jax.reporting": ["*.html"],
+        "oni_jax.show.report": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
     },
     ext_modules=[STEPPER] if IS_KNOWN_SYSTEM else [],

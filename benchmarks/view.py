@@ -31,12 +31,12 @@ from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.display import Terminal
 from oni_jax.envs.registry import find_environment, make_vector_env
-from oni_jax.metrics import live
-from oni_jax.metrics.live import LiveView
 from oni_jax.metrics.rows import Row, histogram
 from oni_jax.metrics.sinks import build_sinks
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
+from oni_jax.show.live import live
+from oni_jax.show.live.live import LiveView
 from oni_jax.types import Answer
 
 SIZES = ((80, 24), (140, 50))  # columns and rows

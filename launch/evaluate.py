@@ -14,8 +14,8 @@ from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest
-from oni_jax.reporting.config import ReportConfig
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.show.report.config import ReportConfig
 
 
 def make_deterministic() -> None:
@@ -46,7 +46,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     keep_compiled_code()
     recorder = None
     if config.record:
-        from oni_jax.viewing.recordings import Recorder
+        from oni_jax.show.recordings import Recorder
 
         recorder = Recorder(config, stop)
     code = evaluate(config, stop, labels_by, functools.partial(load_scoring, config.train_dir), recorder)

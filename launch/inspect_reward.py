@@ -18,9 +18,9 @@ from launch.program import run_brief_program
 from oni_jax.annotation.prompts import escape
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.run_files import last_row
-from oni_jax.reporting.config import ReportConfig
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
+from oni_jax.show.report.config import ReportConfig
 from oni_jax.types import NO_MESSAGE
 
 if TYPE_CHECKING:  # imports JAX, which takes seconds

@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 
 from launch.program import run_brief_program
-from oni_jax.reporting.listing import list_runs, table
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
+from oni_jax.show.report.listing import list_runs, table
 
 WIDE = 1000  # columns where the output is not a terminal
 

@@ -11,7 +11,7 @@ from launch.next_commands import command, show, values_of
 from launch.program import run_program
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.host.runtime import StopRequest
-from oni_jax.viewing.config import HUMAN, PlayConfig, check_play
+from oni_jax.show.config import HUMAN, PlayConfig, check_play
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: PlayConfig, stop: StopRequest) -> int:
     from oni_jax.envs.display import COLUMNS, ROWS
-    from oni_jax.viewing.play import play
-    from oni_jax.viewing.shell import Shell, check_terminal
+    from oni_jax.show.play import play
+    from oni_jax.show.shell import Shell, check_terminal
 
     check_terminal("play", COLUMNS, ROWS)
     if config.experiment or config.policy != HUMAN:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from launch.next_commands import command, show
 from launch.program import run_brief_program
 from oni_jax.metrics.names import METRICS
-from oni_jax.reporting.config import ReportConfig
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
+from oni_jax.show.report.config import ReportConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +44,9 @@ def _check(config: PlotConfig) -> None:
 
 
 def _run(config: PlotConfig) -> int:
-    from oni_jax.reporting.panels import FIGURES, chosen_figures, metrics_of
-    from oni_jax.reporting.plots import write_figures  # imports matplotlib, which takes a second
     from oni_jax.runs.curves import group_runs, read_run
+    from oni_jax.show.report.panels import FIGURES, chosen_figures, metrics_of
+    from oni_jax.show.report.plots import write_figures  # imports matplotlib, which takes a second
 
     chosen = [name.strip() for name in config.metrics.split(",") if name.strip()]
     figures = chosen_figures(chosen) if chosen else FIGURES

@@ -14,9 +14,9 @@ from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.host.files import write_output
 from oni_jax.host.run_files import saved_steps
-from oni_jax.reporting.config import ReportConfig, check_report
 from oni_jax.runs.experiment import is_running, read_settings
 from oni_jax.settings.fields import UserError
+from oni_jax.show.report.config import ReportConfig, check_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: ReportConfig) -> int:
     from oni_jax.offline.dataset import caption_counts
-    from oni_jax.reporting.report import make_report  # imports JAX and matplotlib, which take seconds
+    from oni_jax.show.report.report import make_report  # imports JAX and matplotlib, which take seconds
     from oni_jax.system import keep_compiled_code
 
     keep_compiled_code()

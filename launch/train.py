@@ -17,12 +17,12 @@ from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.host.run_files import METRICS, saved_steps
 from oni_jax.host.runtime import StopRequest, tune_memory
-from oni_jax.reporting.config import ReportConfig
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import is_primary_process
-from oni_jax.viewing.config import PlayConfig
+from oni_jax.show.config import PlayConfig
+from oni_jax.show.report.config import ReportConfig
 
 
 def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:

@@ -23,11 +23,11 @@ from oni_jax.limits import find_limit
 from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
-from oni_jax.metrics.view import NullView, PlainView, build_view
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.runs.labels import asked, labels_by
 from oni_jax.settings.config import Config, hparams
+from oni_jax.show.live.view import NullView, PlainView, build_view
 from oni_jax.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
 

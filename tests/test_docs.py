@@ -25,10 +25,10 @@ from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.offline.bk_config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.offline.segment_config import CollectSegments
-from oni_jax.reporting.config import ReportConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import own_settings, sections, settings
-from oni_jax.viewing.config import PlayConfig
+from oni_jax.show.config import PlayConfig
+from oni_jax.show.report.config import ReportConfig
 from tests.documented import markdown_table
 from tests.processes import ROOT
 

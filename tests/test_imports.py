@@ -16,9 +16,8 @@ PACKAGE = ROOT / "oni_jax"
 EVERYWHERE = {"config", "host", "ops", "settings", "types"}  # which import nothing but each other
 # Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
 MAY_IMPORT = {
-    **dict.fromkeys(EVERYWHERE | {"parallel", "envs", "networks"}, set()),
+    **dict.fromkeys(EVERYWHERE | {"parallel", "envs", "metrics", "networks"}, set()),
     "annotation": {"envs"},
-    "metrics": {"envs"},
     "worlds": {"envs", "networks", "parallel"},
     "rewards": {"annotation", "envs", "networks", "parallel"},
     "sizes": {"worlds"},
@@ -29,9 +28,8 @@ MAY_IMPORT = {
     "learner": {"parallel", "rewards", "runs", "worlds"},
     "gauges": {"learner", "metrics", "worlds"},
     "offline": {"annotation", "envs", "evaluation", "networks", "parallel", "rewards", "runs"},
-    "reporting": {"annotation", "evaluation", "metrics", "runs"},
-    "viewing": {"annotation", "envs", "evaluation", "rewards", "runs"},
-    "training": {"gauges", "learner", "limits", "metrics", "runs", "sizes", "worlds"},
+    "show": {"annotation", "envs", "evaluation", "metrics", "rewards", "runs"},
+    "training": {"gauges", "learner", "limits", "metrics", "runs", "show", "sizes", "worlds"},
     "published": {"envs", "learner", "networks", "rewards", "runs", "training"},
 }
 WITHOUT_JAX = (

@@ -10,10 +10,10 @@ import numpy as np
 from benchmarks.studies.base import FOLDER, Study, matches
 from benchmarks.studies.results import by_cell, by_task, counted, curve
 from launch import flags
-from oni_jax.reporting.panels import Panel, Scale
-from oni_jax.reporting.plots import draw_panels, image
 from oni_jax.runs.curves import SUCCESS, UNLOCKED, Run, Setting
 from oni_jax.settings.config import Config
+from oni_jax.show.report.panels import Panel, Scale
+from oni_jax.show.report.plots import draw_panels, image
 
 IMAGES = FOLDER.parents[1] / "docs" / "images" / "studies"
 PANELS = {

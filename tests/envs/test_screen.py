@@ -16,8 +16,8 @@ from oni_jax.envs.screen import (
     terminal_screen,
     text_screen,
 )
-from oni_jax.viewing.panel import beside, number
-from tests.viewing.games import terminal
+from oni_jax.show.panel import beside, number
+from tests.show.games import terminal
 
 
 def rows_of(screen: Screen) -> list[str]:

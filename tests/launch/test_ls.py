@@ -14,7 +14,7 @@ import pytest
 
 from launch import ls
 from oni_jax.host.run_files import LOCK
-from tests.reporting.runs import row, write_run
+from tests.show.report.runs import row, write_run
 
 LLM: dict[str, Any] = {"llm_reward_type": "online_cls", "llm_server_addr": "node1", "llm_model": "meta/Llama-3.1-8B-It"}
 

@@ -17,9 +17,9 @@ from launch.next_commands import STARTED_BY, command, resuming
 from launch.sweeps import children
 from oni_jax.envs.registry import with_chosen_env
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.reporting.config import ReportConfig
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.worlds import is_primary_process
+from oni_jax.show.report.config import ReportConfig
 from tests.launch.stand_in_sweep import use_stand_in
 from tests.processes import ROOT, Launched, rows
 from tests.test_docs import PROGRAMS

@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from launch import play
-from tests.viewing.runs import write_labelled_run
-from tests.viewing.terminals import person
+from tests.show.runs import write_labelled_run
+from tests.show.terminals import person
 
 WIDE = {"columns": 120, "rows": 26}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from launch import plot
-from tests.reporting.runs import row, write_run
+from tests.show.report.runs import row, write_run
 
 
 @pytest.fixture

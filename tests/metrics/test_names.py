@@ -13,7 +13,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.gauges import device_memory
 from oni_jax.host.runtime import StopRequest
 from oni_jax.metrics.names import METRICS
-from oni_jax.metrics.view import PlainView
+from oni_jax.show.live.view import PlainView
 from oni_jax.worlds.actors import actor_world
 from tests.documented import markdown_table, undocumented
 from tests.metrics.rows import ROW

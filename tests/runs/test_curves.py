@@ -7,7 +7,7 @@ import pytest
 
 from oni_jax.runs.curves import group_runs, last_value, mean_curve, read_run, series, smoothed
 from oni_jax.settings.fields import UserError
-from tests.reporting.runs import learning, row, write_run
+from tests.show.report.runs import learning, row, write_run
 
 
 def run(folder, rows, **settings):

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.metrics.terminals import Grid, Terminal
 from tests.pseudoterminal import DEADLINE_SECS
+from tests.show.live.terminals import Grid, Terminal
 
 PROGRAM = textwrap.dedent("""
     import os, signal, sys, threading, time
@@ -19,8 +19,8 @@ PROGRAM = textwrap.dedent("""
     from oni_jax.config import RunConfig
     from oni_jax.envs.display import Canvas
     from oni_jax.host.files import keep_printing
-    from oni_jax.metrics import live
-    from oni_jax.metrics.view import build_view
+    from oni_jax.show.live import live
+    from oni_jax.show.live.view import build_view
     from tests.metrics.rows import ANSWERS, ROW
 
     live.MAX_FRACTION = 1.0  # every row is drawn
@@ -326,7 +326,7 @@ def test_a_terminal_that_is_gone_ends_nothing(program):
 
 STUCK = """
 import ctypes, os, sys
-from oni_jax.metrics.keyboard import Keyboard
+from oni_jax.show.live.keyboard import Keyboard
 from oni_jax.host.runtime import StopRequest
 with StopRequest().installed():
     Keyboard().listen()

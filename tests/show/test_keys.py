@@ -5,7 +5,7 @@ import pytest
 from oni_jax.envs.display import ActionKey
 from oni_jax.envs.registry import ENVIRONMENTS, find_environment
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.viewing.keys import action_text, key_help, key_text, pressed_keys
+from oni_jax.show.keys import action_text, key_help, key_text, pressed_keys
 
 
 @pytest.mark.parametrize(

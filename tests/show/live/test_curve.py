@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from oni_jax.metrics.curve import MAX_POINTS, Curve, chart, sparkline
+from oni_jax.show.live.curve import MAX_POINTS, Curve, chart, sparkline
 
 
 def curve_of(values, steps=None) -> Curve:

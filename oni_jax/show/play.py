@@ -37,12 +37,12 @@ from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.viewing import panel
-from oni_jax.viewing.config import HUMAN, PlayConfig
-from oni_jax.viewing.keys import key_help, key_text
-from oni_jax.viewing.labels import Labels, run_labels
-from oni_jax.viewing.session import MessageReward, Session, label_reward
-from oni_jax.viewing.shell import Shell
+from oni_jax.show import panel
+from oni_jax.show.config import HUMAN, PlayConfig
+from oni_jax.show.keys import key_help, key_text
+from oni_jax.show.labels import Labels, run_labels
+from oni_jax.show.session import MessageReward, Session, label_reward
+from oni_jax.show.shell import Shell
 
 WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns needed for all text beside the screen
 TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it; a smaller terminal shows the text instead of the screen

@@ -13,14 +13,14 @@ from markupsafe import Markup
 from oni_jax.annotation.prompts import escape
 from oni_jax.evaluation.inspection import InspectedCaption, inspect_reward
 from oni_jax.host.run_files import summary
-from oni_jax.reporting.config import ReportConfig
-from oni_jax.reporting.evaluation_table import Part, evaluation_parts
-from oni_jax.reporting.machine import describe_machine
-from oni_jax.reporting.panels import DRAWN, FIGURES
-from oni_jax.reporting.plots import draw, image
 from oni_jax.runs.curves import SUCCESS, Run, Setting, last_value, read_run
 from oni_jax.settings.config import listed
 from oni_jax.settings.fields import UserError
+from oni_jax.show.report.config import ReportConfig
+from oni_jax.show.report.evaluation_table import Part, evaluation_parts
+from oni_jax.show.report.machine import describe_machine
+from oni_jax.show.report.panels import DRAWN, FIGURES
+from oni_jax.show.report.plots import draw, image
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
@@ -146,7 +146,7 @@ def _recordings(config: ReportConfig) -> list[Recording]:
     for suffix in reversed(MEDIA_TYPES):
         for path in glob.glob(f"{glob.escape(config.folder)}/recordings/*{suffix}"):
             found[path.removesuffix(suffix)] = path
-    own = f"-{config.experiment.replace('/', '_')}-"  # see viewing.recordings.file_stem
+    own = f"-{config.experiment.replace('/', '_')}-"  # see show.recordings.file_stem
 
     def order(path: str) -> tuple[bool, str, float, str]:
         name = os.path.basename(path)

@@ -11,11 +11,11 @@ from PIL import Image
 
 from launch import report
 from oni_jax.annotation.prompts import escape
-from oni_jax.reporting.report import page_template
 from oni_jax.settings.fields import with_values
+from oni_jax.show.report.report import page_template
 from tests.evaluation.test_inspection import settings_of, write_counts, write_run
-from tests.reporting.chromium import open_page
-from tests.reporting.runs import learning
+from tests.show.report.chromium import open_page
+from tests.show.report.runs import learning
 
 HOSTILE = b'</span></table><script>console.error(1)</script><img src="http://127.0.0.1:9/x.png" onerror=alert(1)>'
 MESSAGES = {HOSTILE: 3, b"You find gold.": 2, bytes(range(1, 256)): 1, b"": 9}
@@ -73,7 +73,7 @@ def made(folder: pathlib.Path, name: str = "run", *words: str) -> int:
 @pytest.fixture
 def no_figures(monkeypatch):
     """They take seconds."""
-    monkeypatch.setattr("oni_jax.reporting.report._figures", lambda run: ())
+    monkeypatch.setattr("oni_jax.show.report.report._figures", lambda run: ())
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_the_headline_says_who_made_the_labels(tmp_path):
 
 @pytest.mark.usefixtures("no_figures")
 def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr("oni_jax.reporting.report.MAX_RECORDING_BYTES", 5000)
+    monkeypatch.setattr("oni_jax.show.report.report.MAX_RECORDING_BYTES", 5000)
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
     for name in ("worst1-a.gif", "best1-a.gif", "best1-a.mp4"):

@@ -23,15 +23,15 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.viewing import play as playing
-from oni_jax.viewing.config import PlayConfig
-from oni_jax.viewing.keys import action_text
-from oni_jax.viewing.labels import Labels
-from oni_jax.viewing.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
-from oni_jax.viewing.session import MessageReward, Session, label_reward
+from oni_jax.show import play as playing
+from oni_jax.show.config import PlayConfig
+from oni_jax.show.keys import action_text
+from oni_jax.show.labels import Labels
+from oni_jax.show.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
+from oni_jax.show.session import MessageReward, Session, label_reward
 from tests.asking import LANGUAGE
 from tests.evaluation.runs import write_run
-from tests.viewing.runs import write_labelled_run
+from tests.show.runs import write_labelled_run
 
 KILL = b"You kill the newt!"
 KEYS = DISPLAY.keys(EnvConfig(root_env="NetHackScore-v1"))

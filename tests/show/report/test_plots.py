@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oni_jax.reporting.panels import DRAWN
-from oni_jax.reporting.plots import draw, image, write_figures
 from oni_jax.runs.curves import Setting, group_runs, read_run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
-from tests.reporting.runs import learning, row, write_run
+from oni_jax.show.report.panels import DRAWN
+from oni_jax.show.report.plots import draw, image, write_figures
+from tests.show.report.runs import learning, row, write_run
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ActionKey, WatchedEnv
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.settings.rewards import RewardConfig
-from oni_jax.viewing.keys import action_text
-from oni_jax.viewing.labels import Label, Labels
+from oni_jax.show.keys import action_text
+from oni_jax.show.labels import Label, Labels
 
 
 class MessageReward(NamedTuple):

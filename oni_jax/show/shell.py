@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from oni_jax.envs.screen import ERASE_BELOW, ERASE_LINE, HOME
 from oni_jax.settings.fields import UserError
-from oni_jax.viewing.keys import pressed_keys
+from oni_jax.show.keys import pressed_keys
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, no cursor
 LEAVE_SCREEN = "\x1b[0m\x1b[?25h\x1b[?1049l"

@@ -23,12 +23,12 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.show import panel, recordings
+from oni_jax.show.recordings import shown_steps
 from oni_jax.types import RewardOutput
-from oni_jax.viewing import panel, recordings
-from oni_jax.viewing.recordings import shown_steps
 from tests.evaluation.runs import NETHACK, write_run
-from tests.viewing.games import screens
-from tests.viewing.runs import write_labelled_run
+from tests.show.games import screens
+from tests.show.runs import write_labelled_run
 
 LABELS = {b"You see here a rock.": 0, b"A message": 1, b"Another": 1}
 

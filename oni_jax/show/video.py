@@ -12,7 +12,7 @@ from PIL import Image
 
 from oni_jax.host.files import write_atomically
 from oni_jax.settings.fields import UserError
-from oni_jax.viewing.picture import palette
+from oni_jax.show.picture import palette
 
 LAST_SECS = 3.0  # duration of the last picture
 USE_GIF = "use --record_format gif"

@@ -14,15 +14,15 @@ from rich.console import Console
 
 from oni_jax.envs.display import Terminal
 from oni_jax.host.run_files import CHECKPOINTS, saved_steps
-from oni_jax.metrics.curve import Curve
-from oni_jax.metrics.episode import episode_rows
-from oni_jax.metrics.keyboard import Keyboard
-from oni_jax.metrics.pages import OVERVIEW_PAGE, Content, page
-from oni_jax.metrics.panels import CURVES, Canvas, curve_value
 from oni_jax.metrics.rows import Row, finite, printable
-from oni_jax.metrics.screen import Printed, Screen
-from oni_jax.metrics.view import PlainView
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.curve import Curve
+from oni_jax.show.live.episode import episode_rows
+from oni_jax.show.live.keyboard import Keyboard
+from oni_jax.show.live.pages import OVERVIEW_PAGE, Content, page
+from oni_jax.show.live.panels import CURVES, Canvas, curve_value
+from oni_jax.show.live.screen import Printed, Screen
+from oni_jax.show.live.view import PlainView
 
 # Of a core for drawing pages, and episodes on them; the rest is for looking at keys and size.
 MAX_FRACTION, EPISODE_FRACTION = 0.0012, 0.0005

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oni_jax.metrics.pace import ENDLESS
 from oni_jax.metrics.rows import Row, finite
-from oni_jax.metrics.templates import HIDDEN_AT_0, PLAIN, SHOWN_STATS
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.pace import ENDLESS
+from oni_jax.show.live.templates import HIDDEN_AT_0, PLAIN, SHOWN_STATS
 
 GIB = 1 << 30
 MAX_PLAIN_CHARS = 159

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.host.files import write_atomically
-from oni_jax.reporting.panels import FIGURES, Panel, Scale
 from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, series
 from oni_jax.settings.fields import UserError
+from oni_jax.show.report.panels import FIGURES, Panel, Scale
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -6,8 +6,8 @@ import termios
 
 import pytest
 
-from oni_jax.viewing.shell import Shell
-from tests.viewing.terminals import Person
+from oni_jax.show.shell import Shell
+from tests.show.terminals import Person
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from typing import NamedTuple
 from rich.text import Text
 
 from oni_jax.envs.display import COLUMNS, ROWS, Terminal
-from oni_jax.metrics.curve import Curve
-from oni_jax.metrics.panels import (
+from oni_jax.metrics.rows import Row
+from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.curve import Curve
+from oni_jax.show.live.panels import (
     LABEL_WIDTH,
     MIN_CHART_WIDTH,
     Canvas,
@@ -19,10 +21,8 @@ from oni_jax.metrics.panels import (
     header,
     overview,
 )
-from oni_jax.metrics.phrases import Phrase, phrases
-from oni_jax.metrics.rows import Row
-from oni_jax.metrics.templates import OVERVIEW, QUEUES
-from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.phrases import Phrase, phrases
+from oni_jax.show.live.templates import OVERVIEW, QUEUES
 
 MIN_CHART_HEIGHT, MAX_CHART_HEIGHT = 5, 10  # rows, with title and axis
 CHART_COLUMNS = 110  # of a terminal that has charts

@@ -20,10 +20,10 @@ from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.viewing.keys import action_text
-from oni_jax.viewing.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
-from oni_jax.viewing.picture import picture
-from oni_jax.viewing.video import check_format, write_video
+from oni_jax.show.keys import action_text
+from oni_jax.show.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
+from oni_jax.show.picture import picture
+from oni_jax.show.video import check_format, write_video
 
 SUFFIX = ".ttyrec3.bz2"
 MAX_PICTURES = 600

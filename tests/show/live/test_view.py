@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from oni_jax.metrics import view as views
-from oni_jax.metrics.live import LiveView
-from oni_jax.metrics.pace import Pace
-from oni_jax.metrics.phrases import clock
-from oni_jax.metrics.view import build_view
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.live import view as views
+from oni_jax.show.live.live import LiveView
+from oni_jax.show.live.pace import Pace
+from oni_jax.show.live.phrases import clock
+from oni_jax.show.live.view import build_view
 from tests.metrics.rows import ANSWERS, ROW
 
 RUN = RunConfig(train_for_env_steps=1_000_000)

@@ -7,12 +7,12 @@ from rich.console import Console
 from rich.text import Text
 
 from oni_jax.host.run_files import fraction_done
-from oni_jax.metrics.curve import Curve, chart, sparkline
-from oni_jax.metrics.pace import ENDLESS
-from oni_jax.metrics.phrases import Phrase, phrases
 from oni_jax.metrics.rows import Row, finite, printable
-from oni_jax.metrics.templates import WAITS
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.curve import Curve, chart, sparkline
+from oni_jax.show.live.pace import ENDLESS
+from oni_jax.show.live.phrases import Phrase, phrases
+from oni_jax.show.live.templates import WAITS
 from oni_jax.types import NO_MESSAGE, Answer
 
 LABEL_WIDTH = 11

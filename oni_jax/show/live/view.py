@@ -10,10 +10,10 @@ from typing import IO
 from rich.console import Console
 
 from oni_jax.envs.display import Terminal
-from oni_jax.metrics.pace import Pace
-from oni_jax.metrics.phrases import plain_line
 from oni_jax.metrics.rows import Row
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.pace import Pace
+from oni_jax.show.live.phrases import plain_line
 
 PERIOD_SECS = 30.0  # between plain lines
 
@@ -75,7 +75,7 @@ def build_view(
     out = sys.stdout if stream is None else stream
     console = Console(file=out, highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
-        from oni_jax.metrics.live import LiveView
+        from oni_jax.show.live.live import LiveView
 
         return LiveView(run, console, folder, labels_by, terminal)
     return PlainView(run, out)

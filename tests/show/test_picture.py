@@ -9,8 +9,8 @@ from PIL import Image, ImageSequence
 from oni_jax.envs.display import INVERSE
 from oni_jax.envs.screen import RED, Screen, Text, text_screen
 from oni_jax.settings.fields import UserError
-from oni_jax.viewing.picture import COLORS, NUM_LEVELS, cells, palette, picture
-from oni_jax.viewing.video import check_format, write_video
+from oni_jax.show.picture import COLORS, NUM_LEVELS, cells, palette, picture
+from oni_jax.show.video import check_format, write_video
 
 
 def test_a_cell_has_its_character_in_its_colour():

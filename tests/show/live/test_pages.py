@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from oni_jax.envs.display import COLUMNS, ROWS, Terminal
-from oni_jax.metrics.curve import Curve
-from oni_jax.metrics.episode import episode_rows
-from oni_jax.metrics.pages import EPISODE_PAGE, OVERVIEW_PAGE, QUEUES_PAGE, Content, page
-from oni_jax.metrics.panels import CURVES, MAX_LINES, Canvas
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.live.curve import Curve
+from oni_jax.show.live.episode import episode_rows
+from oni_jax.show.live.pages import EPISODE_PAGE, OVERVIEW_PAGE, QUEUES_PAGE, Content, page
+from oni_jax.show.live.panels import CURVES, MAX_LINES, Canvas
 from tests.metrics.rows import ANSWERS, GOALS, PAIRS, ROW
 
 RUN = RunConfig(experiment="my_run", train_for_env_steps=1_000_000)
