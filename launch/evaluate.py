@@ -41,7 +41,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
     from oni_jax.evaluation.step_rewards import load_scoring
     from oni_jax.runs.labels import labels_by
-    from oni_jax.system import keep_compiled_code
+    from oni_jax.training.build import keep_compiled_code
 
     keep_compiled_code()
     recorder = None

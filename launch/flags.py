@@ -9,11 +9,11 @@ from typing import Any, cast
 from absl import flags
 
 from launch import hydra_words, named_configs, refused_flags
-from oni_jax.checks import check_run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import Program, UserError, nearest, own_settings, settings, with_values
 from oni_jax.settings.rewards import RewardConfig
+from oni_jax.training.checks import check_run
 
 TRAINING = Config()
 check = check_run

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: ReportConfig) -> int:
     from oni_jax.offline.dataset import caption_counts
     from oni_jax.show.report.report import make_report  # imports JAX and matplotlib, which take seconds
-    from oni_jax.system import keep_compiled_code
+    from oni_jax.training.build import keep_compiled_code
 
     keep_compiled_code()
     data = make_report(config, caption_counts(config.dataset_dir) if config.dataset_dir else None)

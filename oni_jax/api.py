@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from oni_jax.checks import check_run
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs.experiment import check_unchanged, experiment_folder, read_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.worlds import num_processes
+from oni_jax.training.checks import check_run
 from oni_jax.types import EnvSpec
 
 
@@ -58,12 +58,12 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
         print(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
         return Run(folder)
     print("starting: importing JAX and building the networks, some 10 s at the first start", flush=True)
-    from oni_jax import system  # imports JAX, which takes seconds: after the checks
+    from oni_jax.training import build  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:
         if not is_given and threading.current_thread() is threading.main_thread():  # only there can signals be handled
             stack.enter_context(stop.installed())
-        system.run(config, stop)
+        build.run(config, stop)
     return Run(folder)
 
 
@@ -227,7 +227,7 @@ class Run:
     @functools.cached_property
     def _pretrained(self) -> Any:
         from oni_jax.runs.pretrained import load_pretrained
-        from oni_jax.system import keep_compiled_code
+        from oni_jax.training.build import keep_compiled_code
 
         keep_compiled_code()
         return load_pretrained(self.folder, self.config.env, self.env_steps)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax import system
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
@@ -16,7 +15,8 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.rewards.trainer import RewardTrainer
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.training import Training
+from oni_jax.training import build
+from oni_jax.training.loop import Training
 from oni_jax.types import ArraySpec, RewardOutput
 from tests.test_learning import small_config
 
@@ -86,9 +86,9 @@ def test_a_warm_run_compiles_nothing(reward, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Training, "_count_update", counted)
     if reward:
-        monkeypatch.setattr(system, "make_rewards", lambda *_: RewardSum([Term("later", reward(), 1.0)]))
+        monkeypatch.setattr(build, "make_rewards", lambda *_: RewardSum([Term("later", reward(), 1.0)]))
     with ExitStack() as stack:
-        training = system.build_training(config, str(tmp_path), stack)
+        training = build.build_training(config, str(tmp_path), stack)
         training.train(StopRequest())
     assert len(counts) == NUM_UPDATES and counts[0] > 0
     late = {number for number in range(NUM_WARM_UP, NUM_UPDATES) if counts[number] > counts[number - 1]}

@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks.faults import free_port
 from launch import train
-from oni_jax import system
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
@@ -27,6 +26,7 @@ from oni_jax.parallel import local
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import DevicesConfig
+from oni_jax.training import build
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 from tests.processes import COMPILES_SOON, Launched, rows, summary
@@ -296,11 +296,11 @@ def main(path: str, *words: str) -> int:
     ragged.LENGTHS = ()  # less to compile
     built: list[Learner] = []
 
-    def build(*args: object) -> Learner:
+    def build_learner(*args: object) -> Learner:
         built.append(Learner(*args))  # type: ignore
         return built[-1]
 
-    system.Learner = build  # type: ignore
+    build.Learner = build_learner  # type: ignore
     code = train.main(words)
     leaves = jax.tree_util.tree_leaves_with_path(local(built[-1].state))
     np.savez(path, **{jax.tree_util.keystr(place): np.asarray(x) for place, x in leaves})  # type: ignore

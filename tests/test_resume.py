@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax import system
 from oni_jax.annotation.queries.choices import decode_label, encode_label
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks import ragged
@@ -29,6 +28,7 @@ from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
+from oni_jax.training import build
 from oni_jax.types import Annotation, Item, Query
 from tests import signals_plugin
 from tests.processes import COMPILES_SOON, ROOT
@@ -188,10 +188,10 @@ class Answers:
 def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, np.ndarray]:
     """Trains to the limit; all of the training state's arrays, and what was counted."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(system, "_annotation", lambda *_: nullcontext(answers))
+        patch.setattr(build, "_annotation", lambda *_: nullcontext(answers))
         patch.setattr(ragged, "LENGTHS", ())  # little to compile
         folder.mkdir(exist_ok=True)
-        training = system.build_training(config, str(folder), stack)
+        training = build.build_training(config, str(folder), stack)
         training.train(StopRequest())
         state, progress = training.learner.state, training.progress
         counted = [progress.env_steps, progress.updates, progress.episodes, progress.rewarded_steps]
@@ -220,7 +220,7 @@ def uninterrupted(folder: pathlib.Path, name: str) -> None:
     answers = Answers()
     with pytest.MonkeyPatch.context() as patch:
         if name == NETHACK:
-            patch.setattr(system, "Checkpoints", InMemory)
+            patch.setattr(build, "Checkpoints", InMemory)
             train(config_of(folder, name, NUM_UPDATES), folder / name, answers)
             assert InMemory.saved and not InMemory.saved.acting
         found = train(config_of(folder, name, 2 * NUM_UPDATES), folder / name, answers)

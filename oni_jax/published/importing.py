@@ -35,7 +35,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.training import Progress
+from oni_jax.training.loop import Progress
 from oni_jax.types import ModelState, PyTree
 
 

@@ -17,7 +17,7 @@ from oni_jax.host.run_files import last_row
 from oni_jax.runs.experiment import read_settings, write_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
-from oni_jax.sizes import Machine, with_sizes
+from oni_jax.training.sizes import Machine, with_sizes
 from tests.launch.stand_in_sweep import MODULE, end, use_stand_in
 from tests.processes import Launched, rows, summary
 from tests.show.report.runs import row, write_run

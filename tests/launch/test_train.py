@@ -35,14 +35,14 @@ def test_errors_come_before_jax():
 
 @pytest.fixture
 def system(monkeypatch):
-    """A stand-in for oni_jax.system whose `run` is set by the test."""
+    """A stand-in for oni_jax.training.build whose `run` is set by the test."""
     import types
 
-    import oni_jax
+    import oni_jax.training
 
-    module = types.ModuleType("oni_jax.system")
-    monkeypatch.setitem(sys.modules, "oni_jax.system", module)
-    monkeypatch.setattr(oni_jax, "system", module, raising=False)
+    module = types.ModuleType("oni_jax.training.build")
+    monkeypatch.setitem(sys.modules, "oni_jax.training.build", module)
+    monkeypatch.setattr(oni_jax.training, "build", module, raising=False)
     return module
 
 

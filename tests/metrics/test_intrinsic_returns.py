@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from oni_jax import system
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.settings.config import Config
 from oni_jax.settings.rewards import RewardConfig
+from oni_jax.training import build
 from oni_jax.types import RewardOutput
 from tests.test_resume import DEVICE, config_of
 
@@ -40,9 +40,9 @@ def config(folder, name: str, pool: str) -> Config:
 @pytest.mark.parametrize(("name", "pool"), [(DEVICE, "auto"), ("none", "serial"), ("none", "auto")])
 def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, monkeypatch, name, pool):
     terms = [Term("own", Extrinsic(1.0), 1.0), Term("twice", Extrinsic(2.0), 1.0)]
-    monkeypatch.setattr(system, "make_rewards", lambda *_: RewardSum(terms))
+    monkeypatch.setattr(build, "make_rewards", lambda *_: RewardSum(terms))
     with ExitStack() as stack:
-        training = system.build_training(config(tmp_path, name, pool), str(tmp_path), stack)
+        training = build.build_training(config(tmp_path, name, pool), str(tmp_path), stack)
         training.train(StopRequest())
         done = training.summary()
     (saved,) = (tmp_path / "checkpoints").glob("*/progress/metadata")

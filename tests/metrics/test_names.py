@@ -7,13 +7,13 @@ import time
 import jax
 import pytest
 
-from oni_jax import system, training
 from oni_jax.annotation.service import _INITIAL_STATS
 from oni_jax.envs.registry import env_spec
-from oni_jax.gauges import device_memory
 from oni_jax.host.runtime import StopRequest
 from oni_jax.metrics.names import METRICS
 from oni_jax.show.live.view import PlainView
+from oni_jax.training import build, loop
+from oni_jax.training.gauges import device_memory
 from oni_jax.worlds.actors import actor_world
 from tests.documented import markdown_table, undocumented
 from tests.metrics.rows import ROW
@@ -44,7 +44,7 @@ def rows(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("run")
     seen = []
     with pytest.MonkeyPatch.context() as patch:
-        starts, ready, build_sinks = [], [], training.build_sinks
+        starts, ready, build_sinks = [], [], loop.build_sinks
 
         def update(self, row):
             seen.append(dict(row))
@@ -57,9 +57,9 @@ def rows(tmp_path_factory) -> list[dict]:
             return sinks
 
         patch.setattr(PlainView, "update", update)
-        patch.setattr(training, "build_sinks", build_slowly)
+        patch.setattr(loop, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
-        system.run(config, StopRequest())
+        build.run(config, StopRequest())
     assert min(starts) >= ready[0]  # what W&B takes to start is no time of training
     written = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(written) == len(seen) > 0

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oni_jax import system
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Scorer
@@ -25,6 +24,7 @@ from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig
+from oni_jax.training import build
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests.processes import Launched, equal_on_devices, summary
@@ -182,7 +182,7 @@ CATCH = Config(
 def play(config: Config, folder: pathlib.Path, num_batches: int, saved: dict) -> tuple[list, dict]:
     """(trajectory, F) of each batch, and the world as it was left."""
     with ExitStack() as stack:
-        training = system.build_training(config, str(folder), stack)
+        training = build.build_training(config, str(folder), stack)
         world, rewards = training._world, training.learner.reward
         assert not saved or world.restore(saved)
         world.start()

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 
-from oni_jax import system
 from oni_jax.envs.registry import env_spec
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.peers.peers import SINGLE_PROCESS
@@ -17,7 +16,8 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.training import Progress
+from oni_jax.training import build
+from oni_jax.training.loop import Progress
 from oni_jax.types import EVERYTHING
 from oni_jax.worlds.base import Collected
 from oni_jax.worlds.device.device_world import DeviceWorld
@@ -37,12 +37,12 @@ def make_world(
     num_devices: int = 1,
     observations: Collection[str] = ("signal",),
     read: Mapping[str, Any] = {},
-) -> tuple[DeviceWorld, system.Task, TrainState]:
+) -> tuple[DeviceWorld, build.Task, TrainState]:
     """A world that shows these observations, final ones too; with its task and a training state.
 
     read: what else of `EnvSpec` rewards read; all when left out.
     """
-    task = system.build_task(config)
+    task = build.build_task(config)
     shown = dict.fromkeys((*task.spec.observations, *observations))
     spec = env_spec(config.env, list(shown))._replace(
         final_observations=tuple(name for name in observations if name != EVERYTHING), **read
@@ -50,11 +50,11 @@ def make_world(
     task = task._replace(spec=spec)
     replicas = Replicas(jax.devices()[:num_devices])
     assert replicas.num_local == num_devices
-    state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), system.initial_key(0))
+    state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), build.initial_key(0))
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)
     acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(state.params))
-    world = system.build_world(config, task, actor, acted, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
+    world = build.build_world(config, task, actor, acted, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
     assert isinstance(world, DeviceWorld)
     return world, task, state
 

@@ -43,8 +43,8 @@ from oni_jax.runs.pretrained import Actor, guide_observations, initial_params, m
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig, check_batch_size
-from oni_jax.sizes import this_machine, with_sizes
-from oni_jax.training import Progress, Training
+from oni_jax.training.loop import Progress, Training
+from oni_jax.training.sizes import this_machine, with_sizes
 from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
 from oni_jax.worlds.actors.lockstep import LockstepWorld

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from oni_jax.envs.event_captions import EVENT
 from oni_jax.envs.registry import find_environment
 from oni_jax.settings.config import Config
-from oni_jax.sizes import Machine
+from oni_jax.training.sizes import Machine
 from oni_jax.worlds.actors.pool import num_workers
 
 BUSY = 0.25  # a part that waits for less of its time than this is busy

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax import system, training
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
 from oni_jax.learner.update import TrainState
@@ -19,7 +18,8 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
-from oni_jax.training import Progress
+from oni_jax.training import build, loop
+from oni_jax.training.loop import Progress
 from oni_jax.types import RewardOutput
 from oni_jax.worlds.actors.lockstep import LockstepWorld
 from tests.processes import rows
@@ -74,18 +74,18 @@ def learners(monkeypatch):
     """The learners that are built."""
     built: list[Learner] = []
 
-    def build(*args):
+    def build_learner(*args):
         built.append(Learner(*args))
         return built[-1]
 
-    monkeypatch.setattr(system, "Learner", build)
+    monkeypatch.setattr(build, "Learner", build_learner)
     return built
 
 
 def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch, capsys, learners):
-    monkeypatch.setattr(system, "make_rewards", lambda *_: RewardSum([Term("bad", TurnsBad(), 1.0)]))
+    monkeypatch.setattr(build, "make_rewards", lambda *_: RewardSum([Term("bad", TurnsBad(), 1.0)]))
     with pytest.raises(UserError, match="--max_bad_updates 4: .* the intrinsic rewards"):
-        system.run(config_of(tmp_path, max_bad_updates=4), StopRequest())
+        build.run(config_of(tmp_path, max_bad_updates=4), StopRequest())
     assert capsys.readouterr().out.count("warning: an update was skipped: the intrinsic rewards are not finite") == 1
     done = summary(tmp_path)
     assert (done["env_steps"], done["updates"], done["bad_updates"]) == (8 * BATCH, 3, 5)
@@ -105,12 +105,12 @@ def test_episodes_of_another_task_are_not_in_the_means(tmp_path, monkeypatch, le
 
     def last_episodes(num_updates: int) -> list:
         run = dataclasses.replace(config.run, train_for_env_steps=num_updates * BATCH)
-        system.run(dataclasses.replace(config, run=run), StopRequest())
+        build.run(dataclasses.replace(config, run=run), StopRequest())
         return saved(tmp_path, learners[-1].state).progress["last_episodes"]
 
     assert len(last_episodes(4)) == config.run.stats_avg == 100
     assert len(last_episodes(5)) == 100
-    monkeypatch.setattr(training, "_task", lambda config: ["another", ""])
+    monkeypatch.setattr(loop, "_task", lambda config: ["another", ""])
     assert len(last_episodes(6)) < 90  # one update's at most
 
 
@@ -119,10 +119,10 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, c
         params = init_params(*args)
         return jax.tree.map(lambda x: x.at[..., 0].set(jnp.inf), params)
 
-    init_params = system.init_params
-    monkeypatch.setattr(system, "init_params", poisoned)
+    init_params = build.init_params
+    monkeypatch.setattr(build, "init_params", poisoned)
     with pytest.raises(UserError, match="not finite first: the parameters"):
-        system.run(config_of(tmp_path, max_bad_updates=3), StopRequest())
+        build.run(config_of(tmp_path, max_bad_updates=3), StopRequest())
     assert "nothing is saved: NaN or inf in parameters" in capsys.readouterr().out
     assert steps_saved(tmp_path) == []
 
@@ -147,7 +147,7 @@ def test_too_little_memory_is_told_in_a_line_and_the_last_checkpoint_stays(tmp_p
     step = Learner.step
     monkeypatch.setattr(Learner, "step", fail_later)
     with pytest.raises(UserError, match="^RESOURCE_EXHAUSTED.*: lower --batch_size"):
-        system.run(config_of(tmp_path), StopRequest())
+        build.run(config_of(tmp_path), StopRequest())
     assert "nothing is saved: the failed update" in capsys.readouterr().out
     assert summary(tmp_path)["env_steps"] == 5 * BATCH
     assert steps_saved(tmp_path) == [2 * BATCH, 4 * BATCH]
@@ -167,7 +167,7 @@ def test_an_error_is_told_after_the_last_row_is_written(tmp_path, monkeypatch, h
     step, gauges = Learner.step, LockstepWorld.gauges
     monkeypatch.setattr(Learner, "step", fail_later)
     with pytest.raises(ValueError, match="the third"):
-        system.run(config_of(tmp_path), StopRequest())
+        build.run(config_of(tmp_path), StopRequest())
     row = rows(tmp_path / "run")[-1]
     assert row["env_steps"] == summary(tmp_path)["env_steps"] == 3 * BATCH and row["episodes"] > 0
     assert ("env_steps_per_sec" in row) == has_gauges and "loss/loss" in row
@@ -179,7 +179,7 @@ def test_an_error_before_the_first_update_leaves_no_row(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Learner, "step", fail)
     with pytest.raises(ValueError, match="the first"):
-        system.run(config_of(tmp_path), StopRequest())
+        build.run(config_of(tmp_path), StopRequest())
     assert rows(tmp_path / "run") == []
 
 
@@ -192,7 +192,7 @@ def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
     step = Learner.step
     monkeypatch.setattr(Learner, "step", interrupt_later)
     with pytest.raises(KeyboardInterrupt):
-        system.run(config_of(tmp_path), StopRequest())
+        build.run(config_of(tmp_path), StopRequest())
     assert steps_saved(tmp_path) == [2 * BATCH]
     assert summary(tmp_path)["env_steps"] == 3 * BATCH
 
@@ -200,11 +200,11 @@ def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
 def test_a_reward_model_does_not_go_on_with_another_llm_s_or_prompt_s_labels():
     progress = dataclasses.asdict(Progress(env_steps=7, labels_of="llama 1f"))
     learnt, learns_nothing = Saved(None, {"rows": np.zeros(1)}, progress), Saved(None, {}, progress)
-    assert system.find_progress(learnt, "llama 1f", "path").env_steps == 7
-    assert system.find_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
+    assert build.find_progress(learnt, "llama 1f", "path").env_steps == 7
+    assert build.find_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
     imported = learnt._replace(progress=dataclasses.asdict(Progress()))
-    assert system.find_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
+    assert build.find_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
     with pytest.raises(UserError, match="--llm_model, --goal_key"):
-        system.find_progress(learnt, "llama 2e", "path")
+        build.find_progress(learnt, "llama 2e", "path")
     with pytest.raises(UserError, match="^path/checkpoints/7 is of another version of this program .*'later'"):
-        system.find_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")
+        build.find_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from oni_jax import gauges
 from oni_jax.host.runtime import WaitClock
+from oni_jax.training import gauges
 from tests.metrics.rows import ANSWERS
 
 

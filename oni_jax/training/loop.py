@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.gauges import Gauges
 from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY
 from oni_jax.host.runtime import Every, StopRequest, code_commit, return_memory
 from oni_jax.learner.bad_updates import BadUpdates
@@ -19,7 +18,6 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.peers.peers import Decision
 from oni_jax.learner.update import TrainState
-from oni_jax.limits import find_limit
 from oni_jax.metrics.rows import Row, numbers
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
@@ -28,7 +26,9 @@ from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.runs.labels import asked, labels_by
 from oni_jax.settings.config import Config, hparams
 from oni_jax.show.live.view import NullView, PlainView, build_view
-from oni_jax.sizes import this_machine
+from oni_jax.training.gauges import Gauges
+from oni_jax.training.limits import find_limit
+from oni_jax.training.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress

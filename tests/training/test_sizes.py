@@ -5,11 +5,11 @@ import json
 import pytest
 
 from launch import train
-from oni_jax.limits import find_limit
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.learning import check_batch_size
-from oni_jax.sizes import GAME_BYTES, GIB, Machine, with_sizes
+from oni_jax.training.limits import find_limit
+from oni_jax.training.sizes import GAME_BYTES, GIB, Machine, with_sizes
 
 LEFT = {"num_envs_per_worker": 0, "batch_size": 0, "precision": "auto", "num_workers": 16}
 LAPTOP = Machine(2, 16 * GIB)

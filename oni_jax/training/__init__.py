@@ -1,0 +1,1 @@
+"""A training run: what it is built of, its loop, and what it counts."""
