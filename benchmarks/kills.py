@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
-from benchmarks.faults import LabelAudit, Server, start_run
 from benchmarks.harness import JSON, sized, write_report
-from benchmarks.launched import Launched
 from benchmarks.training import SMALL_FLAGS
 from oni_jax.host.run_files import saved_steps
+from tests.support.faults import LabelAudit, Server, start_run
+from tests.support.launched import Launched
 
 _RESUMES = flags.DEFINE_integer("resumes", None, "Resumed starts that are killed. (default: 100; 2 with --smoke)", 1)
 _LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "Longest time before a kill.")

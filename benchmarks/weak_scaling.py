@@ -19,7 +19,6 @@ import jax
 from absl import app, flags
 
 from benchmarks.builders import Update, config_of
-from benchmarks.faults import free_port
 from benchmarks.harness import (
     JSON,
     Timed,
@@ -40,6 +39,7 @@ from oni_jax.learner.peers.peers import Peers
 from oni_jax.parallel import Replicas
 from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.types import StepCaptions
+from tests.support.faults import free_port
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes.", 2)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Frames per process. (default: 1024; 64 with --smoke)", 32)

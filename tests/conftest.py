@@ -8,7 +8,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-from benchmarks.launched import kill_the_rest
+from tests.support.launched import kill_the_rest
 
 _compiled = tempfile.TemporaryDirectory(prefix="oni_jax_tests_")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _compiled.name)

@@ -19,7 +19,7 @@ from oni_jax.evaluation import program
 from oni_jax.evaluation.playing import ActorsLostError
 from oni_jax.host.runtime import ChildError
 from tests.evaluation.runs import CATCH, write_run
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 SETTINGS = {
     **CATCH,

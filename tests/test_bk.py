@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes import Launched, rows, summary
+from tests.support.processes import Launched, rows, summary
 from tests.test_docs import ROOT, commands
 
 SHORT = {

@@ -1,6 +1,6 @@
 """Every registered environment and encoder keeps its interface's promises, on one device and on two simulated ones.
 
-A new one is tested by being registered. `tests.corridor_plugin` stands for those from outside.
+A new one is tested by being registered. `tests.support.corridor_plugin` stands for those from outside.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
-from tests import corridor_plugin, memory_env  # which register their own
 from tests.envs.outputs import are_equal
-from tests.processes import equal_on_devices
+from tests.support import corridor_plugin, memory_env  # which register their own
+from tests.support.processes import equal_on_devices
 
 ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
 assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS and memory_env.SPEC in [

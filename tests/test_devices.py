@@ -22,7 +22,7 @@ from oni_jax.settings.worlds import DevicesConfig, EnvConfig
 from oni_jax.training import build
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
-from tests.processes import Launched, equal_on_devices
+from tests.support.processes import Launched, equal_on_devices
 from tests.test_resume import DEVICE, Answers, train, write_files
 from tests.worlds.actors.test_server import Played, check_actions, unroll
 

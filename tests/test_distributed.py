@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.faults import free_port
 from launch import train
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.runtime import StopRequest
@@ -29,7 +28,8 @@ from oni_jax.settings.worlds import DevicesConfig
 from oni_jax.training import build
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
-from tests.processes import COMPILES_SOON, Launched, rows, summary
+from tests.support.faults import free_port
+from tests.support.processes import COMPILES_SOON, Launched, rows, summary
 
 BATCH = 160
 WORDS = (

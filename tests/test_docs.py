@@ -29,8 +29,8 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import own_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
-from tests.documented import markdown_table
-from tests.processes import ROOT
+from tests.support.documented import markdown_table
+from tests.support.processes import ROOT
 
 README = ROOT / "README.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])

@@ -7,7 +7,8 @@ import socket
 from launch import train
 
 SMALL = (
-    "--config ellm_llm --plugin tests.signals_plugin --root_env Signals-v0 --device cpu --encoder_custom mlp_encoder "
+    "--config ellm_llm --plugin tests.support.signals_plugin --root_env Signals-v0 --device cpu "
+    "--encoder_custom mlp_encoder "
     "--batch_size 128 --rollout 8 --recurrence 8 --hidden_size 8 --ppo_epochs 1 --num_minibatches 1 "
     "--max_episode_steps 9 --log_every_sec 0.01 --save_every_sec 0"
 ).split()

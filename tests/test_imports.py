@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 PACKAGE = ROOT / "oni_jax"
 

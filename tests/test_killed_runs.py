@@ -17,7 +17,7 @@ from oni_jax.host.files import ScratchFolder
 from oni_jax.host.run_files import saved_steps
 from oni_jax.runs.checkpointing import Checkpoints
 from oni_jax.training import build
-from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
+from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 pytestmark = pytest.mark.slow
 

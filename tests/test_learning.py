@@ -22,7 +22,7 @@ REACHED = 0.9
 
 def small_config(tmp_path, root_env: str, env_steps: int, pool: str = "serial") -> Config:
     return Config(
-        env=EnvConfig(root_env=root_env, plugin="tests.memory_env"),
+        env=EnvConfig(root_env=root_env, plugin="tests.support.memory_env"),
         actors=ActorConfig(num_workers=2, num_envs_per_worker=32, actor_pool=pool),
         network=NetworkConfig(encoder_custom="mlp_encoder", hidden_size=64),
         learner=LearnerConfig(batch_size=512, rollout=16, recurrence=16, learning_rate=2e-3, gamma=0.95),

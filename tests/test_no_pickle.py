@@ -15,7 +15,7 @@ from oni_jax.offline.preference_file import PreferenceFile
 from oni_jax.published.state_dict import read_checkpoint
 from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 RUN_CODE = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pandas"}
 # What may be used of them: pipes between a program's own processes, an error's name, and an unpickler that makes

@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 from oni_jax.annotation.queries.choices import decode_label
-from tests.processes import Launched, summary
+from tests.support.processes import Launched, summary
 
 RUNS = pathlib.Path(__file__).with_name("old_runs")
 FLAGS = (

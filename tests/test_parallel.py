@@ -6,7 +6,7 @@ import pytest
 
 from oni_jax.parallel import Replicas
 from oni_jax.settings.fields import UserError
-from tests.processes import equal_on_devices
+from tests.support.processes import equal_on_devices
 
 STEPS = """
 import jax, jax.numpy as jnp, numpy as np
@@ -78,7 +78,7 @@ from oni_jax.rewards.oni.classification import ClassificationScorer
 from oni_jax.rewards.oni.ranking import RankingScorer
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import CaptionBatch
-from tests.labelled import labelled
+from tests.support.labelled import labelled
 
 ragged.LENGTHS = ()  # less to compile
 config = Config(

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from benchmarks.launched import rows
 from launch import evaluate, inspect_reward, judge, train
 from oni_jax.envs import registry
 from oni_jax.envs.base import make_step_output
@@ -24,10 +23,11 @@ from oni_jax.networks.registry import register_encoder
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec
-from tests import corridor_plugin
-from tests.processes import Launched, summary
+from tests.support import corridor_plugin
+from tests.support.launched import rows
+from tests.support.processes import Launched, summary
 
-PLUGIN = "--plugin=tests.corridor_plugin --root_env=Corridor-v0".split()
+PLUGIN = "--plugin=tests.support.corridor_plugin --root_env=Corridor-v0".split()
 TRAIN = (
     *PLUGIN,
     *"--encoder_custom=corridor_encoder --num_workers=2 --num_envs_per_worker=4 --batch_size=256 --hidden_size=16 "
@@ -109,7 +109,7 @@ def test_without_rules_the_judge_refuses(tmp_path, capfd, monkeypatch):
 def test_plugins_that_cannot_be(tmp_path, capfd):
     for word, told in (
         ("no_such_module", "No module named"),
-        ("tests.corridor_plugin,nothing.at.all", "nothing.at.all"),
+        ("tests.support.corridor_plugin,nothing.at.all", "nothing.at.all"),
     ):
         words = f"--plugin={word} --llm_reward_type=none --train_for_env_steps=1 --train_dir={tmp_path}"
         assert train.main(words.split()) == 2

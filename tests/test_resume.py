@@ -30,11 +30,11 @@ from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
 from oni_jax.training import build
 from oni_jax.types import Annotation, Item, Query
-from tests import signals_plugin
-from tests.processes import COMPILES_SOON, ROOT
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
+from tests.support import signals_plugin
+from tests.support.processes import COMPILES_SOON, ROOT
 
 NUM_UPDATES = 5  # before the interruption, and after it
 ROLLOUT = 5

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 COMMANDS = {
     "lint": ["ruff", "check", "."],

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 FOLDERS = ("oni_jax", "launch", "benchmarks")
 # A word of ours, what is said instead, and where it stays: the field's or the language's own use of it.

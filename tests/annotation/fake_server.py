@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from oni_jax.annotation.judge_answers import Verdict
-from tests.asking import judge_prompt
+from tests.support.asking import judge_prompt
 
 
 @dataclasses.dataclass

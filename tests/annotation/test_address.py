@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from benchmarks.judge_faults import Faults
 from launch import annotate_pairs, train
 from oni_jax.annotation.address import api_key_header, check_server, endpoint_url, server_url
 from oni_jax.annotation.client import Client, RequestError
@@ -18,8 +17,9 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.annotation.fake_server import choices, fake_server, labels, refusal
 from tests.annotation.test_client import LISTS, ask
-from tests.asking import load_prompt, queries, start_judge, start_service
-from tests.processes import RETRIEVAL, SMALL, Launched, rows
+from tests.support.asking import load_prompt, queries, start_judge, start_service
+from tests.support.judge_faults import Faults
+from tests.support.processes import RETRIEVAL, SMALL, Launched, rows
 
 KEY = "sk-S3CRET-of-a-test"
 KEYED = dataclasses.replace(LISTS, llm_api_key="env:KEY_OF_A_TEST")

@@ -14,7 +14,7 @@ from oni_jax.annotation.queries.classification import read_label
 from oni_jax.annotation.queries.ranking import read_preference
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.types import TIE
-from tests.asking import label_of, probability_of
+from tests.support.asking import label_of, probability_of
 
 
 def read(choice, kind="classification", answer_key=DEFAULT_ANSWER_KEY) -> Reply:

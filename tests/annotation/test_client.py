@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from benchmarks.faults import free_port
 from oni_jax.annotation.address import check_server
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, labels, refusal, texts
-from tests.asking import label_of, load_prompt, probability_of
+from tests.support.asking import label_of, load_prompt, probability_of
+from tests.support.faults import free_port
 
 LISTS = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.5)
 LABELS = dataclasses.replace(LISTS, llm_answer="label")

@@ -19,7 +19,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from tests.annotation.fake_server import choices, cut, drip, fake_server, hang, refusal
 from tests.annotation.test_client import LISTS, ask
 from tests.annotation.test_labeller import CONFIG, all_messages, flat, quick_pauses, run, store
-from tests.asking import label_of, load_prompt
+from tests.support.asking import label_of, load_prompt
 
 __all__ = ["quick_pauses", "store"]  # fixtures
 NUM_MESSAGES = 24

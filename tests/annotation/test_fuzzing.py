@@ -32,7 +32,7 @@ from tests.annotation.fake_server import choices
 from tests.annotation.test_answers import NESTED
 from tests.annotation.test_faults import FAULTS, good_choices
 from tests.annotation.test_labeller import CONFIG, all_messages, run
-from tests.asking import KINDS, judge_prompt, label_of, load_prompt
+from tests.support.asking import KINDS, judge_prompt, label_of, load_prompt
 
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import judge_faults
-from benchmarks.judge_faults import FAULTS
 from launch import judge as program
 from oni_jax.annotation.answers import read_choice
 from oni_jax.annotation.judge_answers import CERTAINTY, JUDGE_MODEL, Reader, make_choice
@@ -20,7 +18,9 @@ from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.nethack.judge_rules import description_value
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE
-from tests.asking import KINDS, LANGUAGE, judge_prompt, label_of, load_prompt, probability_of, start_judge
+from tests.support import judge_faults
+from tests.support.asking import KINDS, LANGUAGE, judge_prompt, label_of, load_prompt, probability_of, start_judge
+from tests.support.judge_faults import FAULTS
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from oni_jax.annotation.label_store import MAX_TEXT_CHARS, LabelStore
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation
-from tests.full_disk import full_disk
-from tests.labelled import labelled
+from tests.support.full_disk import full_disk
+from tests.support.labelled import labelled
 
 OLD_RUNS = pathlib.Path(__file__).parent.parent / "old_runs"
 NEWT = labelled((b"You kill the newt!",), 1, 0.75)
@@ -135,7 +135,7 @@ def test_refuses_a_place_that_cant_be_written():
 WRITER = textwrap.dedent("""
     import itertools, sys
     from oni_jax.annotation.label_store import LabelStore
-    from tests.labelled import labelled
+    from tests.support.labelled import labelled
     store = LabelStore(sys.argv[1])
     for i in itertools.count() if sys.argv[3] == "0" else range(int(sys.argv[3])):
         store.put_many("m", "d", [(labelled((f"{sys.argv[2]} {i}".encode(),), 1), "answer")])
@@ -402,7 +402,7 @@ def test_labels_of_the_earlier_form_become_answers(path, name):
 OPENER = """
 import sys
 from oni_jax.annotation.label_store import LabelStore
-from tests.labelled import labelled
+from tests.support.labelled import labelled
 print("ready", flush=True)
 sys.stdin.readline()
 store = LabelStore(sys.argv[1])

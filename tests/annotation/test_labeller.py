@@ -15,8 +15,8 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Answer
 from tests.annotation.fake_server import choices, fake_server, labels, refusal, texts
-from tests.asking import LANGUAGE, label_of, load_prompt
-from tests.labelled import labelled
+from tests.support.asking import LANGUAGE, label_of, load_prompt
+from tests.support.labelled import labelled
 
 CONFIG = AnnotationConfig(llm_api="completions", llm_timeout_secs=0.3, llm_batch_size=8, llm_max_in_flight=4)
 WAIT_SECS = 8.0

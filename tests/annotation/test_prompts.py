@@ -18,7 +18,7 @@ from oni_jax.annotation.prompts import (
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
-from tests.asking import KINDS, goal_text, load_prompt
+from tests.support.asking import KINDS, goal_text, load_prompt
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 ALL = [

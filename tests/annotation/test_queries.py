@@ -25,8 +25,8 @@ from tests.annotation.fake_server import choices, fake_server, texts
 from tests.annotation.rating import PROMPT, Rating
 from tests.annotation.test_client import LABELS, LISTS, ask_about
 from tests.annotation.test_judge import call
-from tests.asking import LANGUAGE, judge_prompt, load_prompt, queries, question
-from tests.labelled import labelled
+from tests.support.asking import LANGUAGE, judge_prompt, load_prompt, queries, question
+from tests.support.labelled import labelled
 
 KINDS = ("classification", "ranking")
 KILL, WALL = b"You kill the newt!", b"It's a wall."

@@ -13,8 +13,6 @@ import time
 
 import pytest
 
-from benchmarks.faults import free_port
-from benchmarks.judge_faults import Faults
 from oni_jax.annotation.judge import MAX_SHARED_PER_SEC, JudgeOptions, server_or_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.service import NEWEST_OF_FULL, AnnotationService, merge_stats
@@ -23,7 +21,18 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.types import TIE, Annotation, Query
 from tests.annotation.test_judge import call
-from tests.asking import LANGUAGE, label_of, load_prompt, probability_of, queries, question, start_judge, start_service
+from tests.support.asking import (
+    LANGUAGE,
+    label_of,
+    load_prompt,
+    probability_of,
+    queries,
+    question,
+    start_judge,
+    start_service,
+)
+from tests.support.faults import free_port
+from tests.support.judge_faults import Faults
 
 WAIT_SECS = 30.0
 ITEMS = [(b"You kill the newt! (%d)" % i,) for i in range(150)] + [(b"It's a wall. (%d)" % i,) for i in range(150)]
@@ -453,7 +462,7 @@ PARENT = textwrap.dedent("""
     import sys, time
     from oni_jax.config import AnnotationConfig
     from oni_jax.annotation.label_store import LabelStore
-    from tests.asking import queries, start_judge, start_service
+    from tests.support.asking import queries, start_judge, start_service
 
     if __name__ == "__main__":
         judge = start_judge()

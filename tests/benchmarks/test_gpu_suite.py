@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 FAKE = """#!/bin/bash
 case "$2" in

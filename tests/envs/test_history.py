@@ -11,9 +11,9 @@ from oni_jax.envs.registry import caption_reader, env_spec, make_vector_env
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
-from tests import memory_env, signals_plugin
 from tests.envs.device.signals_env import SignalsEnv
 from tests.golden import data_file
+from tests.support import memory_env, signals_plugin
 from tests.worlds.device.device_worlds import collect, make_world
 
 N, LIMIT, NUM_STEPS = 3, 6, 40

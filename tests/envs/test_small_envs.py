@@ -7,7 +7,7 @@ import pytest
 
 from oni_jax.envs.catch import CatchVectorEnv
 from tests.envs.outputs import are_equal, step_output
-from tests.memory_env import CARRIED_RETURN, MAX_DELAY, MemoryVectorEnv
+from tests.support.memory_env import CARRIED_RETURN, MAX_DELAY, MemoryVectorEnv
 
 
 def run(env, policy, num_steps):

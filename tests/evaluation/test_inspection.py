@@ -28,10 +28,10 @@ from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Annotation, CaptionBatch, PyTree, StepCaptions, Trajectory
-from tests.labelled import labelled
 from tests.offline.pairs import MESSAGES, padded, write_dataset
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
+from tests.support.labelled import labelled
 
 ALL_BYTES = bytes(range(1, 256))
 MET = {b"You kill the newt!": 7, b"": 30, b"You find gold.": 2, ALL_BYTES: 1}

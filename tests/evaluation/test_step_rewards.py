@@ -31,13 +31,14 @@ from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import RewardOutput
-from tests import signals_plugin
 from tests.evaluation.runs import CATCH
-from tests.labelled import labelled
+from tests.support import signals_plugin
+from tests.support.labelled import labelled
+from tests.support.processes import ROOT
 
 NUM_EPISODES = 70  # more than are played side by side
-SIGNALS = {**CATCH, "root_env": signals_plugin.NAME, "plugin": "tests.signals_plugin"}
-PROMPT = str(pathlib.Path(__file__).with_name("corridor_prompts") / "classification_default.json")
+SIGNALS = {**CATCH, "root_env": signals_plugin.NAME, "plugin": "tests.support.signals_plugin"}
+PROMPT = str(ROOT / "tests/support/corridor_prompts/classification_default.json")
 DEVICE = {**SIGNALS, "max_episode_steps": 12, "prompt_file": PROMPT}  # some episodes end, and some are cut off
 BABYAI = {**CATCH, "root_env": "BabyAI-Text-GoToLocal-RedBall-S20", "max_episode_steps": 40}
 PAID = {"llm_reward_coeff": 0.1}

@@ -12,7 +12,7 @@ import pytest
 
 from oni_jax.host.files import ScratchFolder, append_atomically, reserve, write_atomically
 from oni_jax.settings.fields import UserError
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):

@@ -11,13 +11,13 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.judge_faults import Faults
 from launch import annotate_pairs
 from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.offline.annotators import file_name
 from oni_jax.offline.pair_config import AnnotatePairs
-from tests.asking import start_judge
 from tests.offline.pairs import padded, random_dataset, write_dataset
+from tests.support.asking import start_judge
+from tests.support.judge_faults import Faults
 
 NAME = "rule-based-judge_msg_True_bl_False_defaultgoal_default"
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks.judge_faults import Faults
 from launch import ask
 from oni_jax.annotation import label_store
 from oni_jax.annotation.judge import JudgeOptions
@@ -23,7 +22,8 @@ from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.types import CaptionBatch
 from tests.annotation.rating import PROMPT
-from tests.asking import start_judge
+from tests.support.asking import start_judge
+from tests.support.judge_faults import Faults
 
 KILL, DARK, GOLD = "You kill the newt!", "It is dark.", "$ - 7 gold pieces."
 CLASSIFY = ("--llm_reward_type", "online_cls")

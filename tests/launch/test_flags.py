@@ -250,13 +250,11 @@ def test_a_goal_with_commas_is_one_text(line, goal):
 
 
 def test_what_belongs_to_the_run_is_no_list():
-    words = (
-        "--label_store a,b.sqlite --experiment x,y --wandb_proj p,q,r --plugin tests.corridor_plugin,tests.memory_env"
-    )
-    config = parse(TWO + words)
+    plugins = "tests.support.corridor_plugin,tests.support.memory_env"
+    config = parse(TWO + f"--label_store a,b.sqlite --experiment x,y --wandb_proj p,q,r --plugin {plugins}")
     assert (config.run.experiment, config.run.wandb_proj) == ("x,y", "p,q,r")
     assert {own.annotation.label_store for own in config.terms()} == {"a,b.sqlite"}
-    assert config.env.plugin == "tests.corridor_plugin,tests.memory_env"
+    assert config.env.plugin == plugins
 
 
 def test_one_reward_takes_commas_as_they_are():
@@ -290,7 +288,7 @@ def test_one_reward_takes_commas_as_they_are():
         ("--llm_reward_type online_cls, --llm_reward 1", ["--llm_reward_type", "online_cls"]),
         ("--llm_reward_type online_cls,motif --llm_reward 1 --reward_dir x", ["--reward_dir x", "online_cls"]),
         (
-            TWO + "--root_env Memory-v0 --plugin tests.memory_env --encoder_custom mlp_encoder",
+            TWO + "--root_env Memory-v0 --plugin tests.support.memory_env --encoder_custom mlp_encoder",
             ["Memory-v0", "no captions"],
         ),
     ],

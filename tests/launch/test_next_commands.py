@@ -11,7 +11,6 @@ import sys
 import pytest
 
 import oni_jax
-from benchmarks.faults import free_port
 from launch import annotate_pairs, ask, collect_pairs, collect_segments, flags, report, submit, sweep, train
 from launch.next_commands import STARTED_BY, command, resuming
 from launch.sweeps import children
@@ -21,7 +20,8 @@ from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.worlds import is_primary_process
 from oni_jax.show.report.config import ReportConfig
 from tests.launch.stand_in_sweep import use_stand_in
-from tests.processes import ROOT, Launched, rows
+from tests.support.faults import free_port
+from tests.support.processes import ROOT, Launched, rows
 from tests.test_docs import PROGRAMS
 
 CATCH = (

@@ -19,8 +19,8 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.training.sizes import Machine, with_sizes
 from tests.launch.stand_in_sweep import MODULE, end, use_stand_in
-from tests.processes import Launched, rows, summary
 from tests.show.report.runs import row, write_run
+from tests.support.processes import Launched, rows, summary
 
 CATCH = "--root_env=Catch-v0 --encoder_custom=mlp_encoder --llm_reward_type=none --train_for_env_steps=1000".split()
 CASES = ["--case", "low: --gamma 0.5", "--case=high: --gamma 0.9"]

@@ -15,8 +15,8 @@ from oni_jax.show.live.view import PlainView
 from oni_jax.training import build, loop
 from oni_jax.training.gauges import device_memory
 from oni_jax.worlds.actors import actor_world
-from tests.documented import markdown_table, undocumented
 from tests.metrics.rows import ROW
+from tests.support.documented import markdown_table, undocumented
 from tests.test_learning import small_config
 
 GIVEN_BY_ACCELERATORS = {name for name in METRICS if name.startswith("device_memory_")}

@@ -12,9 +12,9 @@ from oni_jax.metrics.tensorboard_sink import ANSWERS_SECS, NewAnswers, answers_m
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.run import RunConfig
 from oni_jax.types import Answer
-from tests.documented import undocumented
-from tests.full_disk import full_disk
 from tests.metrics.rows import ANSWERS, ROW
+from tests.support.documented import undocumented
+from tests.support.full_disk import full_disk
 
 
 def lines_of(path) -> list[dict]:

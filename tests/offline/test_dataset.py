@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oni_jax.offline.dataset import PairDataset, as_labels, create_dataset, open_array
 from oni_jax.offline.preference_file import PreferenceFile
 from oni_jax.settings.fields import UserError
-from tests.full_disk import full_disk
 from tests.offline.pairs import padded, random_dataset, write_dataset
+from tests.support.full_disk import full_disk
 
 KEYS = ["data/message", "data/blstats", "info/score"]
 

@@ -24,7 +24,7 @@ from oni_jax.runs.experiment import write_settings
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.types import PyTree
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 
 def sample(directory: pathlib.Path, num_pairs: int, length: int, num_steps: int, seed: int = 0) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 
 from oni_jax.offline.preference_file import PreferenceFile, chunk_rows
 from oni_jax.settings.fields import UserError
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 
 def test_chunks_share_the_rows_out():

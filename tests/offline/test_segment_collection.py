@@ -11,8 +11,8 @@ from oni_jax.envs.registry import make_vector_env
 from oni_jax.offline.segment_episodes import Segment, read_episodes, write_episodes
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from tests import signals_plugin
 from tests.evaluation.runs import write_run
+from tests.support import signals_plugin
 
 
 def episode(length: int, seed: int) -> Segment:
@@ -72,7 +72,7 @@ def test_no_file_and_no_episodes(tmp_path):
 
 def test_random_play_is_recorded(tmp_path, capsys):
     words = ["--policy", "random", "--root_env", signals_plugin.NAME, "--max_episode_steps", "6", "--episodes", "9"]
-    words += ["--num_envs", "4", "--plugin", "tests.signals_plugin", "--directory", str(tmp_path / "s")]
+    words += ["--num_envs", "4", "--plugin", "tests.support.signals_plugin", "--directory", str(tmp_path / "s")]
     assert collect_segments.main(words) == 0
     assert "9 episodes" in capsys.readouterr().out
     episodes = read_episodes(str(tmp_path / "s"))

@@ -33,12 +33,12 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
-from tests import potential_plugin, signals_plugin  # which register their own
-from tests.documented import undocumented
-from tests.labelled import labelled
-from tests.processes import equal_on_devices
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.word_vector_files import write_text
+from tests.support import potential_plugin, signals_plugin  # which register their own
+from tests.support.documented import undocumented
+from tests.support.labelled import labelled
+from tests.support.processes import equal_on_devices
 
 T, B = 4, 6
 NETHACK, CATCH = "NetHackScore-v1", "Catch-v0"

@@ -18,7 +18,7 @@ import pytest
 from oni_jax.host.run_files import saved_secs
 from oni_jax.runs.checkpointing import Checkpoints, Saved, restore_params
 from oni_jax.settings.fields import UserError
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 
 def saved(value: float) -> Saved:

@@ -14,7 +14,7 @@ from oni_jax.host.run_files import LOCK
 from oni_jax.runs.experiment import open_experiment, read_settings, write_settings
 from oni_jax.settings.config import Config, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 
 def config_in(folder) -> Config:

@@ -8,7 +8,7 @@ from oni_jax.envs.registry import find_environment
 from oni_jax.runs.labels import labels_by
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
-from tests.labelled import labelled
+from tests.support.labelled import labelled
 
 JUDGE = "rule-based judge, not an LLM"
 LLM = {"llm_server_addr": "node1:9001", "llm_model": "llama"}

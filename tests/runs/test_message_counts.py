@@ -6,7 +6,7 @@ import pytest
 from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.settings.fields import UserError
 from oni_jax.types import CaptionBatch
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 ALL_BYTES = bytes(range(1, 256))
 

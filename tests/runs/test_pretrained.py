@@ -16,8 +16,8 @@ from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig, PretrainedConfig
 from oni_jax.training import build
-from tests import signals_plugin
 from tests.evaluation.runs import write_run
+from tests.support import signals_plugin
 from tests.worlds.device.device_worlds import CONFIG, N, T, collect, make_world
 
 OTHER = {

@@ -8,9 +8,9 @@ import shutil
 import sys
 from typing import Any
 
-from benchmarks.faults import free_port
-from benchmarks.server_process import CACHE, ServerProcess, run
 from tests.servers.tiny_model import write_transformers
+from tests.support.faults import free_port
+from tests.support.server_process import CACHE, ServerProcess, run
 
 VERSION = "0.2.36"
 REQUIREMENTS = (f"fschat[model_worker]=={VERSION}", "transformers<5", "torch==2.13.0", "setuptools<81")

@@ -10,8 +10,8 @@ import pytest
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.prompts import load_chat_template, render_chat
 from oni_jax.settings.annotation import AnnotationConfig
-from tests.asking import label_of, load_prompt, probability_of
 from tests.servers.tiny_model import TOKENS, made_up_messages
+from tests.support.asking import label_of, load_prompt, probability_of
 
 pytestmark = pytest.mark.servers
 

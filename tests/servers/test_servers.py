@@ -9,11 +9,11 @@ from oni_jax.annotation.address import check_server
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.annotation.test_service import collect, wait_for
-from tests.asking import label_of, load_prompt, queries, start_service
-from tests.processes import RETRIEVAL, SMALL, Launched, rows
 from tests.servers.fastchat import FastChat
 from tests.servers.llama_cpp import LlamaServer
 from tests.servers.tiny_model import CONTEXT_SIZE, made_up_messages
+from tests.support.asking import label_of, load_prompt, queries, start_service
+from tests.support.processes import RETRIEVAL, SMALL, Launched, rows
 
 pytestmark = pytest.mark.servers
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.judges import FORMS, KINDS
-from tests.processes import Launched
+from tests.support.processes import Launched
 
 pytestmark = pytest.mark.servers
 

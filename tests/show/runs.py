@@ -5,9 +5,9 @@ import pathlib
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.settings.config import Config
-from tests.asking import load_prompt
 from tests.evaluation.runs import NETHACK, write_run
-from tests.labelled import labelled
+from tests.support.asking import load_prompt
+from tests.support.labelled import labelled
 
 SETTINGS = {**NETHACK, "llm_reward_type": "online_cls", "llm_reward_coeff": 0.1}
 

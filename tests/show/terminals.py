@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.pseudoterminal import DEADLINE_SECS, Pseudoterminal
+from tests.support.pseudoterminal import DEADLINE_SECS, Pseudoterminal
 
 
 class Person(Pseudoterminal):

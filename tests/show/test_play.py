@@ -29,9 +29,9 @@ from oni_jax.show.keys import action_text
 from oni_jax.show.labels import Labels
 from oni_jax.show.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
 from oni_jax.show.session import MessageReward, Session, label_reward
-from tests.asking import LANGUAGE
 from tests.evaluation.runs import write_run
 from tests.show.runs import write_labelled_run
+from tests.support.asking import LANGUAGE
 
 KILL = b"You kill the newt!"
 KEYS = DISPLAY.keys(EnvConfig(root_env="NetHackScore-v1"))

@@ -12,9 +12,9 @@ import sys
 import psutil
 import pytest
 
-from benchmarks.launched import rows
-from tests.processes import RETRIEVAL, ROOT, SMALL, summary
 from tests.slurm.cluster import Cluster
+from tests.support.launched import rows
+from tests.support.processes import RETRIEVAL, ROOT, SMALL, summary
 
 pytestmark = pytest.mark.slurm
 

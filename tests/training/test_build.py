@@ -12,12 +12,12 @@ import aiohttp
 import psutil
 import pytest
 
-from benchmarks.faults import free_port
 from launch import train as program
 from oni_jax.runs.experiment import is_running
 from oni_jax.runs.message_counts import MessageCounts
-from tests.documented import undocumented
-from tests.processes import RETRIEVAL, SMALL, Launched, rows, summary
+from tests.support.documented import undocumented
+from tests.support.faults import free_port
+from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 
 def words_in(tmp_path: pathlib.Path, *words: str) -> list[str]:

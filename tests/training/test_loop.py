@@ -22,7 +22,7 @@ from oni_jax.training import build, loop
 from oni_jax.training.loop import Progress
 from oni_jax.types import RewardOutput
 from oni_jax.worlds.actors.lockstep import LockstepWorld
-from tests.processes import rows
+from tests.support.processes import rows
 from tests.test_learning import small_config
 
 BATCH = 512

@@ -23,7 +23,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import BabyAIConfig, EnvConfig
 from oni_jax.types import TIE
 from tests import golden
-from tests.processes import Launched, rows, summary
+from tests.support.processes import Launched, rows, summary
 
 RECORDED = pathlib.Path(golden.__file__).with_name("data")
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"

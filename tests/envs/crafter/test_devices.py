@@ -8,7 +8,7 @@ import pytest
 
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
-from tests.processes import equal_on_devices
+from tests.support.processes import equal_on_devices
 from tests.worlds.device.device_worlds import CONFIG, collect, make_world
 
 MINE = dataclasses.replace(

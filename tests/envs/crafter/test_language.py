@@ -11,7 +11,7 @@ from oni_jax.envs.crafter.judge_rules import caption_value, judge_caption, judge
 from oni_jax.envs.crafter.rules import EVENTS
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE
-from tests.processes import Launched, rows, summary
+from tests.support.processes import Launched, rows, summary
 
 IDLE = {b"", b"do nothing", b"sleep", b"move left", b"move right", b"move up", b"move down"}
 STATES = [  # from bad to good

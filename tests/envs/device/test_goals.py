@@ -17,7 +17,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig, GoalConfig
-from tests import signals_plugin
+from tests.support import signals_plugin
 
 NAMES = ("*", "goal_reward", "open_goals")
 SAY_0, SAY_1, ANSWER_1 = range(3)

@@ -12,7 +12,7 @@ from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec
-from tests.gymnax_plugin import NAME, Params
+from tests.support.gymnax_plugin import NAME, Params
 
 CONFIG = EnvConfig(root_env=NAME, max_episode_steps=100)
 

@@ -9,7 +9,7 @@ from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import NetHackConfig
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 TASK, MAX_STEPS = "NetHackScore-v1", 60
 SEEDS = episode_seeds(3)(0, 0)

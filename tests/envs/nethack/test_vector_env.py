@@ -22,7 +22,7 @@ from oni_jax.envs.nethack.vector_env import (
     episode_seeds,
 )
 from tests.envs.outputs import are_equal, step_output
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 TASK = TASKS["NetHackScoreExtendedActions-v1"]
 

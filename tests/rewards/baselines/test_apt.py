@@ -14,9 +14,9 @@ from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Trajectory
-from tests.processes import equal_on_devices
 from tests.rewards.baselines import test_rnd
 from tests.rewards.baselines.test_rnd import B, T, before, flat, key_of
+from tests.support.processes import equal_on_devices
 
 NUM_ACTIONS = 3
 

@@ -20,8 +20,8 @@ from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Trajectory
-from tests.processes import equal_on_devices
 from tests.rewards.test_conformance import KEY, captions_of, teach, trajectory_of
+from tests.support.processes import equal_on_devices
 
 T, B, GAMMA = 4, 6, 0.99
 IMAGES = "BabyAI-Text-GoToLocal-RedBall-S20"

@@ -219,7 +219,7 @@ def test_bad_settings_are_one_line(tmp_path, settings, problem):
 
 
 def test_environments_without_captions_are_refused(tmp_path):
-    from tests import memory_env
+    from tests.support import memory_env
 
     config = config_of(tmp_path)
     (name,) = memory_env.ENVIRONMENT.names

@@ -13,9 +13,9 @@ from oni_jax.rewards.registry import check_rewards, observations_read
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
-from tests import signals_plugin
 from tests.rewards.bk.preference_models import HORIZON, untrained
 from tests.rewards.bk.test_bk_code import GAMMA, run
+from tests.support import signals_plugin
 from tests.worlds.device.device_worlds import CONFIG, N, T
 
 

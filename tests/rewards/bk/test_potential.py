@@ -27,8 +27,8 @@ from oni_jax.settings.worlds import ActorConfig, EnvConfig
 from oni_jax.training import build
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
-from tests.processes import Launched, equal_on_devices, summary
 from tests.rewards.test_conformance import KEY, trajectory_of
+from tests.support.processes import Launched, equal_on_devices, summary
 from tests.test_plugins import TRAIN, llm_server
 
 GAMMA = 0.9
@@ -248,7 +248,11 @@ def test_in_a_world_with_truncations_and_a_resume(tmp_path):
 
 @pytest.mark.slow
 def test_a_plugin_s_potential_adds_up_with_labels(tmp_path):
-    types = ("--plugin=tests.potential_plugin", "--llm_reward_type=online_cls,nearness", "--llm_reward_coeff=0.4,1")
+    types = (
+        "--plugin=tests.support.potential_plugin",
+        "--llm_reward_type=online_cls,nearness",
+        "--llm_reward_coeff=0.4,1",
+    )
     with llm_server() as address:
         flags = (*TRAIN, *types, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={address}")
         run = Launched("launch.train", *flags)

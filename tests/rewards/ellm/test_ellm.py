@@ -20,8 +20,8 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
-from tests.documented import undocumented
 from tests.rewards.embeddings.test_embeddings import server
+from tests.support.documented import undocumented
 
 GRASS, COW, HUNGRY_COW = b"you see grass.", b"you see cow.", b"you see cow. you feel hungry."
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from oni_jax.rewards.oni.pairs import NUM_PAIRS_PER_BATCH, TIE, PairDraws
 from oni_jax.types import Annotation, CaptionBatch
-from tests.labelled import labelled
+from tests.support.labelled import labelled
 
 T, B = 32, 32
 

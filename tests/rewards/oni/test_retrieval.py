@@ -6,7 +6,7 @@ from oni_jax.rewards.base import Seen
 from oni_jax.rewards.oni.retrieval import RetrievalScorer
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Annotation, CaptionBatch
-from tests.labelled import labelled
+from tests.support.labelled import labelled
 
 CAPTIONS = CaptionBatch([b"You kill the newt!", b"", b"It is dark."], np.array([[0, 1], [2, 0], [1, 1]], np.int32))
 

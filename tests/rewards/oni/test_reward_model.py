@@ -10,7 +10,7 @@ from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, load_reward
 from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
-from tests.full_disk import full_disk
+from tests.support.full_disk import full_disk
 
 
 def example(value: float = 0.5) -> RewardModel:

@@ -8,7 +8,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from tests.pseudoterminal import DEADLINE_SECS, Pseudoterminal
+from tests.support.pseudoterminal import DEADLINE_SECS, Pseudoterminal
 
 CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])")
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tests.processes import SMALL
-from tests.pseudoterminal import DEADLINE_SECS
 from tests.show.live.terminals import Terminal
+from tests.support.processes import SMALL
+from tests.support.pseudoterminal import DEADLINE_SECS
 
 BABYAI = "--root_env=BabyAI-Text-GoToLocal-RedBall-S20 --encoder_custom=mlp_encoder --batch_size=256 --hidden_size=16"
 WORLDS = {  # flags, and words of an episode's first and last rows

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pseudoterminal import DEADLINE_SECS
 from tests.show.live.terminals import Grid, Terminal
+from tests.support.pseudoterminal import DEADLINE_SECS
 
 PROGRAM = textwrap.dedent("""
     import os, signal, sys, threading, time

@@ -21,7 +21,7 @@ from oni_jax.training.loop import Progress
 from oni_jax.types import EVERYTHING
 from oni_jax.worlds.base import Collected
 from oni_jax.worlds.device.device_world import DeviceWorld
-from tests import signals_plugin
+from tests.support import signals_plugin
 
 N, T, LIMIT = 8, 5, 6
 CONFIG = Config(

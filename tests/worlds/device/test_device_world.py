@@ -17,7 +17,7 @@ from oni_jax.settings.worlds import ActorConfig
 from oni_jax.types import Trajectory
 from oni_jax.worlds.device.device_world import DeviceWorld
 from tests.envs.device.signals_env import SignalsEnv
-from tests.processes import equal_on_devices
+from tests.support.processes import equal_on_devices
 from tests.worlds.device.device_worlds import CONFIG, LIMIT, N, T, collect, make_world
 
 ENV = SignalsEnv()

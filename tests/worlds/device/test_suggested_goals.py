@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oni_jax.envs.device.goals import GoalTable, look_up
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.worlds.device.goal_table import SuggestedGoals
-from tests.processes import equal_on_devices
+from tests.support.processes import equal_on_devices
 from tests.worlds.device.device_worlds import CONFIG, N, collect, make_world
 
 SAY_0, SAY_1, ANSWER_1 = range(3)

@@ -9,7 +9,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 DEADLINE_SECS = 120.0
 

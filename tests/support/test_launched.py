@@ -2,7 +2,7 @@
 
 import signal
 
-from benchmarks.launched import Launched, kill_the_rest
+from tests.support.launched import Launched, kill_the_rest
 
 
 def test_what_still_runs_after_a_test_is_killed():

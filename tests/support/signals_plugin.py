@@ -16,7 +16,7 @@ def make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index
     return DeviceVectorEnv(SignalsEnv(), num_envs, seed, first_index, config.max_episode_steps, spec)
 
 
-LANGUAGE = Language(pathlib.Path(__file__).with_name("signals_prompts"), "tests.signals_rules")
+LANGUAGE = Language(pathlib.Path(__file__).with_name("signals_prompts"), "tests.support.signals_rules")
 register_environment(
     Environment((NAME,), lambda config: SignalsEnv.spec, make, device=lambda config: SignalsEnv(), language=LANGUAGE)
 )

@@ -1,6 +1,6 @@
 """A plugin, as users write them: an environment of gymnasium, its prompt for an LLM, and an encoder.
 
-Use: --plugin tests.corridor_plugin --root_env Corridor-v0 --encoder_custom corridor_encoder
+Use: --plugin tests.support.corridor_plugin --root_env Corridor-v0 --encoder_custom corridor_encoder
 """
 
 import pathlib

@@ -6,11 +6,11 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks.launched import Launched, rows
+from tests.support.launched import Launched, rows
 
 __all__ = ["COMPILES_SOON", "RETRIEVAL", "ROOT", "SMALL", "Launched", "equal_on_devices", "rows", "summary"]
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMPILES_SOON = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1",  # as Makefile has them

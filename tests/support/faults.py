@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.harness import ROOT_ENV
-from benchmarks.judge_faults import FAULTS
-from benchmarks.launched import Launched
 from benchmarks.training import memory_of
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.settings.fields import UserError
+from tests.support.judge_faults import FAULTS
+from tests.support.launched import Launched
 
 SERVER_FAULTS = tuple(sorted(FAULTS))
 # Faults with which some answers get through.
@@ -48,7 +48,7 @@ class Server:
         """Starts the judge and waits until it listens; with a fault, every answer has it."""
         words = [f"--port={self.port}", f"--log={self._log}"]
         words += [f"--fault={fault}", "--fault_rate=1"] if fault else []
-        command = [sys.executable, "-u", "-m", "benchmarks.judge_faults", *words]
+        command = [sys.executable, "-u", "-m", "tests.support.judge_faults", *words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         if not self._process.stdout.readline():

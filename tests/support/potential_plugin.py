@@ -1,6 +1,7 @@
 """A plugin, as users write them: potential-based shaping by what a corridor's captions tell of the way to its exit.
 
-Use: --plugin tests.corridor_plugin --plugin tests.potential_plugin --llm_reward_type nearness --llm_reward_coeff 1
+Use: --plugin tests.support.corridor_plugin --plugin tests.support.potential_plugin --llm_reward_type nearness
+     --llm_reward_coeff 1
 """
 
 import re

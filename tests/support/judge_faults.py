@@ -1,6 +1,6 @@
 """The judge with injected faults of servers and networks, for tests and for runs with faults.
 
-python -m benchmarks.judge_faults --port 9001 --fault http_500 --fault hang --fault_rate 0.3
+python -m tests.support.judge_faults --port 9001 --fault http_500 --fault hang --fault_rate 0.3
 """
 
 import asyncio

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from benchmarks.faults import LabelAudit, Sample, Server, compare, stored_labels, windows
 from oni_jax.annotation.label_store import LabelStore
-from tests.labelled import labelled
+from tests.support.faults import LabelAudit, Sample, Server, compare, stored_labels, windows
+from tests.support.labelled import labelled
 
 KILL, KICK = (b"You kill the newt!",), (b"Ouch! That hurts.",)
 
