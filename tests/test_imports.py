@@ -5,7 +5,7 @@ import graphlib
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
@@ -13,10 +13,10 @@ from tests.support.processes import ROOT
 
 PACKAGE = ROOT / "oni_jax"
 
-EVERYWHERE = {"config", "host", "ops", "settings", "types"}  # which import nothing but each other
-# Part -> what it may import of oni_jax, itself and EVERYWHERE apart.
+EVERYWHERE = {"host", "ops", "settings", "types"}  # which import nothing but each other
+# Box, a folder or file of oni_jax -> the boxes that it may import, itself and EVERYWHERE apart. The lowest come first.
 MAY_IMPORT = {
-    **dict.fromkeys(EVERYWHERE | {"parallel", "envs", "metrics", "networks"}, set()),
+    **dict.fromkeys(EVERYWHERE | {"config", "envs", "metrics", "networks", "parallel"}, set()),
     "annotation": {"envs"},
     "worlds": {"envs", "networks", "parallel"},
     "rewards": {"annotation", "envs", "networks", "parallel"},
@@ -38,7 +38,10 @@ MAY_IMPORT = {
         "worlds",
     },
     "published": {"envs", "learner", "networks", "rewards", "runs", "training"},
+    "api": {"evaluation", "runs", "training"},
+    "__init__": {"annotation", "api", "envs", "networks", "rewards"},
 }
+MAX_FLOORS, MAX_BOXES = 13, 26  # launch and benchmarks counted as a box each
 WITHOUT_JAX = (
     "types",
     "config",
@@ -70,7 +73,7 @@ def imported(path: pathlib.Path) -> Iterator[str]:
 
 
 def part_of(path: pathlib.Path) -> str:
-    """`learner` for oni_jax/learner/loop.py, `runtime` for oni_jax/host/runtime.py."""
+    """`learner` for oni_jax/learner/loop.py, `parallel` for oni_jax/parallel.py."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -89,15 +92,80 @@ def violations(path: pathlib.Path) -> list[str]:
 
 @pytest.mark.parametrize("path", sources("oni_jax"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_one_way(path):
-    if part_of(path) in ("api", "__init__"):
-        pytest.skip("may import every part")
-    assert part_of(path) in MAY_IMPORT, "a new part of oni_jax: say in MAY_IMPORT what it may import"
+    assert part_of(path) in MAY_IMPORT, "a new box of oni_jax: say in MAY_IMPORT what it may import"
     assert violations(path) == []
 
 
-def test_there_is_no_circle():
-    graph = {part: {name.split(".")[0] for name in allowed} for part, allowed in MAY_IMPORT.items()}
-    assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(MAY_IMPORT)  # CycleError
+def test_the_table_has_no_circle():
+    assert len(list(graphlib.TopologicalSorter(MAY_IMPORT).static_order())) == len(MAY_IMPORT)  # CycleError
+
+
+def imported_at_once(body: Iterable[ast.AST]) -> Iterator[str]:
+    """Full names of what statements import when their file is imported: not in functions, nor for types alone."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from imported_at_once(node.orelse)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        else:
+            yield from imported_at_once(ast.iter_child_nodes(node))
+
+
+def file_graph(root: pathlib.Path) -> dict[str, set[str]]:
+    """Module -> the modules that are imported with it, of oni_jax, launch and benchmarks."""
+    paths = [path for folder in ("oni_jax", "launch", "benchmarks") for path in sorted((root / folder).rglob("*.py"))]
+    names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    graph = {}
+    for name, path in names.items():
+        wanted = imported_at_once(ast.parse(path.read_text()).body)
+        known = {full if full in names else full.rpartition(".")[0] for full in wanted}
+        graph[name] = (known & names.keys()) - {name}
+    return graph
+
+
+def box_of(module: str) -> str:
+    """`learner` for oni_jax.learner.loop, `launch` for launch.train, `oni_jax` for the package itself."""
+    top, _, rest = module.partition(".")
+    return rest.split(".")[0] if top == "oni_jax" and rest else top
+
+
+def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Box -> length of the longest chain of imports below it, itself included. CycleError: there is a circle."""
+    boxes: dict[str, set[str]] = {}
+    for module, names in graph.items():
+        boxes.setdefault(box_of(module), set()).update({box_of(name) for name in names} - {box_of(module)})
+    found: dict[str, int] = {}
+    for box in graphlib.TopologicalSorter(boxes).static_order():
+        found[box] = 1 + max((found[name] for name in boxes[box]), default=0)
+    return found
+
+
+def test_the_house_has_few_floors_and_boxes_and_no_circle():
+    graph = file_graph(ROOT)
+    list(graphlib.TopologicalSorter(graph).static_order())  # CycleError: files import each other in a circle
+    found = floors(graph)
+    assert max(found.values()) <= MAX_FLOORS and len(found) <= MAX_BOXES, sorted(found.items(), key=lambda x: x[1])
+    assert found.keys() - {"launch", "benchmarks", "oni_jax"} == MAY_IMPORT.keys() - {"__init__"}
+
+
+def test_floors_are_counted_along_the_longest_chain(tmp_path):
+    texts = {
+        "oni_jax/a.py": "",
+        "oni_jax/b/x.py": "from oni_jax import a\ndef f():\n    import launch.top",
+        "oni_jax/c.py": "if TYPE_CHECKING:\n    import launch.top\nfrom oni_jax.b.x import f",
+        "launch/top.py": "if True:\n    import oni_jax.c\nfrom oni_jax.a import y",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert floors(file_graph(tmp_path)) == {"a": 1, "b": 2, "c": 3, "launch": 4}
+    (tmp_path / "oni_jax/a.py").write_text("import oni_jax.c")
+    with pytest.raises(graphlib.CycleError):
+        floors(file_graph(tmp_path))
 
 
 IMPORTS = """
