@@ -1,1 +1,1 @@
-"""What is done before a training: pairs and segments are collected, labelled, and learnt from."""
+"""Work before a training: pairs and segments are collected, labelled, and learnt from."""

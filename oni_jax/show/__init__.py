@@ -1,1 +1,1 @@
-"""What a person sees of a run: the live view, reports and plots, films, and playing in the terminal."""
+"""Views of a run for a person: the live view, reports and plots, films, and playing in the terminal."""
