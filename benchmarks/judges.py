@@ -74,7 +74,7 @@ def measure(kind: str, form: str, addresses: dict[str, str], messages: Sequence[
 
 
 def _ask(config: AnnotationConfig, prompt: Prompt, items: Sequence[Item]) -> list[Asked]:
-    asked, problem = ask_all(config, prompt, items, lambda _: None, StopRequest())
+    asked, problem = ask_all(Question(config, prompt), items, lambda _: None, StopRequest())
     if problem:
         raise problem
     return asked

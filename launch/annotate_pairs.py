@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.annotation.judge_answers import judge_model
+from oni_jax.answers.answerer import answered_by
+from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.annotators import file_name
 from oni_jax.offline.pair_config import AnnotatePairs, TrainReward, check_annotate
@@ -35,8 +36,9 @@ def _show_next(config: AnnotatePairs) -> None:
     if preference.chunk_number + 1 < preference.n_annotation_chunks:
         following = {**values_of(config), "chunk_number": preference.chunk_number + 1}
         return show(command("annotate_pairs", AnnotatePairs(), **following))
-    if not annotation.llm_server_addr:
-        annotation = dataclasses.replace(annotation, llm_model=judge_model(annotation))
+    if preference.annotator == "llm":
+        by = answered_by(annotation, ENVIRONMENT.language, "ranking")
+        annotation = dataclasses.replace(annotation, llm_model=by)
     name = preference.custom_annotator_string or file_name(preference, annotation)
     given = {"dataset_dir": preference.directory, "annotator": name, "experiment": "reward"}
     show(command("train_reward", TrainReward(), **given))

@@ -50,6 +50,24 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
 }
 
 
+class NoServer:
+    """The client of nobody, where recorded answers are all that there is."""
+
+    def __init__(self) -> None:
+        self.events, self.tokens = Counter[str](), Counter[str]()
+
+    async def __aenter__(self) -> "NoServer":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+def make_client(config: AnnotationConfig, prompt: Prompt) -> "Client | NoServer":
+    """Makes the client of a server, if the settings name one. Raises UserError: see `Client`."""
+    return Client(config, prompt) if config.llm_server_addr else NoServer()
+
+
 class Client:
     """Asks about items at one server. Used as an asynchronous context manager, inside a running loop.
 

@@ -11,11 +11,12 @@ from typing import Protocol
 
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog
-from oni_jax.annotation.client import Client
+from oni_jax.annotation.client import Client, NoServer
 from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Answer, Item
@@ -54,20 +55,22 @@ class Labeller:
         forget: receives dropped items; they may be submitted again.
         unreadable: receives items put aside after two unreadable answers, before `emit` does.
         readmit: receives items put aside while every request failed; they may be submitted again.
+        recorded: answers that are not asked for. Without a server, items that have none are put aside.
     """
 
     def __init__(
         self,
         config: AnnotationConfig,
-        client: Client,
+        client: Client | NoServer,
         store: Store,
         prompt: Prompt,
         emit: Callable[[list[Annotation]], None],
         forget: Callable[[list[Item]], None],
         unreadable: Callable[[Item], None] = lambda item: None,
         readmit: Callable[[list[Item]], None] = lambda items: None,
+        recorded: Recorded = NOTHING,
     ):
-        self._config, self._client, self._store = config, client, store
+        self._config, self._client, self._store, self._recorded = config, client, store, recorded
         self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
         self._emit, self._forget, self._report_unreadable, self._readmit = emit, forget, unreadable, readmit
         self._backlog = Backlog(config.llm_max_backlog)
@@ -90,21 +93,42 @@ class Labeller:
         self._answers: deque[Answer] = deque(maxlen=NUM_ANSWERS)
 
     def emit_stored(self) -> None:
-        """Emits every stored answer. Raises UserError: one of them is not an answer."""
-        held = checked(self._kind, self._store.all(*self._key))
+        """Emits every recorded and every stored answer; stores the former. Raises UserError: one is not an answer."""
+        held = self._stored_recorded()
+        if not isinstance(self._client, NoServer):
+            stored, recorded = checked(self._kind, self._store.all(*self._key)), self._recorded.answers
+            held += [annotation for annotation in stored if annotation.item not in recorded]
         for start in range(0, len(held), EMITTED_AT_ONCE):
             self._deliver(held[start : start + EMITTED_AT_ONCE])
 
+    def _stored_recorded(self) -> list[Annotation]:
+        """Returns the recorded answers, stored under their model's name; an answer that is stored already stays."""
+        recorded, digest = self._recorded, self._key[1]
+        if not recorded.answers:
+            return []
+        stored = {annotation.item for annotation in checked(self._kind, self._store.all(recorded.model, digest))}
+        new = [Annotation(item, answer) for item, answer in recorded.answers.items() if item not in stored]
+        if new:
+            self._store.put_many(recorded.model, digest, [(annotation, "") for annotation in new])
+        return [Annotation(item, answer) for item, answer in recorded.answers.items()]
+
     def submit(self, items: Sequence[Item]) -> None:
         """Adds items, the newest last; skips those already pending or in flight; puts aside those that are too long or
-        hold a zero byte, which no store keeps."""
+        hold a zero byte, which no store keeps. Recorded answers are given at once; without a server to ask, other items
+        stay unanswered."""
         askable = []
         for item in items:
-            if sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in caption for caption in item):
+            if (answer := self._recorded.answers.get(item)) is not None:
+                self._answered.append((Annotation(item, answer), ""))
+            elif isinstance(self._client, NoServer):
+                self._counts["labels_unanswered"] += 1
+                self._emit([Annotation(item, None)])
+            elif sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in caption for caption in item):
                 askable.append(item)
             else:
                 self._put_aside(item)
         self._drop(self._backlog.add(askable))
+        self._commit()
         self._changed.set()
 
     async def run(self) -> None:
@@ -142,7 +166,7 @@ class Labeller:
             "state": self._state(),
             "problem": self._store_problem
             or (f"{self._problem.name}: {self._problem.detail}" if self._problem else ""),
-            **{name: counts[name] for name in (*names, "put_aside")},
+            **{name: counts[name] for name in (*names, "put_aside", "labels_unanswered")},
             "backlog": len(self._backlog),
             "in_flight": self._backlog.num_in_flight,
             "latency_secs_mean": sum(self._latencies_secs) / max(1, len(self._latencies_secs)),
@@ -196,13 +220,14 @@ class Labeller:
         self._changed.set()
 
     async def _ask(self, items: list[Item]) -> None:
-        start = asyncio.get_running_loop().time()
+        client, start = self._client, asyncio.get_running_loop().time()
+        assert isinstance(client, Client)
         try:
-            replies = await self._client.ask(items, self._unreadable)
+            replies = await client.ask(items, self._unreadable)
         except RequestError as error:
             self._failed(items, error)
         except Exception as error:  # a bug must not end the service either
-            self._failed(items, RequestError(f"unexpected_{type(error).__name__}", self._client.line(str(error))))
+            self._failed(items, RequestError(f"unexpected_{type(error).__name__}", client.line(str(error))))
         else:
             self._latencies_secs.append(asyncio.get_running_loop().time() - start)
             self._succeeded(items, replies)
@@ -233,7 +258,7 @@ class Labeller:
 
     def _shown(self, text: str) -> str:
         """Truncates an answer's text to its beginning and end, for the label is in one of them; redacts the key."""
-        text = self._client.without_key(text)
+        text = self._client.without_key(text) if isinstance(self._client, Client) else text
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 

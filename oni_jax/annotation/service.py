@@ -15,9 +15,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
-from oni_jax.annotation.client import Client
+from oni_jax.annotation.client import Client, NoServer, make_client
 from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt
+from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.host.runtime import ChildError, start_child, stop_child
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item, Query
@@ -29,7 +30,7 @@ MAX_RECEIVED = 100  # at once
 NEWEST_OF_FULL = 32  # queries that a full backlog has room for
 _INITIAL_STATS = dict.fromkeys(
     ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
-    + ("backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
+    + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )
 
@@ -37,8 +38,15 @@ _INITIAL_STATS = dict.fromkeys(
 class Question(NamedTuple):
     """A prompt, and the settings of the LLM that answers it."""
 
-    config: AnnotationConfig  # with the address of a server, which may start later
+    config: AnnotationConfig  # with the address of a server, which may start later; without one nobody is asked
     prompt: Prompt
+    recorded: Recorded = NOTHING  # answers that are not asked for
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The models whose answers are used, by the names in the label store."""
+        own = [self.recorded.model] if self.recorded.model else []
+        return [*own, self.config.llm_model] if self.config.llm_server_addr else own
 
 
 class AnnotationService:
@@ -55,9 +63,9 @@ class AnnotationService:
 
     def __init__(self, questions: Sequence[Question], store: Store, niceness: int = 0):
         for question in questions:
-            Client(*question)  # raises here what would end the child process
-        self.labels_of = ", ".join(f"{config.llm_model} {prompt.digest}" for config, prompt in questions)
-        self._max_outgoing = max(config.llm_max_backlog for config, _ in questions)
+            make_client(question.config, question.prompt)  # raises here what would end the child process
+        self.labels_of = ", ".join(f"{' + '.join(x.models)} {x.prompt.digest}" for x in questions)
+        self._max_outgoing = max(x.config.llm_max_backlog for x in questions)
         self._outgoing: collections.deque[Query] = collections.deque()
         # Hashes of pending, answered and put-aside queries: at 1e6 queries, two collide once in 4e7 runs.
         self._known: set[int] = set()
@@ -190,7 +198,7 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
     async with contextlib.AsyncExitStack() as stack:
         labellers = []
         for index, question in enumerate(questions):
-            client = await stack.enter_async_context(Client(*question))
+            client = await stack.enter_async_context(make_client(question.config, question.prompt))
             labellers.append(_make_labeller(index, question, client, store, outbox))
             labellers[-1].emit_stored()
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -219,7 +227,11 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
 
 
 def _make_labeller(
-    index: int, question: Question, client: Client, store: Store, outbox: "queue.SimpleQueue[tuple[str, object] | None]"
+    index: int,
+    question: Question,
+    client: Client | NoServer,
+    store: Store,
+    outbox: "queue.SimpleQueue[tuple[str, object] | None]",
 ) -> Labeller:
     def emit(annotations: list[Annotation]) -> None:
         outbox.put(("answered", [annotation._replace(question=index) for annotation in annotations]))
@@ -230,7 +242,9 @@ def _make_labeller(
     def readmit(items: list[Item]) -> None:
         outbox.put(("readmitted", [Query(item, index) for item in items]))
 
-    return Labeller(question.config, client, store, question.prompt, emit, forget, readmit=readmit)
+    return Labeller(
+        question.config, client, store, question.prompt, emit, forget, readmit=readmit, recorded=question.recorded
+    )
 
 
 def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -153,6 +153,7 @@ class Language(NamedTuple):
     prompts: str | os.PathLike  # folder of prompt files, <kind>_<version>.json
     judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: no rules
     actions: Sequence[str] = ()  # the actions in words; empty: they have none
+    name: str = ""  # in files of recorded answers; empty: there are none
 
 
 class Environment(NamedTuple):

@@ -67,7 +67,7 @@ class CatchVectorEnv(SmallVectorEnv):
         return (self._ball_rows == ROWS - 1).astype(np.int64), np.sign(self._ball_columns - self._paddles)
 
 
-_LANGUAGE = Language(pathlib.Path(__file__).with_name("catch_prompts"), "oni_jax.envs.catch_rules")
+_LANGUAGE = Language(pathlib.Path(__file__).with_name("catch_prompts"), "oni_jax.envs.catch_rules", name="catch")
 ENVIRONMENT = small_environment("Catch-v0", CatchVectorEnv, _LANGUAGE)._replace(
     about="Catch a ball, to test a change", encoder="mlp_encoder"
 )

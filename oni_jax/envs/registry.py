@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from oni_jax.envs import babyai, catch, crafter, nethack
-from oni_jax.envs.base import STEP_FIELDS, Environment, VectorEnv
+from oni_jax.envs.base import STEP_FIELDS, Environment, Language, VectorEnv
 from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
 from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
@@ -35,6 +35,12 @@ def register_environment(environment: Environment) -> None:
 def environment_names() -> list[str]:
     """Returns the names of all registered tasks."""
     return [name for environment in ENVIRONMENTS for name in environment.names]
+
+
+def languages() -> dict[str, Language]:
+    """Returns the prompts of the registered environments, by the names that files of recorded answers have for them."""
+    found = (environment.language for environment in ENVIRONMENTS)
+    return {language.name: language for language in found if language and language.name}
 
 
 def find_environment(config: EnvConfig) -> Environment:

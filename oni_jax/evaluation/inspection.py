@@ -9,11 +9,11 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
-from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.answers.answerer import models_of
 from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.run_files import CHECKPOINTS
@@ -27,7 +27,7 @@ from oni_jax.runs.labels import store_path
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
-from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
+from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, Item, PyTree
 
 NUM_SCORED_AT_ONCE = 1024
 
@@ -195,9 +195,11 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     found = []
     try:
         for question, (annotation, kind) in enumerate(asked):
-            digest = load_prompt(annotation, language, kind).digest
-            held = checked(QUERIES[kind], store.all(answering_model(annotation), digest))
-            found += [row._replace(question=question) for row in held]
+            digest, by_item = load_prompt(annotation, language, kind).digest, dict[Item, Annotation]()
+            for model in models_of(annotation, language, kind):  # the first one's answers hold
+                for row in checked(QUERIES[kind], store.all(model, digest)):
+                    by_item.setdefault(row.item, row._replace(question=question))
+            found += by_item.values()
     except OSError as error:
         raise UserError(str(error)) from None
     finally:

@@ -110,6 +110,14 @@ class Learner:
         self.intrinsic_returns: deque[np.ndarray] = deque()
         self.running_returns = IntrinsicReturns(reward.paying)
         self._next: Taken | None = None
+        self._unanswered: set[bytes] = set()  # captions that were asked about, and that no answer is there to
+
+    def unanswered_fraction(self) -> float:
+        """Returns the fraction of all steps so far whose caption has no answer, and never gets one in this run."""
+        counts = self.message_counts.counts()
+        asked_as = self.reward.asked_as
+        of_none = sum(n for caption, n in counts.items() if asked_as(caption) in self._unanswered)
+        return of_none / max(1, sum(counts.values())) if self._unanswered else 0.0
 
     def step(self) -> Scalars | None:
         """Makes an update, published unless it is bad. Returns metrics; None without a batch in BATCH_WAIT_SECS."""
@@ -172,6 +180,11 @@ class Learner:
         self.reports.append(report)
         self.intrinsic_returns.extend(returns)
         self.message_counts.add(captions.own)
+        for (caption, *others), answer, _ in annotations:
+            if answer is None and not others:
+                self._unanswered.add(caption)
+            else:
+                self._unanswered.discard(caption)
         self.reward.ingest(annotations)
         self.reward.observe(captions)
         self._world.suggest(self.reward.suggested())

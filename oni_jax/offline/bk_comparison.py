@@ -5,6 +5,7 @@ The folder holds `segments.npz`, both segments of each pair one after the other,
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,9 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from oni_jax.annotation.judge import server_or_judge
-from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.prompts import load_prompt
+from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
@@ -42,7 +42,10 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
     env_spec(config.env)
     language = find_environment(config.env).language
     prompt = load_prompt(config.annotation, language, "segments")
-    settings = dataclasses.asdict(own) | {"prompt": prompt.digest, "llm_model": answering_model(config.annotation)}
+    settings = dataclasses.asdict(own) | {
+        "prompt": prompt.digest,
+        "llm_model": answered_by(config.annotation, language, "segments"),
+    }
     segments = _open_folder(config, settings, stop)
     if segments is None:
         return 130
@@ -53,11 +56,12 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
         return [tuple(caption_of(segment, actions) for segment in pair) for pair in pairs]
 
     with (
-        server_or_judge(config.annotation, language) as annotation,
+        contextlib.ExitStack() as stack,
         PreferenceFile(own.reward_dir, LABELS, own.num_pairs, range(own.num_pairs)) as file,
     ):
         progress = AnnotationLog(file, own.num_pairs)
-        asyncio.run(label_pairs(annotation, prompt, describe, file, FLUSHING_FREQ, progress, stop))
+        (question,) = open_questions([(config.annotation, "segments")], language, stack)
+        asyncio.run(label_pairs(question, describe, file, FLUSHING_FREQ, progress, stop))
         progress.print(stop)
     if stop:
         return 130

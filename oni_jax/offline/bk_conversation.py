@@ -6,6 +6,7 @@ answers that are there.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -15,12 +16,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from oni_jax.annotation.client import Client
+from oni_jax.annotation.client import Client, NoServer, make_client
 from oni_jax.annotation.failures import OVERLOADED, RequestError
-from oni_jax.annotation.judge import server_or_judge
-from oni_jax.annotation.judge_answers import answering_model
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, backoff_secs
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
+from oni_jax.annotation.service import Question
+from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
@@ -29,13 +30,14 @@ from oni_jax.offline.play import random_episodes
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
+from oni_jax.types import Item
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
 CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
 POLL_SECS = 0.1  # between checks for a stop request
 ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
 
-Ask = Callable[[Sequence[Turn]], Awaitable[str]]
+Ask = Callable[..., Awaitable[str]]  # (turns, item that they ask about; (): none) -> answer
 T = TypeVar("T")
 
 
@@ -72,7 +74,7 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
     env_spec(config.env)
     language = find_environment(config.env).language
     prompt = load_prompt(config.annotation, language, kind)
-    settings = _settings(config, prompt)
+    settings = _settings(config, prompt, answered_by(config.annotation, language, kind))
     answers = _open_folder(own.reward_dir, settings, result)
     episodes = (
         read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
@@ -81,20 +83,21 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
         return False
     sampler = SegmentSampler(episodes, own.segment_length, own.seed)
     _keep_settings(own.reward_dir, settings | {"segments_content": _digest(episodes)}, has_answers=bool(answers))
-    with server_or_judge(config.annotation, language) as annotation:
+    with contextlib.ExitStack() as stack:
+        (question,) = open_questions([(config.annotation, kind)], language, stack)
         conversation = make(prompt, sampler, language.actions if language else ())
         try:
-            _hold(conversation, own.reward_dir, answers, annotation, prompt, stop)
+            _hold(conversation, own.reward_dir, answers, question, stop)
         except Stopped:
             print(f"{stop.reason}: {own.reward_dir} keeps the answers so far; the same command goes on", flush=True)
             return False
     return True
 
 
-def _settings(config: WritePotential | WriteGoals, prompt: Prompt) -> dict[str, Any]:
+def _settings(config: WritePotential | WriteGoals, prompt: Prompt, model: str) -> dict[str, Any]:
     """Returns all that a conversation depends on."""
     settings = dataclasses.asdict(config.write) | _flat(dataclasses.asdict(config.env))
-    settings |= {"prompt": prompt.digest, "llm_model": answering_model(config.annotation)}
+    settings |= {"prompt": prompt.digest, "llm_model": model}
     settings = {name: value for name, value in settings.items() if name not in ("reward_dir", "num_rounds")}
     return json.loads(json.dumps(settings))  # as they are read
 
@@ -161,20 +164,24 @@ def _hold(
     conversation: Conversation,
     folder: str,
     answers: list[str],
-    annotation: AnnotationConfig,
-    prompt: Prompt,
+    question: Question,
     stop: StopRequest,
 ) -> None:
     """Gives a conversation the answers that are there, and then the server's, which are written down."""
     path, known = os.path.join(folder, ANSWERS), iter(list(answers))
 
     async def run() -> None:
-        async with Client(annotation, prompt) as client:
+        async with make_client(question.config, question.prompt) as client:
 
-            async def ask(turns: Sequence[Turn]) -> str:
+            async def ask(turns: Sequence[Turn], item: Item = ()) -> str:
                 if (text := next(known, None)) is not None:
                     return text
-                text = await _ask(client, turns, annotation, stop)
+                if (recorded := question.recorded.answers.get(item)) is not None:
+                    text = question.prompt.kind.as_text(recorded)
+                elif isinstance(client, NoServer):
+                    text = ""
+                else:
+                    text = await _ask(client, turns, question.config, stop)
                 answers.append(text)
                 write_atomically(path, "".join(json.dumps(own) + "\n" for own in answers).encode())
                 return text

@@ -63,14 +63,15 @@ class GoalConversation(Conversation):
 
     async def _goals_for(self, ask: Ask, text: str) -> list[str]:
         """Asks until an answer has goals, and adds this one alone to the conversation. Returns none without any."""
-        system, question = self._prompt.turns((text.encode("latin-1", "replace"),))
+        item = (text.encode("latin-1", "replace"),)
+        system, question = self._prompt.turns(item)
         tried: list[Turn] = []
         for _ in range(self._config.num_tries):
             turns = [system, *self._turns, question, *tried]
             # BK: the oldest that is dropped belongs to the task.
             drop_oldest(turns, 1, self._config.max_tokens, num_last=1 + len(tried))  # rounds before this one
             drop_oldest(turns, 2, self._config.max_tokens)  # then answers of this one
-            answer = await ask(turns)
+            answer = await ask(turns, item)
             if goals := goals_in(answer):
                 self._turns += [question, ("assistant", answer)]
                 return goals

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from oni_jax.annotation.client import Client
-from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.client import make_client
 from oni_jax.annotation.labeller import Labeller
-from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.choices import decode_label
+from oni_jax.annotation.service import Question
+from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.offline.annotators import RULES, file_name, wanted_keys
@@ -21,7 +22,6 @@ from oni_jax.offline.dataset import PairDataset
 from oni_jax.offline.descriptions import describe_pairs
 from oni_jax.offline.pair_config import AnnotatePairs
 from oni_jax.offline.preference_file import PreferenceFile, chunk_rows
-from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 
 ROWS_AT_ONCE = 4096  # described together
@@ -41,25 +41,27 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     rows = chunk_rows(dataset.num_pairs, preference.n_annotation_chunks, preference.chunk_number)
     prompt = load_prompt(config.annotation, ENVIRONMENT.language, "ranking")
     with contextlib.ExitStack() as stack:
-        annotation = config.annotation
+        annotation, question = config.annotation, None
         if preference.annotator == "llm":
-            annotation = stack.enter_context(server_or_judge(annotation, ENVIRONMENT.language))
-        name = preference.custom_annotator_string or file_name(preference, annotation)
+            (question,) = open_questions([(annotation, "ranking")], ENVIRONMENT.language, stack)
+        by = answered_by(annotation, ENVIRONMENT.language, "ranking") if preference.annotator == "llm" else ""
+        named = dataclasses.replace(annotation, llm_model=by)
+        name = preference.custom_annotator_string or file_name(preference, named)
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
         made_by: dict[str, Any] = {"annotator": preference.annotator}
         if preference.annotator == "llm":
-            made_by |= {"llm_model": annotation.llm_model, "prompt": prompt.digest}
+            made_by |= {"llm_model": by, "prompt": prompt.digest}
             made_by |= {"use_messages": preference.use_messages, "use_blstats": preference.use_blstats}
         file.check_made_by(made_by, preference.ignore_existing)
         if preference.ignore_existing:
             file.clear()
         progress = AnnotationLog(file, len(rows))
-        if preference.annotator == "llm":
+        if question:
 
             def describe(rows: np.ndarray) -> Iterable[Item]:
                 return describe_pairs(preference, dataset, rows)
 
-            asyncio.run(label_pairs(annotation, prompt, describe, file, preference.flushing_freq, progress, stop))
+            asyncio.run(label_pairs(question, describe, file, preference.flushing_freq, progress, stop))
         else:
             unfinished = file.unfinished()
             file.write(unfinished, RULES[preference.annotator](preference, dataset)[unfinished])
@@ -163,8 +165,7 @@ class _PairLabels:
 
 
 async def label_pairs(
-    annotation: AnnotationConfig,
-    prompt: Prompt,
+    question: Question,
     describe: Callable[[np.ndarray], Iterable[Item]],
     file: PreferenceFile,
     flushing_freq: int,
@@ -173,9 +174,11 @@ async def label_pairs(
 ) -> None:
     """Asks an LLM about the pairs of a file that have no label yet; `describe`: the items of some rows."""
     labels = _PairLabels(file, flushing_freq, progress)
-    annotation = dataclasses.replace(annotation, llm_max_backlog=ROWS_AT_ONCE)  # so that no item is dropped
-    async with Client(annotation, prompt) as client:
-        labeller = Labeller(annotation, client, labels, prompt, labels.done, lambda items: None, labels.unreadable)
+    prompt, recorded = question.prompt, question.recorded
+    annotation = dataclasses.replace(question.config, llm_max_backlog=ROWS_AT_ONCE)  # so that no item is dropped
+    async with make_client(annotation, prompt) as client:
+        report = labels.done, lambda items: None, labels.unreadable
+        labeller = Labeller(annotation, client, labels, prompt, *report, recorded=recorded)
         progress.labeller = labeller
         running = asyncio.ensure_future(labeller.run())
         unfinished = file.unfinished()

@@ -30,6 +30,10 @@ class Learning:
         del limit
         return ()
 
+    def asked_as(self, caption: bytes) -> bytes:
+        """Returns what a query about a caption says of it."""
+        return caption
+
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         """Takes in answers from the LLM or the label store."""
         del annotations

@@ -112,6 +112,11 @@ class RewardSum:
             if own := [annotation for annotation in annotations if annotation.question == term.question]:
                 term.reward.learning.ingest(own)
 
+    def asked_as(self, caption: bytes) -> bytes:
+        """Returns what a query about a caption says of it; that of the first reward that asks."""
+        asking = next((term.reward.learning for term in self.terms if term.question >= 0), None)
+        return asking.asked_as(caption) if asking else caption
+
     def suggested(self) -> Mapping[bytes, np.ndarray]:
         """Returns what goals are worth in states with these captions, since the last call; see `Learning.suggested`."""
         return {caption: worths for part in self._learning for caption, worths in part.suggested().items()}

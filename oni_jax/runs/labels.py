@@ -2,9 +2,10 @@
 
 import os
 
-from oni_jax.annotation.judge_answers import answering_model, describe_judge
+from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
+from oni_jax.answers.answerer import models_of
 from oni_jax.envs.registry import find_environment
 from oni_jax.rewards.registry import questions
 from oni_jax.settings.config import Config
@@ -22,12 +23,14 @@ def asked(config: Config, short: bool = False) -> dict[str, str]:
     short: in few words, without the server.
     """
     try:
-        of_models = {answering_model(own): own.llm_server_addr for own, _ in questions(config)}
+        language, of_models = find_environment(config.env).language, dict[str, str]()
+        for own, kind in questions(config):
+            of_models |= models_of(own, language, kind)
     except UserError:
         return {}
     if short:
         return {model: describe_judge(model).partition(",")[0] or model for model in of_models}
-    return {model: _words(model, address) for model, address in of_models.items()}
+    return {model: words or describe_judge(model) for model, words in of_models.items()}
 
 
 def labels_by(config: Config, folder: str) -> str:
@@ -45,8 +48,8 @@ def labels_by(config: Config, folder: str) -> str:
     return ", ".join(f"{text} ({stored[model] / sum(stored.values()):.1%})" for model, text in texts.items())
 
 
-def _words(model: str, address: str = "") -> str:
-    return (describe_judge(model) or model) + (f" at {address}" if address else "")
+def _words(model: str) -> str:
+    return describe_judge(model) or model
 
 
 def _stored(config: Config, folder: str) -> dict[str, int]:

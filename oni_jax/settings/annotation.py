@@ -5,13 +5,21 @@ import re
 
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
 
+JUDGE_SETTINGS = ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs")  # of the embedded judge
+
 
 @dataclasses.dataclass(frozen=True)
 class AnnotationConfig:
     """The LLM server, its requests and its prompts."""
 
     llm_server_addr: str = setting(
-        "", "host, host:port (default port: 9001) or http(s) URL; empty: a rule-based judge is started here."
+        "", "host, host:port (default port: 9001) or http(s) URL; empty: nobody is asked, see answers."
+    )
+    answers: str = setting(
+        "",
+        "Recorded answers of an LLM: recorded (the package's), or a file; judge: fixed rules, no LLM. Empty: without a "
+        "server, recorded ones where environment and goal have some, else the judge's. A server is asked for the rest; "
+        "without one it pays nothing.",
     )
     llm_api_key: str = setting(
         "",
@@ -97,11 +105,12 @@ def check_annotation(annotation: AnnotationConfig) -> None:
         )
     if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
         raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
-    for name in ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs"):
-        if annotation.llm_server_addr and (value := getattr(annotation, name)):
-            raise UserError(
-                f"--{name} {value}: is of the embedded judge, which --llm_server_addr replaces; leave it out"
-            )
+    replaced_by = "--llm_server_addr" if annotation.llm_server_addr else "--answers" if annotation.answers else ""
+    for name in JUDGE_SETTINGS if annotation.answers != "judge" and replaced_by else ():
+        if value := getattr(annotation, name):
+            raise UserError(f"--{name} {value}: is of the embedded judge, which {replaced_by} replaces; leave it out")
+    if annotation.answers == "judge" and annotation.llm_server_addr:
+        raise UserError("--answers judge: answers in a server's stead; leave --llm_server_addr out")
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(
             f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"

@@ -63,6 +63,7 @@ def config_from_json(text: str | bytes) -> Config:
     """
     try:
         parts = json.loads(text)
+        _name_the_judge(parts)
         others = tuple(
             (with_values(RewardConfig(), own["reward"]), with_values(AnnotationConfig(), own["annotation"]))
             for own in parts.pop("others", ())
@@ -76,6 +77,14 @@ def config_from_json(text: str | bytes) -> Config:
         return config
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def _name_the_judge(parts: dict[str, Any]) -> None:
+    """Says of a run that is older than recorded answers that the judge answers it, where no server is named."""
+    for part in (parts, *parts.get("others", ())):
+        asked = part.get("annotation", {})
+        if asked.get("llm_server_addr") == "" and "answers" not in asked:
+            asked["answers"] = "judge"
 
 
 def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:

@@ -14,10 +14,9 @@ import jax
 import numpy as np
 import optax
 
-from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.annotation.service import AnnotationService, Question
+from oni_jax.annotation.service import AnnotationService
+from oni_jax.answers.answerer import open_questions, with_chosen_answers
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
@@ -71,6 +70,7 @@ def run(config: Config, stop: StopRequest) -> None:
                 f"--cpu_devices {asked}: this process computes with {number} already; start another one"
             ) from None
     config = with_chosen_env(config)
+    config = with_chosen_answers(config, questions(config))
     with joined(config.devices, stop) as peers:
         try:
             _train(config, stop, peers)
@@ -208,9 +208,7 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
     # On a CPU, environments there have no time to spare: who answers takes what is left.
     shares_cpu = environment.device is not None and jax.default_backend() == "cpu"
     with ExitStack() as stack:
-        unique = dict.fromkeys(own for own, _ in asked)
-        servers = {own: stack.enter_context(server_or_judge(own, language, shares_cpu)) for own in unique}
-        prompts = [Question(servers[own], load_prompt(own, language, kind)) for own, kind in asked]
+        prompts = open_questions(asked, language, stack, shares_cpu)
         store = LabelStore(store_path(config, folder))
         store.check_writable()
         service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu)

@@ -32,7 +32,7 @@ from oni_jax.training.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
-LABEL_COUNTS = ("labels_held", "labels_asked", "answers_unreadable", "requests_failed")
+LABEL_COUNTS = ("labels_held", "labels_asked", "labels_unanswered", "answers_unreadable", "requests_failed")
 
 
 @dataclasses.dataclass
@@ -138,7 +138,9 @@ class Training:
                     summary = {**self.summary(), "state": state}
                     write_json(os.path.join(self._folder, SUMMARY), summary)
                     if "labels_by" in summary:
-                        print(f"labels by: {summary['labels_by']}", flush=True)
+                        answered = 1.0 - self.learner.unanswered_fraction()
+                        held = f"{summary['labels_held']:,.0f} answers, {answered:.1%} of steps"
+                        print(f"labels by: {summary['labels_by']} ({held})", flush=True)
 
     def leave(self, stop: StopRequest) -> None:
         """Ends a run, in one process, that was asked to stop while it started."""
@@ -281,11 +283,13 @@ class Training:
             return {}
         named = {"server_state": stats.pop("state"), "labels_backlog": stats.pop("backlog")}
         counts = {name: stats.pop(name) for name in LABEL_COUNTS}
-        return {**named, **counts, **{f"annotation/{name}": value for name, value in stats.items()}}
+        unanswered = {"steps_unanswered_fraction": self.learner.unanswered_fraction()}
+        return {**named, **counts, **unanswered, **{f"annotation/{name}": value for name, value in stats.items()}}
 
     def summary(self) -> Mapping[str, Any]:
         progress, stats, means = self.progress, self._annotator.stats(), self._stats.row()
         secs, made_by = max(1e-9, progress.train_secs - self._secs_before), labels_by(self._config, self._folder)
+        unanswered = self.learner.unanswered_fraction()
         return {
             "env_steps": progress.env_steps,
             "updates": progress.updates,
@@ -295,7 +299,7 @@ class Training:
             **self._returns.row(),
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
-            **({"labels_by": made_by} if made_by else {}),
+            **({"labels_by": made_by, "steps_unanswered_fraction": unanswered} if made_by else {}),
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
             "hparams": hparams(self._config),

@@ -1,7 +1,7 @@
 """The interface of a kind of query: renders its prompts, reads its answers, encodes them for the store."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from oni_jax.types import Annotation, Item
 
@@ -88,6 +88,18 @@ class QueryKind(Protocol):
     def read_as(self, kept: bytes) -> Sequence[str]:
         """Returns what an answer was read as, for display: its label, or each of its goals."""
         return [self.describe(kept)]
+
+    def to_record(self, kept: bytes) -> object:
+        """Returns an answer in JSON's terms, for files of recorded answers; its text."""
+        return kept.decode()
+
+    def from_record(self, record: Any) -> bytes:
+        """Inverts `to_record`. Raises ValueError, TypeError or AttributeError: it is no answer."""
+        return record.encode()
+
+    def as_text(self, kept: bytes) -> str:
+        """Returns a text that `read` reads as this answer."""
+        return kept.decode("utf-8", "replace")
 
     def probability(self, kept: bytes) -> float | None:
         """Returns an answer's probability. None: it has none."""

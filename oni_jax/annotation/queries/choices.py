@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.settings.fields import is_within
@@ -48,6 +48,21 @@ class ChoiceAnswers(QueryKind):
     def describe(self, kept: bytes) -> str:
         return self.names[decode_label(kept).label]
 
+    def certain(self, label: int) -> float:
+        """Returns the probability that goes with a label alone."""
+        del label
+        return 1.0
+
+    def to_record(self, kept: bytes) -> object:
+        label, probability = decode_label(kept)
+        return label if probability == self.certain(label) else [label, probability]
+
+    def from_record(self, record: Any) -> bytes:
+        label, probability = record if isinstance(record, list) else (record, None)
+        if type(label) is not int:
+            raise ValueError(f"{label!r:.60} is no label")
+        return encode_label(label, self.certain(label) if probability is None else float(probability))
+
     def probability(self, kept: bytes) -> float | None:
         probability = decode_label(kept).probability
         return probability if 0 < probability < 1 else None  # without log-probabilities it is 0 or 1
@@ -57,6 +72,9 @@ class TwoChoices(ChoiceAnswers):
     """Base of the kinds about one caption whose probability is that of the second of two choices."""
 
     columns = ("label",)
+
+    def certain(self, label: int) -> float:
+        return float(label)
 
     def probability(self, kept: bytes) -> float | None:
         of_second = super().probability(kept)

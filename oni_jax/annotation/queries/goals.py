@@ -1,6 +1,7 @@
 """Goals worth pursuing in a situation: an LLM that knows a world lists them, a line each."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.types import Annotation, Item
@@ -31,6 +32,17 @@ class Goals(QueryKind):
 
     def read_as(self, kept: bytes) -> Sequence[str]:
         return kept.decode("utf-8", "replace").splitlines()
+
+    def as_text(self, kept: bytes) -> str:
+        return "\n".join(BULLET + goal for goal in self.read_as(kept))
+
+    def to_record(self, kept: bytes) -> object:
+        return kept.decode().splitlines()
+
+    def from_record(self, record: Any) -> bytes:
+        if not isinstance(record, list) or any("\n" in goal for goal in record):
+            raise ValueError("no list of goals of one line")
+        return "\n".join(goal for goal in record).encode()
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         return {}

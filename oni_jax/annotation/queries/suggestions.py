@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.types import Annotation, Item
@@ -40,6 +41,14 @@ class Suggestions(QueryKind):
 
     def read_as(self, kept: bytes) -> Sequence[str]:
         return parsed(kept, strict=False)
+
+    def to_record(self, kept: bytes) -> object:
+        return parsed(kept, strict=False)
+
+    def from_record(self, record: Any) -> bytes:
+        if not isinstance(record, list) or any("\n" in goal for goal in record):
+            raise ValueError("no list of goals of one line")
+        return "\n".join(BULLET + goal for goal in record).encode()
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         return {}

@@ -26,7 +26,7 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
     return DeviceVectorEnv(_device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
 
 
-_LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules", ACTION_WORDS)
+_LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules", ACTION_WORDS, "babyai")
 # BK: the agent sees the image alone, so the direction is shown on request
 ENVIRONMENT = Environment(
     tuple(LEVELS),

@@ -27,7 +27,7 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
     return DeviceVectorEnv(_device(with_own_maps(config)), num_envs, seed, first_index, config.max_episode_steps, spec)
 
 
-_LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules")
+_LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules", name="crafter")
 ENVIRONMENT = Environment(
     tuple(VARIANTS),
     crafter_spec,

@@ -30,7 +30,7 @@ ENVIRONMENT = Environment(
     make_spec=lambda config: nethack_spec(TASKS[config.root_env], OBSERVATIONS),
     make=_make,
     on_request=ON_REQUEST,
-    language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules"),
+    language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules", name="nethack"),
     display=DISPLAY,
     settings="nethack",
     about="NetHack, by its score, by the depth reached (Staircase), or by finding the Oracle",

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from oni_jax.annotation.answers import Reply
-from oni_jax.annotation.client import NO_ANSWERS, Client
+from oni_jax.annotation.client import NO_ANSWERS, Client, NoServer, make_client
 from oni_jax.annotation.failures import OVERLOADED, RequestError
 from oni_jax.annotation.labeller import FAILURES_TO_WAITING
 from oni_jax.annotation.pacing import Pacer
 from oni_jax.annotation.prompts import Prompt
+from oni_jax.annotation.recorded import Recorded
+from oni_jax.annotation.service import Question
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
@@ -115,17 +117,35 @@ class Asker:
 
 
 def ask_all(
-    config: AnnotationConfig, prompt: Prompt, items: Sequence[Item], report: Callable[[Asked], None], stop: StopRequest
+    question: Question, items: Sequence[Item], report: Callable[[Asked], None], stop: StopRequest
 ) -> tuple[list[Asked], RequestError | None]:
-    """Asks about items; see `Asker`. Returns what came of them, and what ended it early.
+    """Looks recorded answers up, and asks about the other items; see `Asker`. Without a server these have none.
+
+    Returns what came of the items, and what ended it early.
 
     Raises:
         UserError: bad address, key or chat template.
     """
+    config, prompt, recorded = question
+    known = [_look_up(prompt, item, recorded) for item in items if item in recorded.answers]
+    for asked in known:
+        report(asked)
+    rest = [item for item in items if item not in recorded.answers]
 
     async def body() -> tuple[list[Asked], RequestError | None]:
-        async with Client(config, prompt) as client:
-            asker = Asker(config, client, items, report)
+        async with make_client(config, prompt) as client:
+            if isinstance(client, NoServer):
+                missing = [Asked(item, problem="has no recorded answer, and no server is named") for item in rest]
+                for asked in missing:
+                    report(asked)
+                return missing, None
+            asker = Asker(config, client, rest, report)
             return await asker.run(stop), asker.problem
 
-    return asyncio.run(body())
+    found, problem = asyncio.run(body())
+    return known + found, problem
+
+
+def _look_up(prompt: Prompt, item: Item, recorded: Recorded) -> Asked:
+    answer = recorded.answers[item]
+    return Asked(item, [Reply(f"recorded: {', '.join(prompt.kind.read_as(answer))}", answer)], [0.0])

@@ -5,10 +5,10 @@ import itertools
 import sys
 from collections.abc import Sequence
 
-from oni_jax.annotation.client import Client
-from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.client import make_client
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import Question
+from oni_jax.answers.answerer import open_questions
 from oni_jax.envs.registry import find_environment, with_chosen_env
 from oni_jax.evaluation.asking import report
 from oni_jax.evaluation.asking.answers import Asked, ask_all
@@ -32,11 +32,9 @@ def ask(config: Ask, stop: StopRequest) -> int:
     items = [make_items(prompt, captions) for prompt in prompts]
     rate = rate_of_run(config.ask.messages_of) if config.ask.messages_of else None
     with contextlib.ExitStack() as stack:
-        unique = dict.fromkeys(own for own, _ in asked)
-        servers = {own: stack.enter_context(server_or_judge(own, language)) for own in unique}
-        questions = [Question(servers[own], prompt) for (own, _), prompt in zip(asked, prompts)]
-        for question in questions:
-            Client(*question)  # raises here what is wrong with any, before the first is asked
+        questions = open_questions(asked, language, stack)
+        for question in questions:  # raises here what is wrong with any, before the first is asked
+            make_client(question.config, question.prompt)
         names = report.name_questions(asked)
         trials = [
             Trial(question, name, its, rate, has_counts=bool(own.llm_server_addr))
@@ -88,7 +86,7 @@ class Trial:
         Raises:
             UserError: the server answered nothing.
         """
-        config, prompt = self.question
+        config, prompt, recorded = self.question
         numbers = itertools.count(1)
 
         def show(asked: Asked) -> None:
@@ -96,9 +94,11 @@ class Trial:
                 self._show_prompt(asked.item, shown)
             print(*report.asked_lines(next(numbers), asked, prompt, self._tokens(asked)), sep="\n", flush=True)
 
-        print(f"\n{self.name}: {len(self.items):,} queries to {config.llm_model} at {config.llm_server_addr}")
+        asked = [f"{config.llm_model} at {config.llm_server_addr}"] if config.llm_server_addr else []
+        answering = " and ".join([f"recorded answers of {recorded.model}"] * bool(recorded.answers) + asked)
+        print(f"\n{self.name}: {len(self.items):,} queries to {answering}")
         self._show_prompt(self.items[0], shown)
-        self.asked, problem = ask_all(config, prompt, self.items, show, stop)
+        self.asked, problem = ask_all(self.question, self.items, show, stop)
         answered = self.answered()
         line = report.ended_line(problem, config.llm_server_addr) if problem else stop.reason
         if problem and not answered:

@@ -185,6 +185,9 @@ class SuggestedGoalReward(GoalReward):
             self._captions.setdefault(item, []).append(caption)
         return item
 
+    def asked_as(self, caption: bytes) -> bytes:
+        return self._items.get(caption) or self._prompt.rewrite(caption)
+
     def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
         return newest(((item,) for item in (*reversed(self._asked), *reversed(self._again))), limit)
 

@@ -49,6 +49,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
         "{server_ok}": "green",
         "{server_not_ok}": "bold yellow",
         "{labels_held:,.0f} held": "",
+        "unanswered {steps_unanswered_fraction:.1%} of steps": "",
         "{labels_per_sec:rate}/s": "",
         "{answers_unreadable:,.0f} unreadable": "yellow",
         "{requests_failed:,.0f} requests failed": "yellow",

@@ -1,0 +1,16 @@
+"""Answers that a language model gave earlier; they are looked up, and asked of nobody."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from oni_jax.types import Item
+
+
+class Recorded(NamedTuple):
+    """A model's answers to one kind of query under one goal."""
+
+    model: str = ""  # that gave them, as the label store has it
+    answers: Mapping[Item, bytes] = {}  # as the kind of query encodes them
+
+
+NOTHING = Recorded()

@@ -1,0 +1,1 @@
+"""Recorded answers: what a language model said of captions, in files, so that nobody need be asked again."""

@@ -1,0 +1,198 @@
+"""The answerer of a run's questions: recorded answers, an LLM server, or the rule-based judge (`--answers`)."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from oni_jax.annotation.judge import server_or_judge
+from oni_jax.annotation.judge_answers import judge_model
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.recorded import NOTHING, Recorded
+from oni_jax.annotation.service import Question
+from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
+from oni_jax.envs.base import Language
+from oni_jax.envs.registry import find_environment, languages
+from oni_jax.settings.annotation import JUDGE_SETTINGS, AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+
+FOLDER = pathlib.Path(__file__).with_name("data")
+RECORDED, JUDGE = "recorded", "judge"  # of --answers
+SERVER, NOBODY = "server", ""
+SUFFIX = ".jsonl.gz"
+
+
+class Answerer(NamedTuple):
+    """Whose answers come first, and who is asked for the rest."""
+
+    file: AnswerFile | None
+    path: str  # of the file
+    asks: str  # SERVER, JUDGE or NOBODY
+
+
+def shipped() -> list[pathlib.Path]:
+    """Returns the files of answers that come with the package."""
+    return sorted(FOLDER.glob(f"*{SUFFIX}"))
+
+
+def shipped_path(environment: str, kind: str) -> pathlib.Path:
+    """Returns the path of the package's file of an environment and a kind of query, which need not be there."""
+    return FOLDER / f"{environment}_{QUERIES[kind].asks_as or kind}{SUFFIX}"
+
+
+def find_answerer(config: AnnotationConfig, language: Language | None, kind: str) -> Answerer:
+    """Finds who answers a question.
+
+    Named by `--answers`; else a server that is named; else recorded answers of the package, where environment, kind of
+    query and goal have some; else the judge.
+
+    Raises:
+        UserError: the answers that are named are not there, or don't fit.
+    """
+    rest = SERVER if config.llm_server_addr else NOBODY
+    if config.answers == JUDGE:
+        return Answerer(None, "", JUDGE)
+    if config.answers not in ("", RECORDED):
+        return Answerer(_named(config, language, kind), config.answers, rest)
+    path, problem = _unsuited(config, language, kind)
+    if config.answers == RECORDED and problem:
+        raise UserError(f"--answers {RECORDED}: {problem}; name a file, --answers {JUDGE}, or an --llm_server_addr")
+    if problem or (not config.answers and (rest or _wants_judge(config))):
+        return Answerer(None, "", rest or JUDGE)
+    assert language
+    return Answerer(_read(path, language), path, rest)
+
+
+def with_chosen_answers(config: Config, asked: Sequence[tuple[AnnotationConfig, str]]) -> Config:
+    """Returns a run's settings with an empty `--answers` replaced by who answers its questions, for its later starts.
+
+    Raises:
+        UserError: see `find_answerer`.
+    """
+    language, kinds = find_environment(config.env).language, dict(asked)
+
+    def chosen(own: AnnotationConfig) -> AnnotationConfig:
+        if own not in kinds or own.answers or own.llm_server_addr:
+            return own
+        is_recorded = find_answerer(own, language, kinds[own]).file is not None
+        return dataclasses.replace(own, answers=RECORDED if is_recorded else JUDGE)
+
+    others = tuple((reward, chosen(own)) for reward, own in config.others)
+    return dataclasses.replace(config, annotation=chosen(config.annotation), others=others)
+
+
+def models_of(config: AnnotationConfig, language: Language | None, kind: str) -> dict[str, str]:
+    """Returns the models whose answers a question's are, the first first, and who each is, in words."""
+    file, _, asks = find_answerer(config, language, kind)
+    found = {file.header.model: file.header.made_by} if file else {}
+    if asks == SERVER:
+        found.setdefault(config.llm_model, f"{config.llm_model} at {config.llm_server_addr}")
+    elif asks == JUDGE:
+        found[judge_model(config)] = ""
+    return found
+
+
+def answered_by(config: AnnotationConfig, language: Language | None, kind: str) -> str:
+    """Returns the names of the models whose answers a question's are."""
+    return " + ".join(models_of(config, language, kind))
+
+
+def open_questions(
+    asked: Sequence[tuple[AnnotationConfig, str]],
+    language: Language | None,
+    stack: ExitStack,
+    shares_cpu: bool = False,
+) -> list[Question]:
+    """Makes questions of settings and kinds of query; starts the embedded judge where it answers.
+
+    Args:
+        asked: settings and kind of query of each.
+        language: the environment's.
+        stack: ends what is started.
+        shares_cpu: see `server_or_judge`.
+
+    Raises:
+        UserError: bad prompts or answers, or a required server that does not answer.
+    """
+    found = [find_answerer(own, language, kind) for own, kind in asked]
+    servers: dict[AnnotationConfig, AnnotationConfig] = {}
+    for (own, _), answerer in zip(asked, found):
+        if answerer.asks and own not in servers:
+            servers[own] = stack.enter_context(server_or_judge(own, language, shares_cpu))
+    questions = []
+    for (own, kind), (file, path, asks) in zip(asked, found):
+        recorded = NOTHING
+        if file:
+            recorded = Recorded(file.header.model, file.under(_goal(own, file.header)))
+            rest = f"{own.llm_model} is asked for others" if asks else "captions without one pay nothing"
+            print(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}", flush=True)
+        questions.append(Question(servers[own] if asks else own, load_prompt(own, language, kind), recorded))
+    return questions
+
+
+def _wants_judge(config: AnnotationConfig) -> bool:
+    """Returns whether settings of the embedded judge are given."""
+    return any(getattr(config, name) for name in JUDGE_SETTINGS)
+
+
+def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[str, str]:
+    """Returns the path of the package's file for a question, and why it does not answer it; "": it does."""
+    if not (language and language.name):
+        return "", "this environment has no recorded answers"
+    path = shipped_path(language.name, kind)
+    known = ", ".join(x.name.removesuffix(SUFFIX) for x in shipped())
+    if not path.exists():
+        return "", f"there are none for {kind} in {language.name} (there are: {known})"
+    if config.goal or config.prompt_file or config.prompt_version != AnnotationConfig.prompt_version:
+        return "", "they were given to the package's own prompts, not to --goal, --prompt_file or another version"
+    header = _read(str(path), language).header
+    if _goal(config, header) not in header.goals:
+        return "", f"there are none under --goal_key {config.goal_key}; there are under {', '.join(header.goals)}"
+    return str(path), ""
+
+
+def _named(config: AnnotationConfig, language: Language | None, kind: str) -> AnswerFile:
+    """Reads the file of --answers for a question. Raises UserError."""
+    path = config.answers
+    if not (language and language.name):
+        raise UserError(f"--answers {path}: this environment's Language has no name, so no file can be of it")
+    if not os.path.isfile(path):
+        raise UserError(f"--answers {path}: is neither {RECORDED}, {JUDGE}, nor a file")
+    file = _read(path, language)
+    asked = QUERIES[kind].asks_as or kind
+    if file.header.kind != asked:
+        raise UserError(f"--answers {path}: answers queries of the kind {file.header.kind}, not {asked}")
+    if config.goal or config.prompt_file:
+        raise UserError(f"--answers {path}: was given under goal keys, not to --goal or --prompt_file; leave them out")
+    if _goal(config, file.header) not in file.header.goals:
+        raise UserError(
+            f"--answers {path}: holds none under --goal_key {config.goal_key}; it has {', '.join(file.header.goals)}"
+        )
+    return file
+
+
+def _goal(config: AnnotationConfig, header: Header) -> str:
+    return NO_GOAL if header.goals == (NO_GOAL,) else config.goal_key
+
+
+def _read(path: str, language: Language) -> AnswerFile:
+    """Reads a file once while it does not change. Raises UserError: it is damaged, or of another environment."""
+    try:
+        changed_at = os.stat(path).st_mtime_ns
+    except OSError as error:
+        raise UserError(f"answers {path}: can't be read ({error.strerror})") from None
+    file = _read_unchanged(path, changed_at)
+    if file.header.environment != language.name:
+        raise UserError(f"answers {path}: are of {file.header.environment}, not of {language.name}")
+    return file
+
+
+@functools.lru_cache(maxsize=8)
+def _read_unchanged(path: str, changed_at: int) -> AnswerFile:
+    del changed_at
+    return read_answers(path, languages())
