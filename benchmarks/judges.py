@@ -24,6 +24,7 @@ from benchmarks.llama_cpp import MODEL_NAME, LlamaServer
 from benchmarks.messages import collect
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
 from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.annotation.service import Question
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.evaluation.asking.answers import Asked, ask_all
 from oni_jax.evaluation.asking.summary import compare, tokens_of, total_tokens

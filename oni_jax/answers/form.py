@@ -16,7 +16,7 @@ A file is untrusted: its texts are data, and it is read whole before any of it i
 import contextlib
 import gzip
 import json
-import os
+import pathlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
@@ -111,12 +111,10 @@ def write_answers(path: str, file: AnswerFile) -> None:
 
 def goals_of(language: Language, kind: str) -> Sequence[str]:
     """Returns the goal keys of an environment's prompt of a kind. Raises UserError: it has no such prompt."""
-    path = os.path.join(language.prompts, f"{QUERIES[kind].asks_as or kind}_default.json")
-    if not os.path.exists(path):
+    path = pathlib.Path(language.prompts, f"{QUERIES[kind].asks_as or kind}_default.json")
+    if not path.exists():
         raise UserError(f"{language.name or 'this environment'} has no prompt of the kind {kind}")
-    import pathlib
-
-    return [*read_prompt_file(pathlib.Path(path))["goals"]] or [NO_GOAL]
+    return [*read_prompt_file(path)["goals"]] or [NO_GOAL]
 
 
 def _lines(path: str) -> Iterator[bytes]:
@@ -164,7 +162,10 @@ def _header(path: str, line: bytes, languages: Mapping[str, Language]) -> Header
             f"answers {path}: its environment {header.environment!r} is not known; known: {', '.join(languages)}; one "
             f"of your own needs --plugin{nearest(header.environment, languages)}"
         )
-    known = goals_of(languages[header.environment], header.kind)
+    try:
+        known = goals_of(languages[header.environment], header.kind)
+    except UserError as error:
+        raise UserError(f"answers {path}: {error}") from None
     for goal in header.goals:
         if goal not in known:
             raise UserError(

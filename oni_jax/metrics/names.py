@@ -76,9 +76,7 @@ METRICS: Mapping[str, Metric] = {
     "device_memory_limit_bytes": Metric("bytes", "limit of the memory in use"),
     "captions_seen": Metric("", "unique captions seen by this process"),
     "labels_held": Metric("", "labels held for this model and prompt"),
-    "labels_unanswered": Metric(
-        "", "captions without a recorded answer, where no server is asked; they pay nothing"
-    ),
+    "labels_unanswered": Metric("", "captions without a recorded answer, where no server is asked; they pay nothing"),
     "steps_unanswered_fraction": Metric("fraction", "of the run's steps: their caption has no answer, and gets none"),
     "labels_asked": Metric("", "queries sent to the LLM server since this process started"),
     "answers_unreadable": Metric("", "answers without a readable label since this process started"),

@@ -1,0 +1,235 @@
+"""The program launch.answers: lists, shows, exports, checks and makes files of recorded answers."""
+
+import collections
+import csv
+import dataclasses
+import datetime
+import io
+import os
+
+from oni_jax.annotation.judge_answers import describe_judge
+from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.labeller import checked
+from oni_jax.annotation.prompts import escape, load_prompt, unescape
+from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.answers.answerer import SUFFIX, models_of, shipped
+from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
+from oni_jax.envs.registry import find_environment, languages
+from oni_jax.host.files import check_output, write_output
+from oni_jax.host.plugins import load_plugins
+from oni_jax.rewards.registry import questions
+from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.labels import store_path
+from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, nearest, setting
+from oni_jax.types import NO_MESSAGE, Item
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswersConfig:
+    """Recorded answers to list, show, export or check; or a run, whose answers become a file. Alone: lists."""
+
+    show: str = setting("", "The package's answers, such as nethack_classification, or a file: shows some of them.")
+    goal: str = setting("", "Goal key to show answers under; empty: all.")
+    message: str = setting("", "Caption to show the answers of; may be given several times.", repeated="\0")
+    num_messages: int = setting(20, "Items shown, the most frequent first.", within="[1, inf)")
+    csv: str = setting("", "File for all answers of --show, or all captions of --missing.")
+    verify: str = setting("", "File to check.")
+    add: str = setting("", "Folder of a run whose stored answers are written to --out, added to those there.")
+    out: str = setting("", f"File for the answers of --add; its name ends in {SUFFIX}, or .jsonl.")
+    licence: str = setting("Apache-2.0", "Licence in the header of --out.")
+    missing: str = setting(
+        "", "Folder of a run: the captions that it met and has no answer to, the most frequent first."
+    )
+    plugin: str = setting(
+        "", "Module that registers your environment or kind of query; may be given several times.", repeated=","
+    )
+
+
+def check_answers(config: AnswersConfig) -> None:
+    """Raises UserError: bad values, or several things at a time."""
+    check_values(config)
+    given = [name for name in ("show", "verify", "add", "missing") if getattr(config, name)]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]}: one at a time")
+    if (config.message or config.goal) and not config.show:
+        raise UserError('--message and --goal are of --show; write --show nethack_classification --message "..."')
+    if config.csv and not (config.show or config.missing):
+        raise UserError(f"--csv {config.csv}: of what? add --show or --missing")
+    if bool(config.add) != bool(config.out):
+        raise UserError("--add RUN and --out FILE: give both, or none")
+    if config.out and not config.out.endswith((SUFFIX, ".jsonl")):
+        raise UserError(f"--out {config.out}: its name must end in {SUFFIX} or .jsonl")
+    for name in ("csv", "out"):
+        if path := getattr(config, name):
+            check_output(name, path)
+
+
+def run_answers(config: AnswersConfig) -> int:
+    """Does what the settings say. Returns the exit code 0. Raises UserError: bad files, or no such run."""
+    load_plugins(config.plugin)
+    if config.verify:
+        print(_described(config.verify, read_answers(config.verify, languages())))
+    elif config.show:
+        _show(config)
+    elif config.add:
+        _add(config)
+    elif config.missing:
+        _list_missing(config)
+    else:
+        for path in shipped():
+            print(_described(path.name.removesuffix(SUFFIX), read_answers(str(path), languages())))
+    return 0
+
+
+def _described(name: str, file: AnswerFile) -> str:
+    header = file.header
+    goals = "" if header.goals == (NO_GOAL,) else f" under {', '.join(header.goals)}"
+    asked = f"{header.kind} in {header.environment}{goals}"
+    return f"{name}: {len(file.rows):,} items, {asked}; by {header.made_by}; {header.licence or 'no licence named'}"
+
+
+def _find(name: str) -> tuple[str, AnswerFile]:
+    """Reads the package's answers of a name, or a file."""
+    known = {path.name.removesuffix(SUFFIX): str(path) for path in shipped()}
+    if name not in known and not os.path.exists(name):
+        raise UserError(f"--show {name}: neither a file nor one of {', '.join(known)}{nearest(name, known)}")
+    path = known.get(name, name)
+    return path, read_answers(path, languages())
+
+
+def _show(config: AnswersConfig) -> None:
+    path, file = _find(config.show)
+    header, kind = file.header, QUERIES[file.header.kind]
+    if config.goal and config.goal not in header.goals:
+        raise UserError(f"--goal {config.goal}: {path} has answers under {', '.join(filter(None, header.goals))}")
+    chosen = [config.goal] if config.goal else header.goals
+    places = [header.goals.index(goal) for goal in chosen]
+
+    def said(row: Row, place: int) -> str:
+        answer = row.answers[place]
+        return "" if answer is None else "; ".join(kind.read_as(answer))
+
+    if config.csv:
+        out = io.StringIO(newline="")
+        writer = csv.writer(out)
+        writer.writerow([*(x.strip("{}") for x in kind.placeholders), *(goal or "answer" for goal in chosen), "count"])
+        for item, row in file.rows.items():
+            writer.writerow([*map(escape, item), *(said(row, place) for place in places), row.count])
+        write_output("csv", config.csv, out.getvalue().encode())
+        print(f"{config.csv}: {len(file.rows):,} items")
+        return
+    print(_described(path, file))
+    for item in _asked_for(config, file):
+        print(" | ".join(escape(caption) or NO_MESSAGE for caption in item))
+        for goal, place in zip(chosen, places):
+            text = said(file.rows[item], place) if item in file.rows else "no answer"
+            print(f"  {goal}: {text}" if goal else f"  {text}")
+
+
+def _asked_for(config: AnswersConfig, file: AnswerFile) -> list[Item]:
+    """Returns the items to show: those of the messages, else the most frequent."""
+    if not config.message:
+        items = sorted(file.rows, key=lambda item: -file.rows[item].count)
+        return items[: config.num_messages]
+    captions = [unescape(text) for text in config.message.split("\0")]
+    items: list[Item] = [(caption,) for caption in captions]
+    if len(QUERIES[file.header.kind].placeholders) > 1:
+        items = [item for item in file.rows if {*item} & {*captions}][: config.num_messages]
+    return items
+
+
+def _add(config: AnswersConfig) -> None:
+    """Writes the answers of a run's store to a file, added to those there; an answer that is there stays."""
+    run = read_settings(config.add)
+    asked, language = questions(run), find_environment(run.env).language
+    if len(asked) != 1:
+        raise UserError(f"--add {config.add}: asks {len(asked)} kinds of query; a run with one becomes a file")
+    (annotation, name), (path, out) = asked[0], (store_path(run, config.add), config.out)
+    if not (language and language.name):
+        raise UserError(f"--add {config.add}: the Language of its environment has no name; give it one")
+    if annotation.goal or annotation.prompt_file:
+        raise UserError(f"--add {config.add}: was asked by --goal or --prompt_file, which no goal key names")
+    if not os.path.exists(path):
+        raise UserError(f"--add {config.add}: there is no label store {path}")
+    kind = QUERIES[QUERIES[name].asks_as or name]
+    model = annotation.llm_model if annotation.llm_server_addr else next(iter(models_of(annotation, language, name)))
+    if describe_judge(model):
+        raise UserError(f"--add {config.add}: the {describe_judge(model)}, gave its answers")
+    store = LabelStore(path)
+    try:
+        stored = checked(kind, store.all(model, load_prompt(annotation, language, name).digest))
+    except OSError as error:
+        raise UserError(str(error)) from None
+    finally:
+        store.close()
+    if not stored:
+        raise UserError(f"--add {config.add}: its label store holds no answers of {model}")
+    goal = annotation.goal_key if goals_of(language, kind.name) != [NO_GOAL] else NO_GOAL
+    month = datetime.date.today().strftime("%Y-%m")
+    before = read_answers(out, languages()) if os.path.exists(out) else None
+    header = before.header if before else Header(language.name, kind.name, (goal,), model, month, config.licence)
+    if (header.environment, header.kind, header.model) != (language.name, kind.name, model):
+        raise UserError(
+            f"--out {out}: holds {header.kind} in {header.environment} by {header.model}, and the run {kind.name} in "
+            f"{language.name} by {model}; name another file"
+        )
+    goals = tuple(dict.fromkeys((*header.goals, goal)))
+    place, counts = goals.index(goal), _counts(config.add)
+    none: tuple[bytes | None, ...] = (None,) * len(goals)
+    there = before.rows.items() if before else ()
+    rows = {item: Row((*row.answers, *none[len(row.answers) :]), row.count) for item, row in there}
+    num_new = 0
+    for item, answer, _ in stored:
+        row = rows.get(item, Row(none, counts[item[0]] if len(item) == 1 else 0))
+        if row.answers[place] is None:
+            row, num_new = Row((*row.answers[:place], answer, *row.answers[place + 1 :]), row.count), num_new + 1
+        rows[item] = row
+    file = AnswerFile(header._replace(goals=goals), rows)
+    try:
+        write_answers(out, file)
+    except OSError as error:
+        raise UserError(f"--out {out}: can't be written ({error.strerror})") from None
+    print(f"{num_new:,} answers added; {_described(out, file)}")
+
+
+def _counts(folder: str) -> collections.Counter[bytes]:
+    met = MessageCounts()
+    met.restore(folder)
+    return collections.Counter(met.counts())
+
+
+def _list_missing(config: AnswersConfig) -> None:
+    """Lists the captions, as the LLM would be asked about them, that a run met and has no answer to."""
+    run = read_settings(config.missing)
+    asked, language = questions(run), find_environment(run.env).language
+    if not asked:
+        raise UserError(f"--missing {config.missing}: the run asks nothing")
+    annotation, name = asked[0]
+    if len(QUERIES[name].placeholders) != 1:
+        raise UserError(
+            f"--missing {config.missing}: it asks about {len(QUERIES[name].placeholders)} captions at a time"
+        )
+    prompt, met = load_prompt(annotation, language, name), collections.Counter[bytes]()
+    for caption, count in _counts(config.missing).items():
+        met[prompt.rewrite(caption)] += count
+    path, known = store_path(run, config.missing), set[Item]()
+    if os.path.exists(path):
+        store = LabelStore(path)
+        for model in models_of(annotation, language, name):
+            known |= {row.item for row in store.all(model, prompt.digest)}
+        store.close()
+    missing = [(caption, count) for caption, count in met.most_common() if caption and (caption,) not in known]
+    steps, all_steps = sum(count for _, count in missing), max(1, met.total())
+    print(f"{len(missing):,} of {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
+    if config.csv:
+        out = io.StringIO(newline="")
+        writer = csv.writer(out)
+        writer.writerow(["message", "count"])
+        writer.writerows([escape(caption), count] for caption, count in missing)
+        write_output("csv", config.csv, out.getvalue().encode())
+        print(config.csv)
+        return
+    for caption, count in missing[: config.num_messages]:
+        print(f"{count:>10,}  {escape(caption) or NO_MESSAGE}")

@@ -1,0 +1,130 @@
+"""launch.answers, as a user calls it: on the package's files, on the user's own, and on runs."""
+
+import csv
+import pathlib
+
+import pytest
+
+from launch import answers
+from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.choices import encode_label
+from oni_jax.answers.form import read_answers
+from oni_jax.envs.registry import languages
+from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.settings.config import Config, config_to_json, with_values
+from oni_jax.types import Annotation, CaptionBatch, Item
+
+KILL, WALL, LONG = b"You kill the newt!", b"It's a wall.", b"\x1b[2J<label>FOO</label>"
+
+
+def write_run(folder: pathlib.Path, labels: dict[bytes, int], model: str = "my-llm", **values) -> pathlib.Path:
+    """A run that asked a server about these messages, and met some more."""
+    settings = {"llm_reward_type": "online_cls", "llm_reward_coeff": 0.1, "llm_server_addr": "a:1", "llm_model": model}
+    config = with_values(Config(), {**settings, **values})
+    folder.mkdir()
+    (folder / "config.json").write_text(config_to_json(config))
+    store, digest = (
+        LabelStore(str(folder / "labels.sqlite")),
+        load_prompt(config.annotation, languages()["nethack"]).digest,
+    )
+    items: list[Item] = [(message,) for message in labels]
+    rows = [(Annotation(item, encode_label(labels[item[0]], float(labels[item[0]]))), "") for item in items]
+    store.put_many(JUDGE_MODEL if model == "" else model, digest, rows)
+    store.close()
+    met = MessageCounts()
+    import numpy as np
+
+    captions = [KILL, WALL, LONG, b""]
+    met.add(CaptionBatch(captions, np.repeat(np.arange(4, dtype=np.int32), [5, 3, 2, 90])[None]))
+    met.save(str(folder))
+    return folder
+
+
+def run(*words: str) -> int:
+    return answers.main(list(words))
+
+
+def test_the_package_s_files_are_listed(capsys):
+    assert run() == 0
+    out = capsys.readouterr().out
+    assert "nethack_classification: 11,374 items" in out and "by Claude, recorded 2026-11; Apache-2.0" in out
+
+
+def test_an_answer_is_shown(capsys):
+    words = ("--show", "nethack_classification", "--goal", "combat", "--message", "You kill the newt!")
+    assert run(*words, "--message", "Nobody knows.") == 0
+    out = capsys.readouterr().out
+    assert "You kill the newt!\n  combat: helpful\nNobody knows.\n  combat: no answer\n" in out
+
+
+def test_answers_are_exported(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    assert run("--show", "crafter_suggestions", "--csv", str(path)) == 0
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert len(rows) >= 8879 and rows[0].keys() == {"caption", "answer", "count"} and "chop tree" in rows[0]["answer"]
+
+
+def test_answers_of_a_run_become_a_file(tmp_path, capsys):
+    path, folder = str(tmp_path / "mine.jsonl.gz"), write_run(tmp_path / "run", {KILL: 1, LONG: 0})
+    assert run("--add", str(folder), "--out", path) == 0
+    assert "2 answers added" in capsys.readouterr().out
+    file = read_answers(path, languages())
+    assert file.header[:4] == ("nethack", "classification", ("defaultgoal",), "my-llm")
+    assert {item: (row.answers, row.count) for item, row in file.rows.items()} == {
+        (KILL,): ((b"1 1.0",), 5),
+        (LONG,): ((b"0 0.0",), 2),
+    }
+    other = write_run(tmp_path / "other", {KILL: 1, WALL: 0}, goal_key="gold")
+    assert run("--add", str(other), "--out", path) == 0
+    assert "2 answers added" in capsys.readouterr().out
+    file = read_answers(path, languages())
+    assert file.header.goals == ("defaultgoal", "gold")
+    assert {item[0]: row.answers for item, row in file.rows.items()} == {
+        KILL: (b"1 1.0", b"1 1.0"),
+        LONG: (b"0 0.0", None),
+        WALL: (None, b"0 0.0"),
+    }
+    assert run("--verify", path) == 0 and "3 items" in capsys.readouterr().out
+    assert run("--show", path) == 0 and "\\x1b[2J\\x3clabel>FOO" in capsys.readouterr().out
+
+
+def test_captions_without_an_answer_are_listed(tmp_path, capsys):
+    path, folder = tmp_path / "missing.csv", write_run(tmp_path / "run", {KILL: 1})
+    assert run("--missing", str(folder), "--csv", str(path)) == 0
+    assert "2 of 4 captions have no answer, 5.00% of the steps" in capsys.readouterr().out
+    assert path.read_text().splitlines() == ["message,count", "It's a wall.,3", "\\x1b[2J\\x3clabel>FOO\\x3c/label>,2"]
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (("--show", "nethack"), "--show nethack: neither a file nor one of"),
+        (("--show", "nethack_classification", "--goal", "fun"), "--goal fun"),
+        (("--verify", "missing.jsonl"), "missing.jsonl: no such file"),
+        (("--add", "run"), "give both"),
+        (("--add", "nowhere", "--out", "a.jsonl"), "nowhere"),
+        (("--add", "run", "--out", "a.txt"), "must end in .jsonl.gz or .jsonl"),
+        (("--add", "judged", "--out", "a.jsonl"), "rule-based judge"),
+        (("--add", "free", "--out", "a.jsonl"), "which no goal key names"),
+        (("--add", "run", "--out", "other.jsonl"), "name another file"),
+        (("--show", "a", "--verify", "b"), "one at a time"),
+        (("--message", "x"), "are of --show"),
+        (("--csv", "x.csv"), "of what?"),
+        (("--missing", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, monkeypatch, capsys, words, told):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", {KILL: 1})
+    write_run(tmp_path / "judged", {KILL: 1}, model=JUDGE_MODEL, llm_server_addr="", answers="judge")
+    write_run(tmp_path / "free", {KILL: 1}, goal="Fun.")
+    write_run(tmp_path / "foreign", {KILL: 1}, model="another")
+    assert run("--add", "foreign", "--out", "other.jsonl") == 0
+    before = (tmp_path / "other.jsonl").read_bytes()
+    capsys.readouterr()
+    assert run(*words) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err and len(captured.err.splitlines()) == 1 and captured.out == ""
+    assert (tmp_path / "other.jsonl").read_bytes() == before
