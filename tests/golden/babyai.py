@@ -123,6 +123,7 @@ def start(env: BabyAI, recorded: Npz, row: int) -> State:
         is_named_later=jnp.bool(bool(earlier)),
         num_reached=jnp.int32(0),
         num_steps=jnp.int32(0),
+        event=jnp.zeros(3, jnp.uint8),
     )
 
 

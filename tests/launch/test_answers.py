@@ -3,6 +3,7 @@
 import csv
 import pathlib
 
+import numpy as np
 import pytest
 
 from launch import answers
@@ -31,11 +32,9 @@ def write_run(folder: pathlib.Path, labels: dict[bytes, int], model: str = "my-l
     )
     items: list[Item] = [(message,) for message in labels]
     rows = [(Annotation(item, encode_label(labels[item[0]], float(labels[item[0]]))), "") for item in items]
-    store.put_many(JUDGE_MODEL if model == "" else model, digest, rows)
+    store.put_many(model, digest, rows)
     store.close()
     met = MessageCounts()
-    import numpy as np
-
     captions = [KILL, WALL, LONG, b""]
     met.add(CaptionBatch(captions, np.repeat(np.arange(4, dtype=np.int32), [5, 3, 2, 90])[None]))
     met.save(str(folder))

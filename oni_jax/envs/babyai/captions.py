@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oni_jax.envs.babyai.cells import COLOURS, DOOR, DOOR_STATES, TYPES, colour_of, state_of, type_of
-from oni_jax.envs.babyai.levels import VIEW_SIZE, Family
+from oni_jax.envs.babyai.cells import COLOURS, DOOR, DOOR_STATES, KEY, TYPES, colour_of, state_of, type_of
+from oni_jax.envs.babyai.levels import EFFECTS, VIEW_SIZE, Family
 
 _NOTHING_SEEN = "You see nothing in front."
 _COLUMN, _ROW = VIEW_SIZE // 2, VIEW_SIZE - 1  # of the agent
@@ -25,6 +25,13 @@ def caption(key: np.ndarray) -> bytes:
     ]
     sentences += [_seen(i, cell) for i, cell in enumerate(cells) if cell and i != _AGENT]
     return (". ".join(sentences) or _NOTHING_SEEN).encode()
+
+
+def event(key: np.ndarray) -> bytes:
+    """Returns the text of a `State.event` [3] uint8: what the last action did, and what lies ahead after a move."""
+    effect, done_to, ahead = key.tolist()
+    text = EFFECTS[effect].format(_object(done_to) if type_of(done_to) >= KEY else TYPES[type_of(done_to)])
+    return (f"{text}. A {_object(ahead)} lies right ahead" if ahead else text).encode()
 
 
 @functools.cache  # a run makes hundreds of thousands of captions

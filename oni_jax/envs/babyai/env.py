@@ -51,6 +51,12 @@ class BabyAI(DeviceEnv[State]):
     def caption(self, key: np.ndarray) -> bytes:
         return captions.caption(key)
 
+    def event_key(self, state: State) -> jax.Array:
+        return state.event
+
+    def event(self, key: np.ndarray) -> bytes:
+        return captions.event(key)
+
     def scene(self, state: State) -> display.Scene:
         return display.Scene(state, view.seen_positions(state), self.caption_key(state))
 

@@ -59,6 +59,7 @@ def _draw(level: Level, key: jax.Array) -> State:
         is_named_later=jax.random.bernoulli(order_key) if level.family is Family.GO_TO else jnp.bool(False),
         num_reached=jnp.int32(0),
         num_steps=jnp.int32(0),
+        event=jnp.zeros(3, jnp.uint8),
     )
 
 

@@ -1,10 +1,10 @@
 """Rules of the rule-based judge for BabyAI-Text: what is near, whatever it is. No LLM.
 
 They were written before any study with them. They know the world, not the task: no colour and no kind of object is
-read. A caption is helpful if an object is carried or stands at most NEAR steps away. Of two captions the one with the
-nearer object is better, then the one with more objects, then the one without a wall right ahead. Of two segments that
-is better which ends nearer to an object that is new: that was not right ahead before. A potential, and goals, are what
-was written down here, whatever was asked.
+read. A caption is helpful if an object is carried or stands at most NEAR steps away, an event if it leads to that. Of
+two captions the one with the nearer object is better, then the one with more objects, then the one without a wall right
+ahead. Of two segments that is better which ends nearer to an object that is new: that was not right ahead before. A
+potential, and goals, are what was written down here, whatever was asked.
 """
 
 import re
@@ -41,7 +41,8 @@ _NO_GOAL = "Current observation: You see something new."
 _THING = re.compile(r"You (?:see|carry) (an? (?!wall\b)[a-z ]*[a-z])\b")
 _FAR = 100  # more steps than an object can be seen from
 _SENTENCE_END = ". "
-_WALL, _CARRIED = re.compile(r"You see a wall (\d+) steps? (\w+)"), re.compile(r"You carry an? \w+")
+_WALL, _CARRIED = re.compile(r"You see a wall (\d+) steps? (\w+)"), re.compile(r"(?:You carry|pick up) an? \w+")
+_AT = re.compile(r"A \w+ \w+ lies right ahead|put down a ")  # of an event
 _OBJECT = re.compile(r"You see an? (?!wall\b)[\w ]+? (\d.*)")  # and its position
 _STEPS = re.compile(r"(\d+) steps?\b")
 _NAMED = re.compile(r"You see an? (?!wall\b)([\w ]+?) (\d[\w ]*)")  # an object, and its position
@@ -57,6 +58,8 @@ def caption_value(caption: bytes) -> tuple[int, int, int]:
             wall -= found[1] == "1" and found[2] == "forward"
         elif _CARRIED.match(sentence):
             nearest = 0
+        elif _AT.match(sentence):
+            num_objects, nearest = num_objects + 1, min(nearest, 1)
         elif found := _OBJECT.match(sentence):
             num_objects += 1
             nearest = min(nearest, sum(map(int, _STEPS.findall(found[1]))))

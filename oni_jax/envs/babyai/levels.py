@@ -30,6 +30,9 @@ ACTION_WORDS = (
     "do nothing",
 )
 
+# Effects of actions, in words with the object that they are done to. The first: there was none.
+EFFECTS = ("", "turn left", "turn right", "go forward", "bump into a {}", "pick up a {}", "put down a {}", "open a {}")
+
 SPEC = EnvSpec(
     observations={
         "image": ArraySpec((VIEW_SIZE, VIEW_SIZE, 3), "uint8"),
@@ -38,7 +41,9 @@ SPEC = EnvSpec(
     num_actions=len(Action),
     has_captions=True,
     episode_stats=("return", "length", "success"),
+    has_events=True,
     caption_size=VIEW_SIZE**2 + 3,  # of its key: the cells, and the walls around
+    event_size=3,
 )
 
 

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.babyai.cells import BOX, EMPTY, VACATED, is_object, type_of
-from oni_jax.envs.babyai.levels import Action, Family, Level
+from oni_jax.envs.babyai.levels import EFFECTS, Action, Family, Level
 
 DIRECTIONS = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)], np.int32)  # right, down, left, up
 NOTHING = 0  # carried
+_NO_EFFECT, _LEFT, _RIGHT, _FORWARD, _BUMP, _PICK_UP, _PUT_DOWN, _OPEN = range(len(EFFECTS))
 
 
 class State(NamedTuple):
@@ -31,6 +32,7 @@ class State(NamedTuple):
     is_named_later: jax.Array  # [] bool; the mission names the first target after the second
     num_reached: jax.Array  # [] int32; targets reached or picked up, of G
     num_steps: jax.Array  # [] int32
+    event: jax.Array  # [3] uint8; the last action's effect, the object that it was done to, and the one right ahead
 
 
 def step(level: Level, state: State, action: jax.Array) -> State:
@@ -66,7 +68,7 @@ def act(state: State, action: jax.Array) -> State:
     columns = np.arange(state.grid.shape[0])
     at_front = (columns == front[0])[:, None] & (columns == front[1])
     turn = (action == Action.RIGHT).astype(jnp.int32) - (action == Action.LEFT)
-    return state._replace(
+    moved = state._replace(
         # A comparison with every cell, not `.at[front].set`: XLA makes a loop of scatters on a CPU
         grid=jnp.where(at_front, changed, noted),
         position=jnp.where((action == Action.FORWARD) & (seen == EMPTY), front, state.position),
@@ -74,6 +76,22 @@ def act(state: State, action: jax.Array) -> State:
         carried=jnp.where(picked, seen, jnp.where(dropped, jnp.uint8(NOTHING), state.carried)),
         num_steps=state.num_steps + 1,
     )
+    bumped = (action == Action.FORWARD) & (seen != EMPTY)
+    effects = {
+        _LEFT: action == Action.LEFT,
+        _RIGHT: action == Action.RIGHT,
+        _FORWARD: (action == Action.FORWARD) & (seen == EMPTY),
+        _BUMP: bumped,
+        _PICK_UP: picked,
+        _PUT_DOWN: dropped,
+        _OPEN: opened,
+    }
+    effect = sum(np.uint8(number) * happens for number, happens in effects.items())
+    done_to = jnp.where(dropped, state.carried, jnp.where(bumped | picked | opened, seen, jnp.uint8(NOTHING)))
+    ahead = moved.grid[tuple(front_of(moved))]
+    shows_ahead = is_object(ahead) & (effects[_LEFT] | effects[_RIGHT] | effects[_FORWARD])
+    event = jnp.stack([effect, done_to, jnp.where(shows_ahead, ahead, jnp.uint8(NOTHING))])
+    return moved._replace(event=event.astype(jnp.uint8))
 
 
 def front_of(state: State) -> jax.Array:

@@ -1,13 +1,13 @@
 """Numbers about answers: tokens, agreement of two askings, and what a training would ask."""
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.prompts import Prompt
+from oni_jax.answers.agreement import cohens_kappa
 from oni_jax.evaluation.asking.answers import Asked
 from oni_jax.runs.curves import read_run
 from oni_jax.types import Item
@@ -78,15 +78,6 @@ def compare(prompt: Prompt, first: Sequence[Asked], second: Sequence[Asked]) -> 
         float(overlap),
         [row for row in rows if row[1] != row[2]],
     )
-
-
-def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """Returns Cohen's kappa of two raters' labels (Cohen 1960). None: chance alone would make them agree always."""
-    num = len(pairs)
-    observed = sum(a == b for a, b in pairs)
-    of_first, of_second = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    expected = sum(count * of_second[label] for label, count in of_first.items())  # times num
-    return (observed * num - expected) / (num * num - expected) if expected < num * num else None
 
 
 class Rate(NamedTuple):

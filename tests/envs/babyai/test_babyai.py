@@ -60,6 +60,7 @@ def state_with(objects: dict[tuple[int, int], int], position=(1, 1), direction=0
         is_named_later=jnp.bool(False),
         num_reached=jnp.int32(0),
         num_steps=jnp.int32(0),
+        event=jnp.zeros(3, jnp.uint8),
     )
 
 
