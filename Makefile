@@ -12,11 +12,11 @@ CUDA ?= $(if $(shell command -v nvidia-smi),1,0)
 VENV := .venv
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 
-# No server is named, so the run starts a rule-based judge of its own. It ends by itself, and goes on when called again.
+# No server is named, so recorded answers of an LLM are the labels. It ends by itself, and goes on when called again.
 WORLD ?= nethack
 ON_DEVICE := --llm_reward_type online_cls --rollout 32 --batch_size 8192 --hidden_size 128 --use_rnn False --learning_rate 1e-3
 TRAIN_nethack := --config score_retrieval --experiment make_train
-TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-RedBall-S20 --encoder_custom mlp_encoder \
+TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-RedBall-S20 --caption event --encoder_custom mlp_encoder \
 	--llm_reward_coeff 0.01 $(ON_DEVICE)
 TRAIN_crafter := --experiment make_train_crafter --root_env Crafter-v1 --encoder_custom generic_encoder \
 	--llm_reward_coeff 0.1 $(ON_DEVICE)

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "evaluation": {"annotation", "answers", "envs", "metrics", "networks", "rewards", "runs", "worlds"},
     "learner": {"parallel", "rewards", "runs", "worlds"},
     "offline": {"annotation", "answers", "envs", "evaluation", "networks", "parallel", "rewards", "runs"},
-    "show": {"annotation", "envs", "evaluation", "metrics", "rewards", "runs"},
+    "show": {"annotation", "answers", "envs", "evaluation", "metrics", "rewards", "runs"},
     "training": {
         "annotation",
         "answers",

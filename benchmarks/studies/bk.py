@@ -13,10 +13,11 @@ STUDY = Study(
     question="Does shaping by a potential (BK) save steps on tasks of BabyAI-Text that its author did not know?",
     prepare=(
         f"launch.collect_segments --policy random {WORLD} --episodes 50 --directory {MADE}/segments",
-        f"launch.annotate_segments {WORLD} --segments {MADE}/segments --reward_dir {MADE}/pref --num_pairs 5000",
+        f"launch.annotate_segments {WORLD} --segments {MADE}/segments --reward_dir {MADE}/pref --num_pairs 5000 "
+        "--answers judge",
         f"launch.train_potential {WORLD} --reward_dir {MADE}/pref --encoder_custom mlp_encoder --hidden_size 128 "
         "--width 64 --num_epochs 20",
-        f"launch.write_goals {WORLD} --segments {MADE}/segments --reward_dir {MADE}/goals",
+        f"launch.write_goals {WORLD} --segments {MADE}/segments --reward_dir {MADE}/goals --answers judge",
     ),
     prepared=MADE,
     cases=(

@@ -18,7 +18,8 @@ STUDY = Study(
     axes=("root_env=Crafter-v1", "seed=1-5"),
     flags=(
         "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
-        "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 --log_every_sec 1"
+        "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 --log_every_sec 1 "
+        "--answers judge"
     ),
     metric=UNLOCKED,
     compared=("count_alone: judge_alone count_states_alone",),

@@ -22,7 +22,7 @@ STUDY = Study(
     flags=(
         "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
         "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "
-        "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off"
+        "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off --answers judge"
     ),
     compared=("judge", "all_actions: oracle"),
     metric=UNLOCKED,

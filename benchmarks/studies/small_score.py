@@ -22,7 +22,7 @@ STUDY = Study(
         f"embedded_ranking: --config score_ranking {_EMBEDDED} --reward_model_lr 1e-3 --reward_model_batch_size 64",
     ),
     axes=("root_env=NetHackScoreExtendedActions-v1", "seed=1-3"),
-    flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5",
+    flags="--num_workers 2 --train_for_env_steps 5000000 --log_every_sec 5 --answers judge",
     compared=("none: retrieval ranking*", "embedded_none: embedded_*"),
     drawn=("none retrieval ranking*", "embedded_*"),
     also=(*_INTRINSIC, *_BEHAVIOUR, "reward/tie_fraction"),

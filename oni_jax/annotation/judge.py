@@ -35,7 +35,7 @@ from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child, stop_child
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import JUDGE_SETTINGS, AnnotationConfig
 from oni_jax.settings.fields import UserError
 
 MAX_REQUEST_BYTES = 1 << 26
@@ -208,7 +208,7 @@ def server_or_judge(
             judge = stack.enter_context(
                 closing(EmbeddedJudge(language, options, niceness=LOWEST_PRIORITY * shares_cpu))
             )
-            settings = dict(judge_wrong_fraction=0.0, judge_wrong_seed=0, judge_latency_secs=0.0)  # are its own now
+            settings: dict[str, Any] = dict.fromkeys(JUDGE_SETTINGS, 0) | {"answers": ""}  # are its own now
             model = judge_model(config)
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=model, **settings)
             if shares_cpu:  # in lists, which cost a fifth of the time

@@ -221,7 +221,7 @@ class Labeller:
 
     async def _ask(self, items: list[Item]) -> None:
         client, start = self._client, asyncio.get_running_loop().time()
-        assert isinstance(client, Client)
+        assert not isinstance(client, NoServer)
         try:
             replies = await client.ask(items, self._unreadable)
         except RequestError as error:
@@ -258,7 +258,7 @@ class Labeller:
 
     def _shown(self, text: str) -> str:
         """Truncates an answer's text to its beginning and end, for the label is in one of them; redacts the key."""
-        text = self._client.without_key(text) if isinstance(self._client, Client) else text
+        text = text if isinstance(self._client, NoServer) else self._client.without_key(text)
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 

@@ -27,7 +27,7 @@ class Readings(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How alike readers answer."""
+    """The agreement of readers, and of how many on how much."""
 
     value: float | None  # Cohen's kappa, of lists Jaccard index, mean over pairs; None: not defined
     num_items: int
@@ -49,8 +49,8 @@ def read_readings(path: str) -> Readings:
 
 def agreement(readings: Readings, goal: str) -> Agreement:
     """Returns the agreement of the readers under a goal."""
-    kind, place = QUERIES[readings.kind], readings.goals.index(goal)
-    answers = [[tuple(kind.read_as(own[place])) for own in row] for row in readings.rows.values()]
+    kind, column = QUERIES[readings.kind], readings.goals.index(goal)
+    answers = [[tuple(kind.read_as(own[column])) for own in row] for row in readings.rows.values()]
     num_readers = len(answers[0])
     values = [_alike(kind.choices, pairs) for pairs in _pairs(answers, num_readers)]
     known = [value for value in values if value is not None]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from oni_jax.annotation.judge import server_or_judge
-from oni_jax.annotation.judge_answers import judge_model
+from oni_jax.annotation.judge_answers import describe_judge, judge_model
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.recorded import NOTHING, Recorded
@@ -91,7 +91,8 @@ def models_of(config: AnnotationConfig, language: Language | None, kind: str) ->
     file, _, asks = find_answerer(config, language, kind)
     found = {file.header.model: file.header.made_by} if file else {}
     if asks == SERVER:
-        found.setdefault(config.llm_model, f"{config.llm_model} at {config.llm_server_addr}")
+        words = describe_judge(config.llm_model) or config.llm_model
+        found.setdefault(config.llm_model, f"{words} at {config.llm_server_addr}")
     elif asks == JUDGE:
         found[judge_model(config)] = ""
     return found

@@ -37,7 +37,7 @@ MAX_WORDS_CHARS = 200  # of a text of the header
 
 
 class Header(NamedTuple):
-    """What a file's answers are answers to, and whose they are."""
+    """The question that a file answers, and the model whose answers they are."""
 
     environment: str  # `Language.name`
     kind: str  # of query, by name

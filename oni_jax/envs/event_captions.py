@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.envs.base import Environment, SavableEnv, StepOutput, VectorEnv
+from oni_jax.envs.base import Environment, Language, SavableEnv, StepOutput, VectorEnv
 from oni_jax.envs.display import Terminal
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -49,7 +49,14 @@ def with_event_captions(environment: Environment) -> Environment:
     if display:
         watch = display.watch
         display = display._replace(watch=lambda *args: captioned(watch(*args)))  # type: ignore
-    return environment._replace(make_spec=make_spec, make=make, device=environment.device and device, display=display)
+    language = environment.language and of_events(environment.language)
+    changed = {"make_spec": make_spec, "make": make, "display": display, "language": language}
+    return environment._replace(**changed, device=environment.device and device)
+
+
+def of_events(language: Language) -> Language:
+    """Returns an environment's prompts and rules under another name: answers about events are not about states."""
+    return language._replace(name=language.name and f"{language.name}_{EVENT}s")
 
 
 def _device_wrapper() -> Any:

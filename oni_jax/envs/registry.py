@@ -7,7 +7,7 @@ import numpy as np
 
 from oni_jax.envs import babyai, catch, crafter, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, Language, VectorEnv
-from oni_jax.envs.event_captions import EVENT, STATE, with_event_captions
+from oni_jax.envs.event_captions import EVENT, STATE, of_events, with_event_captions
 from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
@@ -39,8 +39,9 @@ def environment_names() -> list[str]:
 
 def languages() -> dict[str, Language]:
     """Returns the prompts of the registered environments, by the names that files of recorded answers have for them."""
-    found = (environment.language for environment in ENVIRONMENTS)
-    return {language.name: language for language in found if language and language.name}
+    found = [environment.language for environment in ENVIRONMENTS]
+    named = [language for language in found if language and language.name]
+    return {language.name: language for language in (*named, *map(of_events, named))}
 
 
 def find_environment(config: EnvConfig) -> Environment:

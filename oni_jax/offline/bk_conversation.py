@@ -45,6 +45,10 @@ class Stopped(Exception):
     """A stop request came while an answer was waited for."""
 
 
+class UnansweredError(Exception):
+    """Nobody is asked, and no recorded answer is there."""
+
+
 class Conversation(Protocol):
     """Rounds of questions and answers about segments."""
 
@@ -174,13 +178,15 @@ def _hold(
         async with make_client(question.config, question.prompt) as client:
 
             async def ask(turns: Sequence[Turn], item: Item = ()) -> str:
+                recorded = question.recorded.answers.get(item)
+                if recorded is None and isinstance(client, NoServer):
+                    raise UnansweredError
                 if (text := next(known, None)) is not None:
                     return text
-                if (recorded := question.recorded.answers.get(item)) is not None:
+                if recorded is not None:
                     text = question.prompt.kind.as_text(recorded)
-                elif isinstance(client, NoServer):
-                    text = ""
                 else:
+                    assert isinstance(client, Client)
                     text = await _ask(client, turns, question.config, stop)
                 answers.append(text)
                 write_atomically(path, "".join(json.dumps(own) + "\n" for own in answers).encode())

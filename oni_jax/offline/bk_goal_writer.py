@@ -8,7 +8,7 @@ from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
-from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
+from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, UnansweredError, converse, drop_oldest
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.goals import GOALS, GoalLibrary, write_library
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
@@ -44,14 +44,26 @@ class GoalConversation(Conversation):
 
     async def hold(self, ask: Ask) -> None:
         found: list[tuple[str, list[str]]] = []
+        num_unanswered = 0
         for number in range(1, self._config.num_rounds + 1):
             text = text_of(self._sampler.draw(), self._actions)
-            goals = await self._goals_for(ask, text)
+            try:
+                goals = await self._goals_for(ask, text)
+            except UnansweredError:
+                num_unanswered += 1
+                continue
             if not goals:
                 print(f"round {number}: no goal in {self._config.num_tries} answers", flush=True)
                 continue
             found.append((text, goals))
             print(f"round {number} of {self._config.num_rounds}: {len(goals)} goals", flush=True)
+        if num_unanswered:
+            print(f"{num_unanswered:,} rounds have no recorded answer, and no --llm_server_addr is named", flush=True)
+        if num_unanswered and not found:
+            raise UserError(
+                "no segment has a recorded answer: collect segments as docs/bk.md does, name an --llm_server_addr, or "
+                "--answers judge"
+            )
         if not found:
             raise UserError(
                 f"--reward_dir {self._config.reward_dir}: the LLM named no goal; see {ANSWERS} there, and try another "

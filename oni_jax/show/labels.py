@@ -1,14 +1,17 @@
-"""Labels of messages, for people to read: from the LLM, else from the rule-based judge."""
+"""Labels of messages, for people to read: from the LLM, or from the rule-based judge where it answers."""
 
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.annotation.judge_answers import load_rules
-from oni_jax.envs.base import Language
+from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.answers.answerer import JUDGE, find_answerer
+from oni_jax.envs.base import Environment, Language
 from oni_jax.envs.registry import find_environment
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
+from oni_jax.types import Annotation
 
 HELPFUL, NOT_HELPFUL = "helpful", "not helpful"
 
@@ -22,16 +25,24 @@ class Label(NamedTuple):
 
 
 class Labels:
-    """The labels of a run's LLM; for other messages those of the rule-based judge, where there are rules.
+    """The labels of a run's LLM, or recorded ones; where the rule-based judge answers, its own for other messages.
 
     Args:
       annotation: has the goal.
       language: of the environment.
       known: message -> the numbers of `QueryKind.columns`.
+      source: of these.
     """
 
-    def __init__(self, annotation: AnnotationConfig, language: Language | None, known: Mapping[bytes, tuple[int, ...]]):
-        self._rules = load_rules(language) if language and language.judge_rules else None
+    def __init__(
+        self,
+        annotation: AnnotationConfig,
+        language: Language | None,
+        known: Mapping[bytes, tuple[int, ...]],
+        source: str = "label store",
+    ):
+        is_judged = language and language.judge_rules and _judge_answers(annotation, language)
+        self._rules, self._source = load_rules(language) if is_judged else None, source
         by_words = self._rules and annotation.goal
         self._goal = self._rules.goal_of_words(annotation.goal) if self._rules and by_words else annotation.goal_key
         self._known = known
@@ -46,15 +57,29 @@ class Labels:
             helpful, words = self._rules.judge_caption(self._goal, message)
             return Label(f"{HELPFUL if helpful else NOT_HELPFUL}: {words}", "rule-based judge", helpful)
         if len(known) == 1:
-            return Label(HELPFUL if known[0] else NOT_HELPFUL, "label store", bool(known[0]))
+            return Label(HELPFUL if known[0] else NOT_HELPFUL, self._source, bool(known[0]))
         better, worse, tie = known
-        return Label(f"better in {better} pairs, worse in {worse}, {tie} ties", "label store", None)
+        return Label(f"better in {better} pairs, worse in {worse}, {tie} ties", self._source, None)
+
+
+def _judge_answers(annotation: AnnotationConfig, language: Language) -> bool:
+    return find_answerer(annotation, language, "classification").asks == JUDGE
+
+
+def labels_of(environment: Environment) -> Labels:
+    """Returns the labels of an environment without a run: recorded ones, else the judge's."""
+    annotation, kind = AnnotationConfig(), QUERIES["classification"]
+    file = find_answerer(annotation, environment.language, kind.name).file if environment.language else None
+    if not file:
+        return Labels(annotation, environment.language, {})
+    known = kind.tally(Annotation(item, answer) for item, answer in file.under(annotation.goal_key).items())
+    return Labels(annotation, environment.language, known, file.header.made_by)
 
 
 def run_labels(folder: str, config: Config) -> Labels:
     """Returns the labels of the run in a folder. Raises UserError: its label store can't be read."""
     from oni_jax.evaluation.inspection import read_annotations  # brings JAX, which takes seconds
-    from oni_jax.rewards.registry import QUERIES, questions
+    from oni_jax.rewards.registry import questions
 
     asked = questions(config)
     known = {}

@@ -40,7 +40,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show import panel
 from oni_jax.show.config import HUMAN, PlayConfig
 from oni_jax.show.keys import key_help, key_text
-from oni_jax.show.labels import Labels, run_labels
+from oni_jax.show.labels import Labels, labels_of, run_labels
 from oni_jax.show.session import MessageReward, Session, label_reward
 from oni_jax.show.shell import Shell
 
@@ -130,7 +130,7 @@ def set_up(config: PlayConfig) -> Table:
             f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
         )
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
-    labels = run_labels(folder, run) if run else Labels(Config().annotation, environment.language, {})
+    labels = run_labels(folder, run) if run else labels_of(environment)
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",

@@ -61,7 +61,8 @@ def refused(capsys, *words: str, code: int = 2) -> str:
 
 
 def test_what_the_embedded_judge_answers(capsys):
-    assert ask.main(["--config", "score_retrieval", *messages(KILL, DARK), "--goal_key", "combat"]) == 0
+    words = ("--config", "score_retrieval", "--answers", "judge", "--goal_key", "combat")
+    assert ask.main([*words, *messages(KILL, DARK)]) == 0
     out = capsys.readouterr().out
     assert out.count("The player wants to fight.") == 1  # the prompt, once
     assert out.count(KILL) == 2 and "    <message>\n    You kill the newt!\n    </message>" in out
@@ -108,7 +109,7 @@ def test_every_prompt_is_shown_on_request(said, api):
     ids=["ranking", "suggestions", "code", "segments"],
 )
 def test_kinds_of_query(capsys, words, shown):
-    assert ask.main(words) == 0
+    assert ask.main([*words, "--answers", "judge"]) == 0
     out = capsys.readouterr().out
     assert [text for text in shown if text not in out] == []
 
@@ -194,6 +195,7 @@ def test_a_comparison_of_goals_lists_what_differs(said):
 
 def test_a_comparison_of_suggested_goals(capsys):
     words = ("--root_env", "CrafterTextEnv-v1", "--llm_reward_type", "ellm,ellm", "--judge_wrong_fraction", "0,1")
+    words = (*words, "--answers", "judge")
     assert ask.main([*words, *messages("You see grass and tree.", "You see water.")]) == 0
     out = capsys.readouterr().out
     assert "agreement: 50.0% of 2 queries with two readable answers; what was read overlaps by 50.0%" in out

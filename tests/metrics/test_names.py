@@ -22,6 +22,7 @@ from tests.test_learning import small_config
 GIVEN_BY_ACCELERATORS = {name for name in METRICS if name.startswith("device_memory_")}
 OF_LABELS = (
     "labels_",
+    "steps_unanswered_fraction",
     "answers",
     "requests_failed",
     "server_state",
@@ -89,7 +90,11 @@ def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
 def test_names_of_the_annotation_service():
     written = {f"annotation/{name}" for name in (*_INITIAL_STATS, "problem")}
     own = {"annotation/labels_held", "annotation/labels_asked", "annotation/answers_unreadable"}
-    own |= {"annotation/requests_failed", "annotation/backlog"}  # these have rows' own names
+    own |= {
+        "annotation/labels_unanswered",
+        "annotation/requests_failed",
+        "annotation/backlog",
+    }  # these have rows' own names
     assert written - own == documented("annotation/")
 
 

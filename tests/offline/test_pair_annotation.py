@@ -75,7 +75,7 @@ def ask(tmp_path, monkeypatch):
 
     def run(client: StandIn, stop: StopRequest | None = None, **settings: Any) -> tuple[dict[Item, int], str]:
         directory = random_dataset(tmp_path, num_pairs=len(ITEMS))
-        monkeypatch.setattr(pair_annotation, "Client", lambda config, prompt: client)
+        monkeypatch.setattr(pair_annotation, "make_client", lambda config, prompt: client)
         values = {"directory": str(directory), "llm_server_addr": "127.0.0.1:1", "custom_annotator_string": "mine"}
         config = with_values(AnnotatePairs(), values | settings)
         printed = io.StringIO()

@@ -36,6 +36,8 @@ def write_labels(path, config: Config, **numbers: int) -> None:
         (config_of("cosine-bow"), ""),
         (config_of("of-a-plugin-that-is-missing"), ""),
         (config_of(), JUDGE),
+        (config_of(root_env="NetHackScore-v1"), "Claude, recorded 2026-11"),
+        (config_of(root_env="NetHackScore-v1", answers="judge"), JUDGE),
         (config_of(judge_wrong_fraction=0.2), f"{JUDGE}, a fraction of 0.2 made wrong"),
         (config_of(judge_wrong_fraction=0.2, judge_wrong_seed=3), f"{JUDGE}, a fraction of 0.2 made wrong"),
         (config_of(**LLM), "llama at node1:9001"),

@@ -9,7 +9,7 @@ from tests.evaluation.runs import NETHACK, write_run
 from tests.support.asking import load_prompt
 from tests.support.labelled import labelled
 
-SETTINGS = {**NETHACK, "llm_reward_type": "online_cls", "llm_reward_coeff": 0.1}
+SETTINGS = {**NETHACK, "answers": "judge", "llm_reward_type": "online_cls", "llm_reward_coeff": 0.1}
 
 
 def write_labelled_run(folder: pathlib.Path, labels: dict[bytes, int], **settings: object) -> Config:

@@ -8,6 +8,7 @@ import pytest
 
 from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ROWS
+from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
@@ -26,7 +27,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show import play as playing
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.keys import action_text
-from oni_jax.show.labels import Labels
+from oni_jax.show.labels import Labels, labels_of
 from oni_jax.show.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
 from oni_jax.show.session import MessageReward, Session, label_reward
 from tests.evaluation.runs import write_run
@@ -66,8 +67,15 @@ def test_labels_of_the_store_come_first():
     assert labels.of(b"pair") == ("better in 3 pairs, worse in 1, 2 ties", "label store", None)
     judged = Labels(AnnotationConfig(goal="find gold"), LANGUAGE, {}).of(KILL)
     assert judged and judged.helpful is False and judged.source == "rule-based judge"
-    judged = Labels(AnnotationConfig(), LANGUAGE, {}).of(KILL)
+    judged = Labels(AnnotationConfig(answers="judge"), LANGUAGE, {}).of(KILL)
     assert judged and judged.text == "helpful: a monster killed by the player"
+    assert Labels(AnnotationConfig(), LANGUAGE, {}).of(KILL) is None  # recorded answers are not guessed at
+
+
+def test_labels_without_a_run_are_the_recorded_ones():
+    labels = labels_of(ENVIRONMENT)
+    assert labels.of(b"You kill the newt!") == ("helpful", "Claude, recorded 2026-11", True)
+    assert labels.of(b"Nobody was asked about this.") is None
 
 
 def test_a_person_at_the_keys():
@@ -104,7 +112,7 @@ def test_chance_plays_the_evaluations_episode():
 
 @pytest.fixture
 def session():
-    labels = Labels(AnnotationConfig(), LANGUAGE, {})
+    labels = Labels(AnnotationConfig(answers="judge"), LANGUAGE, {})
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
     yield Session(game, KEYS, 50, labels, label_reward(labels, RewardConfig(beta_count_exponent=3.0)))
     game.close()

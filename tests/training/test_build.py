@@ -41,7 +41,7 @@ def checkpoints(folder: pathlib.Path) -> list[int]:
 
 
 def test_a_run_labels_messages_and_learns_from_them(tmp_path):
-    words = "--goal_key=zeroknowledge", "--train_for_env_steps=2048"  # a goal that many messages help with
+    words = "--answers=judge", "--goal_key=zeroknowledge", "--train_for_env_steps=2048"  # many messages help
     run = train(tmp_path, *RETRIEVAL, *words)
     output = run.finish()
     assert run.process.returncode == 0, output
@@ -53,7 +53,7 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
     assert done["env_steps"] == 2048 and done["updates"] == 8
     assert done["labels_held"] > 10 and done["rewarded_steps"] > 0
     assert done["labels_asked"] >= done["labels_held"]
-    assert done["labels_by"] == "rule-based judge, not an LLM" and f"labels by: {done['labels_by']}\n" in output
+    assert done["labels_by"] == "rule-based judge, not an LLM" and f"labels by: {done['labels_by']} (" in output
     assert checkpoints(folder) == [2048]
     assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
     assert rows(folder)[-1]["env_steps"] == 2048

@@ -1,7 +1,7 @@
 """Rules of the rule-based judge for BabyAI-Text: what is near, whatever it is. No LLM.
 
 They were written before any study with them. They know the world, not the task: no colour and no kind of object is
-read. A caption is helpful if an object is carried or stands at most NEAR steps away, an event if it leads to that. Of
+read. A caption is helpful if an object is carried or stands at most NEAR steps away, an event if one then is. Of
 two captions the one with the nearer object is better, then the one with more objects, then the one without a wall right
 ahead. Of two segments that is better which ends nearer to an object that is new: that was not right ahead before. A
 potential, and goals, are what was written down here, whatever was asked.

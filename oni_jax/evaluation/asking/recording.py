@@ -105,10 +105,10 @@ def _show(config: AnswersConfig) -> None:
     if config.goal and config.goal not in header.goals:
         raise UserError(f"--goal {config.goal}: {path} has answers under {', '.join(filter(None, header.goals))}")
     chosen = [config.goal] if config.goal else header.goals
-    places = [header.goals.index(goal) for goal in chosen]
+    columns = [header.goals.index(goal) for goal in chosen]
 
-    def said(row: Row, place: int) -> str:
-        answer = row.answers[place]
+    def said(row: Row, column: int) -> str:
+        answer = row.answers[column]
         return "" if answer is None else "; ".join(kind.read_as(answer))
 
     if config.csv:
@@ -116,15 +116,15 @@ def _show(config: AnswersConfig) -> None:
         writer = csv.writer(out)
         writer.writerow([*(x.strip("{}") for x in kind.placeholders), *(goal or "answer" for goal in chosen), "count"])
         for item, row in file.rows.items():
-            writer.writerow([*map(escape, item), *(said(row, place) for place in places), row.count])
+            writer.writerow([*map(escape, item), *(said(row, column) for column in columns), row.count])
         write_output("csv", config.csv, out.getvalue().encode())
         print(f"{config.csv}: {len(file.rows):,} items")
         return
     print(_described(path, file))
     for item in _asked_for(config, file):
         print(" | ".join(escape(caption) or NO_MESSAGE for caption in item))
-        for goal, place in zip(chosen, places):
-            text = said(file.rows[item], place) if item in file.rows else "no answer"
+        for goal, column in zip(chosen, columns):
+            text = said(file.rows[item], column) if item in file.rows else "no answer"
             print(f"  {goal}: {text}" if goal else f"  {text}")
 
 
@@ -176,15 +176,15 @@ def _add(config: AnswersConfig) -> None:
             f"{language.name} by {model}; name another file"
         )
     goals = tuple(dict.fromkeys((*header.goals, goal)))
-    place, counts = goals.index(goal), _counts(config.add)
+    column, counts = goals.index(goal), _counts(config.add)
     none: tuple[bytes | None, ...] = (None,) * len(goals)
     there = before.rows.items() if before else ()
     rows = {item: Row((*row.answers, *none[len(row.answers) :]), row.count) for item, row in there}
     num_new = 0
     for item, answer, _ in stored:
         row = rows.get(item, Row(none, counts[item[0]] if len(item) == 1 else 0))
-        if row.answers[place] is None:
-            row, num_new = Row((*row.answers[:place], answer, *row.answers[place + 1 :]), row.count), num_new + 1
+        if row.answers[column] is None:
+            row, num_new = Row((*row.answers[:column], answer, *row.answers[column + 1 :]), row.count), num_new + 1
         rows[item] = row
     file = AnswerFile(header._replace(goals=goals), rows)
     try:

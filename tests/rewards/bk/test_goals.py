@@ -51,7 +51,7 @@ def hold(folder, answers: list[str], **settings) -> tuple[list[list], list[str]]
     conversation = GoalConversation(config, prompt, segments(), ("left", "right", "ahead"))
     asked, left = [], list(answers)
 
-    async def ask(turns):
+    async def ask(turns, item):
         asked.append(list(turns))
         return left.pop(0)
 
@@ -139,6 +139,7 @@ def test_a_server_that_is_away_for_hours_is_waited_for(monkeypatch):
 
 def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     words = ["--root_env", NAME, "--reward_dir", str(tmp_path / "g"), "--babyai_size", "8", "--retry_times", "2"]
+    words += ["--answers", "judge"]
     assert write_goals.main([*words, "--num_iterations", "3"]) == 0
     first = read_library(str(tmp_path / "g"))
     assert write_goals.main([*words, "--num_iterations", "5"]) == 0
@@ -150,7 +151,7 @@ def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     refused = {
         "sequence_length 4": "segment_length",
         "babyai_size 9": "babyai_size",
-        "llm_server_addr x:1": "llm_model",
+        "llm_server_addr x:1 --answers=": "llm_model",
     }
     for changed, told in refused.items():
         assert write_goals.main([*words, *f"--{changed}".split()]) == 2
@@ -166,7 +167,7 @@ def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
 
 def test_a_conversation_about_other_segments_does_not_go_on(tmp_path, capsys):
     folder, file = tmp_path / "g", str(tmp_path / "seen.npz")
-    words = ["--root_env", NAME, "--reward_dir", str(folder), "--segments", file, "--num_iterations"]
+    words = ["--root_env", NAME, "--reward_dir", str(folder), "--segments", file, "--answers=judge", "--num_iterations"]
     assert write_goals.main([*words, "1"]) == 2  # there are none yet, and none are kept as these settings
     write_episodes(file, [episode()])
     assert write_goals.main([*words, "1", "--seed", "3"]) == write_goals.main([*words, "2", "--seed", "3"]) == 0

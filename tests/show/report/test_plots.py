@@ -95,7 +95,8 @@ def test_only_settings_with_data_are_in_the_legend(tmp_path):
 
 def test_the_legend_says_who_made_the_labels(tmp_path):
     rewarded = {"llm_reward_type": "online_cls"}
-    folders = [write_run(tmp_path / f"score_{seed}", learning(seed), seed=seed, **rewarded) for seed in (1, 2)]
+    judged = {**rewarded, "answers": "judge"}
+    folders = [write_run(tmp_path / f"score_{seed}", learning(seed), seed=seed, **judged) for seed in (1, 2)]
     folders.append(write_run(tmp_path / "llm", learning(1), llm_server_addr="node", llm_model="llama", **rewarded))
     figure = draw("return", group_runs([read_run(str(folder), folder.name, DRAWN) for folder in folders]))
     assert figure and [text.get_text().strip() for text in figure.legends[0].get_texts()] == [
