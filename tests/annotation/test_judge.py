@@ -31,6 +31,9 @@ VERDICTS = [
     (b"You hit the jackal.  The jackal bites!", "zeroknowledge combat"),
     (b"$ - 13 gold pieces.", "defaultgoal zeroknowledge gold"),
     (b"You see here 4 gold pieces.", "defaultgoal zeroknowledge gold"),
+    (b"You swap places with your kitten.  $ - a gold piece.", "defaultgoal zeroknowledge gold"),
+    (b"It arches!  You kill it!", ""),  # a pet, killed by a deaf player
+    (b"It hisses!  You kill it!  You kill the newt!", "defaultgoal zeroknowledge combat"),
     (b"There is a staircase down here.", "defaultgoal zeroknowledge stairs"),
     (b"A trap door opens up under you!", "defaultgoal zeroknowledge stairs"),
     (b"Welcome to experience level 2.", "defaultgoal zeroknowledge"),

@@ -19,7 +19,8 @@ EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     for name, pattern, words in (
         (
             "kill",
-            r"\bYou (kill|destroy|slay|dispatch|dissolve|vaporize)\b(?! the poor)",
+            # A pet that arches or hisses at a blow: a deaf player hears no name
+            r"(?<!\bIt arches!  )(?<!\bIt hisses!  )\bYou (kill|destroy|slay|dispatch|dissolve|vaporize)\b(?! the poor)",
             "a monster killed by the player",
         ),
         (
@@ -33,7 +34,7 @@ EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
         ("experience", r"\bWelcome (back )?to experience level\b|\bYou feel more experienced\b", "experience gained"),
         (
             "gold",
-            r"(?<![\w ])\$ - |^\$ - |\bYou (see here|find|get|collect|receive|have) [\w ]*?\b(gold pieces?|zorkmids?)\b"
+            r"(?<!\S)\$ - |\bYou (see here|find|get|collect|receive|have) [\w ]*?\b(gold pieces?|zorkmids?)\b"
             r"|\b(gold|coins?) (falls?|drops?|lands?) (here|at your feet)",
             "gold found or picked up",
         ),
