@@ -19,8 +19,8 @@ EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     for name, pattern, words in (
         (
             "kill",
-            # A pet that arches or hisses at a blow: a deaf player hears no name
-            r"(?<!\bIt arches!  )(?<!\bIt hisses!  )\bYou (kill|destroy|slay|dispatch|dissolve|vaporize)\b(?! the poor)",
+            # What arches or hisses at a blow is a pet
+            r"(?<!It arches!  )(?<!It hisses!  )\bYou (kill|destroy|slay|dispatch|dissolve|vaporize)\b(?! the poor)",
             "a monster killed by the player",
         ),
         (
