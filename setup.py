@@ -51,7 +51,7 @@ setup(
         "oni_jax.envs.nethack.native": ["*.c", "*.h"],
         "oni_jax.envs.babyai": ["prompts/*.json"],
         "oni_jax.envs.crafter": ["prompts/*.json"],
-        "oni_jax.answers": ["data/*"],
+        "oni_jax.answers": ["data/*", "data/*/*"],
         "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.show.report": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
