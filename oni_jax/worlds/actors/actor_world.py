@@ -53,7 +53,7 @@ class ActorWorld(World):
     runs_ahead = True
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
-        self.spec, self._num_workers = spec, num_workers(config.actors)
+        self.spec, self._num_workers, self._is_closed = spec, num_workers(config.actors), False
         self._tabulate = jax.jit(functools.partial(with_tables, acting.policy))
         self._parameters = ParameterStore(acting.version, self._tabulate(local(acting.params)), acting.devices)
         ring = build_ring(config.actors, config.learner, spec)
@@ -130,8 +130,10 @@ class ActorWorld(World):
             self.thread.join()
 
     def close(self) -> None:
-        self.stop()
-        self._pool.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.stop()
+            self._pool.close()
 
 
 def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:

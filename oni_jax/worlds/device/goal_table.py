@@ -60,7 +60,8 @@ class SuggestedGoals:
         count = min(self._num_added, len(self._codes))
         if not count:
             return {}
-        return dict(zip(GOAL_ARRAYS, (self._codes[:count], self._worths[:count], np.array(self._num_added))))
+        arrays = self._codes[:count].copy(), self._worths[:count].copy(), np.array(self._num_added)
+        return dict(zip(GOAL_ARRAYS, arrays))
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         if "goal_codes" in saved:
