@@ -1,7 +1,6 @@
 """Lists, shows, exports and checks recorded answers of an LLM; makes files of a run's.
 
 python -m launch.answers --show nethack_classification --goal combat --message "You kill the newt!"
-python -m launch.answers --add train_dir/my_run --out my_answers.jsonl.gz
 """
 
 import sys

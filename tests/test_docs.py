@@ -21,6 +21,7 @@ from launch.program import split_words
 from launch.submit import Submission
 from launch.sweep import SweepConfig, planned
 from oni_jax.evaluation.asking.config import Ask
+from oni_jax.evaluation.asking.recording import AnswersConfig
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.offline.bk_config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
@@ -36,6 +37,7 @@ README = ROOT / "README.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
 PROGRAMS = {
     "train": Config(),
+    "answers": AnswersConfig(),
     "ask": Ask(),
     "evaluate": EvaluationConfig(),
     "inspect_reward": InspectionConfig(),

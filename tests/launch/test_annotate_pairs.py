@@ -48,13 +48,13 @@ def run(directory: pathlib.Path, *words: str) -> int:
 def test_the_judge_says_which_is_better(tmp_path, capsys):
     texts = [[b"You kill the newt!", b""], [b"It's a wall.", b"You kill the newt!"], [b"same", b"same"], [b"", b""]]
     write_dataset(tmp_path, {"data/message": padded([[[first], [second]] for first, second in texts])})
-    assert run(tmp_path) == 0
+    assert run(tmp_path, "--answers", "judge") == 0
     assert labels(tmp_path, NAME) == [0, 1, 2, 2]
     out = capsys.readouterr().out
     assert "4 of 4 pairs" in out
     counted = "1 first better (25.0%), 1 second better (25.0%), 2 ties (50.0%), 0 unreadable (0.0%)"
     assert f"preferences: {counted}" in out.splitlines()
-    assert run(tmp_path, "--goal_key", "gold", "--custom_annotator_string", "mine") == 0
+    assert run(tmp_path, "--answers=judge", "--goal_key", "gold", "--custom_annotator_string", "mine") == 0
     assert labels(tmp_path, "mine") == [2, 2, 2, 2]
 
 

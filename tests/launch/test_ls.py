@@ -75,7 +75,7 @@ def test_states_steps_and_order(tmp_path, capsys):
 
 def test_return_reward_and_labels(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    write(tmp_path / "judged", 1000, labels=True, llm_reward_type="online_motif", stats_avg=100)
+    write(tmp_path / "judged", 1000, labels=True, llm_reward_type="online_motif", answers="judge", stats_avg=100)
     write(tmp_path / "llm", 1000, labels=True, **LLM)
     write(tmp_path / "none", 1000)
     os.utime(tmp_path / "none" / "metrics.jsonl", (time.time() + 5, time.time() + 5))

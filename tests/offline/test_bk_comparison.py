@@ -28,7 +28,7 @@ def segments(tmp_path_factory):
 
 
 def annotate(folder, segments, words: str = "") -> int:
-    given = f"--root_env {TASK} --segments {segments} --reward_dir {folder} --num_pairs 64 {words}"
+    given = f"--root_env {TASK} --segments {segments} --reward_dir {folder} --num_pairs 64 --answers=judge {words}"
     return annotate_segments.main(given.split())
 
 
@@ -66,7 +66,7 @@ def test_the_same_command_goes_on(labelled, segments, capsys):
     assert "50 of 64 pairs are done already" in capsys.readouterr().out
     assert annotate(labelled, segments, "--seed 3") == 2
     assert "its labels have another seed; choose another folder" in capsys.readouterr().err
-    assert annotate(labelled, segments, "--llm_server_addr 127.0.0.1:1") == 2  # an LLM's after the judge's
+    assert annotate(labelled, segments, "--answers= --llm_server_addr 127.0.0.1:1") == 2  # an LLM's after the judge's
     assert "its labels have another llm_model; choose another folder" in capsys.readouterr().err
     assert annotate(labelled, segments, "--llm_max_labels 5") == 2
     assert "--llm_max_labels 5: limits what a training asks for; leave it out" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def rows(of=WORTHS):
     return {caption: np.array(worths, np.float32) for caption, worths in of.items()}
 
 
-codes = st.integers(0, 2**64 - 1)
+codes = st.integers(0, 2**64 - 2)  # the largest stands for no code
 find = jax.jit(look_up)
 
 
@@ -53,7 +53,7 @@ def test_a_table_returns_what_was_put_into_it_last(known, others, size, is_exact
                 del held[next(iter(held))]
     device = table.take()
     assert device is not None and table.take() is None
-    for code in {*known, *others} - {2**64 - 1}:  # which stands for no code
+    for code in {*known, *others}:
         pair = np.array([code >> 32, code & 0xFFFF_FFFF], np.uint32)
         found = float(find(GoalTable(*device), pair)[0])
         assert found == held.get(code, 0.0)
