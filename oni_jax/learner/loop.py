@@ -180,11 +180,11 @@ class Learner:
         self.reports.append(report)
         self.intrinsic_returns.extend(returns)
         self.message_counts.add(captions.own)
-        for (caption, *others), answer, _ in annotations:
-            if answer is None and not others:
-                self._unanswered.add(caption)
+        for item, answer, _ in annotations:
+            if answer is None and len(item) == 1:
+                self._unanswered.update(item)
             else:
-                self._unanswered.discard(caption)
+                self._unanswered.difference_update(item)
         self.reward.ingest(annotations)
         self.reward.observe(captions)
         self._world.suggest(self.reward.suggested())

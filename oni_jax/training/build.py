@@ -250,7 +250,7 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
         ) from None
     if saved.reward and progress.labels_of not in ("", labels_of):
         raise UserError(
-            "this run's reward model has learnt from another LLM or prompt (--llm_server_addr, --llm_model, "
+            "this run's reward model has learnt from another LLM or prompt (--llm_server_addr, --llm_model, --answers, "
             "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
         )
     if jax.process_index() == 0:
