@@ -1,4 +1,4 @@
-"""What a classifier learns from recorded answers alone: its accuracy on messages that it was not shown.
+"""Accuracy of a classifier that learnt from recorded answers alone, on messages that it was not shown.
 
 python -m benchmarks.answers --json answers.json
 """

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ from tests.support.processes import ROOT
 
 README = ROOT / "README.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
-PROGRAMS = {
+PROGRAMS: dict[str, Any] = {
     "train": Config(),
     "answers": AnswersConfig(),
     "ask": Ask(),

@@ -47,7 +47,6 @@ def make_world(
     num_devices: int = 1,
     observations: Collection[str] = (),
     read: Mapping[str, Any] = {},
-    progress: Progress | None = None,
 ) -> Made:
     """A world that shows these observations, final ones too.
 
@@ -56,7 +55,6 @@ def make_world(
         num_devices: that learn.
         observations: names.
         read: what else of `EnvSpec` rewards read; all when left out.
-        progress: of the run so far; None: it is new.
     """
     task = build.build_task(config)
     shown = dict.fromkeys((*task.spec.observations, *observations))
@@ -66,12 +64,12 @@ def make_world(
     task = task._replace(spec=spec)
     replicas = Replicas(jax.devices()[:num_devices])
     assert replicas.num_local == num_devices
-    state = TrainState(init_params(task.policy, task.spec, jax.random.key(1)), (), (), build.initial_key(0))
+    params = init_params(task.policy, task.spec, jax.random.key(1))
+    state = TrainState(params, (), (), build.initial_key(config.run.seed))
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)
     acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(state.params))
-    of = progress or Progress()
-    world = build.build_world(config, task, actor, acted, of, jax.devices()[:1], SINGLE_PROCESS, replicas)
+    world = build.build_world(config, task, actor, acted, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
     return Made(world, task, state)
 
 
@@ -200,9 +198,9 @@ class Kind(NamedTuple):
     num_restarts: int = 0  # that are reported
     num_devices: int = 1
 
-    def made(self, config: Config | None = None, progress: Progress | None = None) -> Made:
+    def made(self, config: Config | None = None) -> Made:
         """A new world of this kind. config: if not its own."""
-        made = make_world(config or self.config, self.num_devices, self.observations, progress=progress)
+        made = make_world(config or self.config, self.num_devices, self.observations)
         assert type(made.world) is self.world
         return made
 

@@ -19,7 +19,6 @@ from oni_jax.host.runtime import BackgroundThread
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.metrics.names import METRICS
 from oni_jax.parallel import Replicas
-from oni_jax.training.loop import Progress
 from oni_jax.types import CaptionBatch, Trajectory
 from oni_jax.worlds.base import Collected, World, WorldReport, with_finals
 from tests.support.documented import undocumented
@@ -630,7 +629,8 @@ def test_world_goes_on_where_it_was_saved(name):
     if not own.kind.lacking:
         assert own.saved == {}
         return
-    world = own.kind.made(progress=Progress(env_steps=1000)).world  # without what was saved: other episodes
+    run = dataclasses.replace(own.kind.config.run, seed=7)  # without what was saved: other episodes, other actions
+    world = own.kind.made(dataclasses.replace(own.kind.config, run=run)).world
     with closing(world):
         assert world.restore(own.copied)
         world.start()
