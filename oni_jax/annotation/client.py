@@ -51,7 +51,7 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
 
 
 class NoServer:
-    """The client of nobody, where recorded answers are all that there is."""
+    """Stands in for a client where recorded answers are all that there is, and nothing is asked."""
 
     def __init__(self) -> None:
         self.events, self.tokens = Counter[str](), Counter[str]()

@@ -6,7 +6,7 @@ The rule for each kind of failure is in `failures`.
 import asyncio
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
@@ -94,33 +94,30 @@ class Labeller:
 
     def emit_stored(self) -> None:
         """Emits every recorded and every stored answer; stores the former. Raises UserError: one is not an answer."""
-        held = self._stored_recorded()
-        if not isinstance(self._client, NoServer):
-            stored, recorded = checked(self._kind, self._store.all(*self._key)), self._recorded.answers
-            held += [annotation for annotation in stored if annotation.item not in recorded]
+        recorded, (asked, digest) = self._recorded, self._key
+        if recorded.answers:
+            stored = {annotation.item for annotation in self._store.all(recorded.model, digest)}
+            new = [Annotation(item, answer) for item, answer in recorded.answers.items() if item not in stored]
+            if new:
+                self._store.put_many(recorded.model, digest, [(annotation, "") for annotation in new])
+        models = [recorded.model] * bool(recorded.answers) + [asked] * (not isinstance(self._client, NoServer))
+        held = stored_answers(self._store, self._kind, models, digest)
         for start in range(0, len(held), EMITTED_AT_ONCE):
             self._deliver(held[start : start + EMITTED_AT_ONCE])
-
-    def _stored_recorded(self) -> list[Annotation]:
-        """Returns the recorded answers, stored under their model's name; an answer that is stored already stays."""
-        recorded, digest = self._recorded, self._key[1]
-        if not recorded.answers:
-            return []
-        stored = {annotation.item for annotation in checked(self._kind, self._store.all(recorded.model, digest))}
-        new = [Annotation(item, answer) for item, answer in recorded.answers.items() if item not in stored]
-        if new:
-            self._store.put_many(recorded.model, digest, [(annotation, "") for annotation in new])
-        return [Annotation(item, answer) for item, answer in recorded.answers.items()]
 
     def submit(self, items: Sequence[Item]) -> None:
         """Adds items, the newest last; skips those already pending or in flight; puts aside those that are too long or
         hold a zero byte, which no store keeps. Recorded answers are given at once; without a server to ask, other items
         stay unanswered."""
+        known = [Annotation(x, answer) for x in items if (answer := self._recorded.answers.get(x)) is not None]
+        if known:
+            self._answered += [(annotation, "") for annotation in known]
+            self._commit()
         askable = []
         for item in items:
-            if (answer := self._recorded.answers.get(item)) is not None:
-                self._answered.append((Annotation(item, answer), ""))
-            elif isinstance(self._client, NoServer):
+            if item in self._recorded.answers:
+                continue
+            if isinstance(self._client, NoServer):
                 self._counts["labels_unanswered"] += 1
                 self._emit([Annotation(item, None)])
             elif sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in caption for caption in item):
@@ -128,7 +125,6 @@ class Labeller:
             else:
                 self._put_aside(item)
         self._drop(self._backlog.add(askable))
-        self._commit()
         self._changed.set()
 
     async def run(self) -> None:
@@ -366,6 +362,15 @@ class Labeller:
         self._counts["labels_held"] += len(annotations)
         self._backlog.finish([annotation.item for annotation in annotations])
         self._emit(annotations)
+
+
+def stored_answers(store: Store, kind: QueryKind, models: Iterable[str], digest: str) -> list[Annotation]:
+    """Returns the answers stored for a prompt; the first model's hold. Raises UserError: see `checked`."""
+    held: dict[Item, Annotation] = {}
+    for model in models:
+        for annotation in checked(kind, store.all(model, digest)):
+            held.setdefault(annotation.item, annotation)
+    return [*held.values()]
 
 
 def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:

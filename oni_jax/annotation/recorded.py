@@ -9,7 +9,7 @@ from oni_jax.types import Item
 class Recorded(NamedTuple):
     """A model's answers to one kind of query under one goal."""
 
-    model: str = ""  # that gave them, as the label store has it
+    model: str = ""  # its name in the label store
     answers: Mapping[Item, bytes] = {}  # as the kind of query encodes them
 
 

@@ -45,8 +45,8 @@ class Question(NamedTuple):
     @property
     def models(self) -> Sequence[str]:
         """The models whose answers are used, by the names in the label store."""
-        own = [self.recorded.model] if self.recorded.model else []
-        return [*own, self.config.llm_model] if self.config.llm_server_addr else own
+        asked = [self.config.llm_model] if self.config.llm_server_addr else []
+        return [self.recorded.model, *asked] if self.recorded.model else asked
 
 
 class AnnotationService:

@@ -74,13 +74,15 @@ def with_chosen_answers(config: Config, asked: Sequence[tuple[AnnotationConfig, 
     Raises:
         UserError: see `find_answerer`.
     """
-    language, kinds = find_environment(config.env).language, dict(asked)
+    language = find_environment(config.env).language
 
     def chosen(own: AnnotationConfig) -> AnnotationConfig:
-        if own not in kinds or own.answers or own.llm_server_addr:
+        if own.answers or own.llm_server_addr:
             return own
-        is_recorded = find_answerer(own, language, kinds[own]).file is not None
-        return dataclasses.replace(own, answers=RECORDED if is_recorded else JUDGE)
+        are_recorded = {find_answerer(own, language, kind).file is not None for one, kind in asked if one == own}
+        if len(are_recorded) != 1:  # nothing is asked, or one kind of query has answers and another has none
+            return own
+        return dataclasses.replace(own, answers=RECORDED if are_recorded.pop() else JUDGE)
 
     others = tuple((reward, chosen(own)) for reward, own in config.others)
     return dataclasses.replace(config, annotation=chosen(config.annotation), others=others)
@@ -146,8 +148,8 @@ def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) ->
     if not (language and language.name):
         return "", "this environment has no recorded answers"
     path = shipped_path(language.name, kind)
-    known = ", ".join(x.name.removesuffix(SUFFIX) for x in shipped())
     if not path.exists():
+        known = ", ".join(x.name.removesuffix(SUFFIX) for x in shipped())
         return "", f"there are none for {kind} in {language.name} (there are: {known})"
     if config.goal or config.prompt_file or config.prompt_version != AnnotationConfig.prompt_version:
         return "", "they were given to the package's own prompts, not to --goal, --prompt_file or another version"

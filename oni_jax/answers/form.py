@@ -48,7 +48,7 @@ class Header(NamedTuple):
 
     @property
     def made_by(self) -> str:
-        """The name that the answers are stored under."""
+        """The model in words, with the month of its answers."""
         return f"{self.model}, recorded {self.recorded}" if self.recorded else f"{self.model}, recorded"
 
 

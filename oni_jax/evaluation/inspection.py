@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import checked
+from oni_jax.annotation.labeller import stored_answers
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import models_of
@@ -27,7 +27,7 @@ from oni_jax.runs.labels import store_path
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
-from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, Item, PyTree
+from oni_jax.types import Annotation, Array, CaptionBatch, EnvSpec, PyTree
 
 NUM_SCORED_AT_ONCE = 1024
 
@@ -195,11 +195,9 @@ def read_annotations(config: Config, folder: str) -> list[Annotation]:
     found = []
     try:
         for question, (annotation, kind) in enumerate(asked):
-            digest, by_item = load_prompt(annotation, language, kind).digest, dict[Item, Annotation]()
-            for model in models_of(annotation, language, kind):  # the first one's answers hold
-                for row in checked(QUERIES[kind], store.all(model, digest)):
-                    by_item.setdefault(row.item, row._replace(question=question))
-            found += by_item.values()
+            digest, models = load_prompt(annotation, language, kind).digest, models_of(annotation, language, kind)
+            held = stored_answers(store, QUERIES[kind], models, digest)
+            found += [row._replace(question=question) for row in held]
     except OSError as error:
         raise UserError(str(error)) from None
     finally:

@@ -130,6 +130,15 @@ def test_a_run_says_who_answers_for_its_later_starts():
         assert with_chosen_answers(config, questions(config)).annotation.answers == answers
 
 
+def test_kinds_of_query_that_are_answered_differently_choose_anew_at_each_start():
+    config = run_of(root_env="CrafterTextEnv-v1", caption="state", goal_suggester="llm")
+    ellm = with_values(config.reward, {"llm_reward_type": "ellm"})
+    both = dataclasses.replace(config, others=((ellm, config.annotation),))
+    assert [kind for _, kind in questions(both)] == ["classification", "suggestions"]
+    found = with_chosen_answers(both, questions(both))
+    assert {own.annotation.answers for own in found.terms()} == {""}
+
+
 def test_a_run_that_is_older_than_recorded_answers_keeps_its_judge():
     text = config_to_json(run_of()).replace('    "answers": "",\n', "")
     assert '"answers"' not in text and config_from_json(text).annotation.answers == JUDGE
