@@ -96,7 +96,7 @@ def test_goals(published, tmp_path):
     answers += ["\n".join(f"- {goals[i]}" for i in recorded["files"]["goal_library.json"][-1])]
     asked = []
 
-    async def ask(turns) -> str:
+    async def ask(turns, item) -> str:
         asked.append(list(turns)[1:])
         return answers[sum(role == "assistant" for role, _ in turns)]
 
