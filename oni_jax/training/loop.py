@@ -138,8 +138,9 @@ class Training:
                     summary = {**self.summary(), "state": state}
                     write_json(os.path.join(self._folder, SUMMARY), summary)
                     if "labels_by" in summary:
-                        answered = 1.0 - self.learner.unanswered_fraction()
-                        held = f"{summary['labels_held']:,.0f} answers, {answered:.1%} of steps"
+                        held = f"{summary['labels_held']:,.0f} answers"
+                        if not any(own.annotation.llm_server_addr for own in self._config.terms()):
+                            held += f", {1.0 - self.learner.unanswered_fraction():.1%} of steps"
                         print(f"labels by: {summary['labels_by']} ({held})", flush=True)
 
     def leave(self, stop: StopRequest) -> None:

@@ -49,6 +49,7 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
     "labels": (
         Panel("labels_held", "Labels held", "hours"),
         Panel("labels_backlog", "Pending queries", "hours"),
+        Panel("steps_unanswered_fraction", "Steps whose caption has no answer", "hours", Scale.FRACTION),
         Panel("answers_unreadable", "Unreadable answers since a start", "hours"),
         Panel("requests_failed", "Failed requests since a start", "hours"),
     ),

@@ -32,6 +32,7 @@ TILES: Mapping[str, tuple[str, str]] = {
     SUCCESS: ("success", ".1%"),
     "episode/dlvl": ("depth", ".3g"),
     "labels_held": ("labels", ",.0f"),
+    "steps_unanswered_fraction": ("steps without an answer", ".2%"),
     "env_steps_per_sec_overall": ("steps a second", ",.0f"),
 }
 
