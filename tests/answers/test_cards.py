@@ -43,15 +43,24 @@ def test_card_s_counts_and_agreement_are_those_of_the_files(path):
 def test_a_fifth_of_the_items_was_read_again(path):
     name, file = path.name.removesuffix(SUFFIX), read_answers(str(path), languages())
     readings = read_readings(str(path.with_name(f"{name}.readings.gz")))
-    if name == "nethack_classification":  # an earlier collection: 150 items, six readers
-        assert len(readings.rows) == 150
-    elif name != "crafter_suggestions":  # 4,964 of whose states are new
+    if name == "nethack_classification":  # an earlier collection: 150 items, six readers; and 4,507 later ones
+        later = read_readings(str(path.with_name(f"{name}_later.readings.gz")))
+        assert len(readings.rows) == 150 and len(later.rows) >= 0.2 * 4507
+        assert all(file.rows[item].answers[0] == answers[0][0] for item, answers in later.rows.items())
+    elif name != "crafter_suggestions":  # 6,464 of whose states are later ones
         assert len(readings.rows) >= 0.2 * len(file.rows)
     else:
-        assert len(readings.rows) >= 0.2 * 4964
+        assert len(readings.rows) >= 0.2 * 6464
     in_file = [item for item in readings.rows if item in file.rows]
     if len(in_file) == len(readings.rows) and name != "nethack_classification":
         assert all([*file.rows[item].answers] == readings.rows[item][0] for item in in_file)
+
+
+def test_agreement_of_further_readings_is_the_card_s():
+    path = next(path for path in shipped() if path.name.startswith("nethack_classification"))
+    later = agreement(read_readings(str(path.with_name("nethack_classification_later.readings.gz"))), "defaultgoal")
+    card = path.with_name("nethack_classification.md").read_text()
+    assert f"{later.num_items} were read by two" in card and f"kappa {later.value:.2f} under" in card
 
 
 def test_kappa_of_readers():

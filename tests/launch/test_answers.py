@@ -48,7 +48,7 @@ def run(*words: str) -> int:
 def test_the_package_s_files_are_listed(capsys):
     assert run() == 0
     out = capsys.readouterr().out
-    assert "nethack_classification: 11,374 items" in out and "by Claude, recorded 2026-11; Apache-2.0" in out
+    assert "nethack_classification: 15,881 items" in out and "by Claude, recorded 2026-11; Apache-2.0" in out
 
 
 def test_an_answer_is_shown(capsys):

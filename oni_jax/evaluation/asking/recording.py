@@ -10,7 +10,7 @@ import os
 from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
-from oni_jax.annotation.prompts import escape, load_prompt, unescape
+from oni_jax.annotation.prompts import Prompt, escape, load_prompt, unescape
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import SUFFIX, models_of, shipped
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
@@ -157,9 +157,9 @@ def _add(config: AnswersConfig) -> None:
     model = annotation.llm_model if annotation.llm_server_addr else next(iter(models_of(annotation, language, name)))
     if describe_judge(model):
         raise UserError(f"--add {config.add}: the {describe_judge(model)}, gave its answers")
-    store = LabelStore(path)
+    store, prompt = LabelStore(path), load_prompt(annotation, language, name)
     try:
-        stored = checked(kind, store.all(model, load_prompt(annotation, language, name).digest))
+        stored = checked(kind, store.all(model, prompt.digest))
     except OSError as error:
         raise UserError(str(error)) from None
     finally:
@@ -176,7 +176,7 @@ def _add(config: AnswersConfig) -> None:
             f"{language.name} by {model}; name another file"
         )
     goals = tuple(dict.fromkeys((*header.goals, goal)))
-    column, counts = goals.index(goal), _counts(config.add)
+    column, counts = goals.index(goal), _counts(config.add, prompt)
     none: tuple[bytes | None, ...] = (None,) * len(goals)
     there = before.rows.items() if before else ()
     rows = {item: Row((*row.answers, *none[len(row.answers) :]), row.count) for item, row in there}
@@ -194,10 +194,13 @@ def _add(config: AnswersConfig) -> None:
     print(f"{num_new:,} answers added; {_described(out, file)}")
 
 
-def _counts(folder: str) -> collections.Counter[bytes]:
-    met = MessageCounts()
+def _counts(folder: str, prompt: Prompt) -> collections.Counter[bytes]:
+    """Returns how often a run met what the LLM was asked about."""
+    met, asked = MessageCounts(), collections.Counter[bytes]()
     met.restore(folder)
-    return collections.Counter(met.counts())
+    for caption, count in met.counts().items():
+        asked[prompt.rewrite(caption)] += count
+    return asked
 
 
 def _list_missing(config: AnswersConfig) -> None:
@@ -211,9 +214,8 @@ def _list_missing(config: AnswersConfig) -> None:
         raise UserError(
             f"--missing {config.missing}: it asks about {len(QUERIES[name].placeholders)} captions at a time"
         )
-    prompt, met = load_prompt(annotation, language, name), collections.Counter[bytes]()
-    for caption, count in _counts(config.missing).items():
-        met[prompt.rewrite(caption)] += count
+    prompt = load_prompt(annotation, language, name)
+    met = _counts(config.missing, prompt)
     path, known = store_path(run, config.missing), set[Item]()
     if os.path.exists(path):
         store = LabelStore(path)
