@@ -33,7 +33,11 @@ WORDS = (
         "--goal_suggester none --goal_conditioned false",
     ),
     Word("env_spec.name", "Housekeep", "", "is not built"),
-    Word(f"{LM}lm_class", "GPTLanguageModel", "--config ellm_llm --llm_server_addr HOST:PORT"),
+    Word(
+        f"{LM}lm_class",
+        "GPTLanguageModel",
+        "--config ellm_llm --goal_suggester llm --llm_server_addr HOST:PORT",
+    ),
     Word(f"{LM}lm_class", "SimpleOracle", "--config ellm_oracle"),
     Word(f"{LM}lm_class", "BaselineModel", "--config ellm_novelty"),
     Word(f"{LM}lm", "", f"--llm_model {VALUE}"),

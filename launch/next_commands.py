@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch import named_configs
-from oni_jax.envs.goals import LLM, ORACLE
+from oni_jax.envs.goals import BY_LLM, ORACLE
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import settings
 from oni_jax.settings.run import RunConfig
@@ -65,7 +65,7 @@ def further_steps(limits: RunConfig, saved: int) -> dict[str, int]:
 
 def goals_to_see(run: Config) -> dict[str, str]:
     """Returns what `launch.evaluate` needs for a run: its policy can see an LLM's goals in training only."""
-    sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester == LLM
+    sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester in BY_LLM
     return {"goal_suggester": ORACLE} if sees_llm_goals else {}
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.annotation.queries.choices import decode_label, encode_label
+from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
@@ -50,6 +50,7 @@ NETWORK = NetworkConfig(
 )
 
 
+ELLM_MODEL = "ellm by a model"
 POTENTIAL = """
 def compute_reward(obs, past_obs, past_actions):
     value = sum(past_actions)
@@ -69,7 +70,8 @@ GOALS = {
 
 def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
     """name: a type of reward, on Catch; NETHACK, without one; or DEVICE, where a device environment is labelled."""
-    others = {NETHACK: (NETHACK, "none"), DEVICE: (DEVICE, "online_cls"), "ellm": (DEVICE, "ellm")}
+    ellm = {"ellm": (DEVICE, "ellm"), ELLM_MODEL: (DEVICE, "ellm")}
+    others = {NETHACK: (NETHACK, "none"), DEVICE: (DEVICE, "online_cls"), **ellm}
     root_env, reward_type = others.get(name, ("Catch-v0", name))
     is_device = root_env == DEVICE
     files: dict[str, dict[str, Any]] = {
@@ -93,7 +95,7 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
         env=EnvConfig(
             root_env=root_env,
             max_episode_steps=30,
-            goals=GoalConfig(goal_suggester="oracle" if name == "ellm" else "none"),
+            goals=GoalConfig(goal_suggester={"ellm": "oracle", ELLM_MODEL: "model"}.get(name, "none")),
         ),
         actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="auto" if is_device else "serial"),
         network=NETWORK,
@@ -113,7 +115,7 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
             online_dataset_subsample=1,
             **files.get(reward_type, {}),
         ),
-        annotation=AnnotationConfig(goal="The player wants to catch the ball."),
+        annotation=AnnotationConfig(goal="" if "ellm" in name else "The player wants to catch the ball."),
         run=RunConfig(
             train_for_env_steps=num_updates * BATCH_SIZE, save_every_sec=0, save_every_steps=NUM_UPDATES * BATCH_SIZE
         ),
@@ -136,7 +138,10 @@ class Answers:
 
     labels_of = "rule"
 
-    def __init__(self, replayed: Mapping[int, list[Annotation]] | None = None, num_polls: int = 0):
+    def __init__(
+        self, suggests: bool = False, replayed: Mapping[int, list[Annotation]] | None = None, num_polls: int = 0
+    ):
+        self._suggests = suggests  # goals; else it labels
         self._replays = replayed is not None
         self.at_poll: dict[int, list[Annotation]] = defaultdict(list, replayed or {})
         self._num_polls, self._start = num_polls, num_polls
@@ -146,7 +151,8 @@ class Answers:
         for item, _ in queries:
             if item not in self._asked and not self._replays:
                 delay, label = 1 + len(self._asked) % 4, sum(map(sum, item)) % (1 + len(item))
-                self.at_poll[self._num_polls + delay].append(Annotation(item, encode_label(label, 0.5)))
+                text = b"- say %d" % label if self._suggests else encode_label(label, 0.5)
+                self.at_poll[self._num_polls + delay].append(Annotation(item, text))
             self._asked.add(item)
 
     def room(self) -> int:
@@ -171,7 +177,7 @@ class Answers:
 
     def save(self, path: pathlib.Path) -> None:
         rows = [
-            (poll, [m.decode() for m in a.item], decode_label(a.answer or b"").label)
+            (poll, [m.decode() for m in a.item], (a.answer or b"").hex())
             for poll, aa in self.at_poll.items()
             for a in aa
         ]
@@ -180,9 +186,10 @@ class Answers:
     @classmethod
     def restore(cls, path: pathlib.Path) -> "Answers":
         at_poll = defaultdict(list)
-        for poll, messages, label in json.loads(path.read_text()):
-            at_poll[poll].append(Annotation(tuple(message.encode() for message in messages), encode_label(label, 0.5)))
-        return cls(at_poll, NUM_UPDATES)
+        for poll, messages, answer in json.loads(path.read_text()):
+            item = tuple(message.encode() for message in messages)
+            at_poll[poll].append(Annotation(item, bytes.fromhex(answer)))
+        return cls(False, at_poll, NUM_UPDATES)
 
 
 def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, np.ndarray]:
@@ -217,7 +224,7 @@ class InMemory(Checkpoints):
 
 def uninterrupted(folder: pathlib.Path, name: str) -> None:
     """2N updates in one process, with a checkpoint half way; of NetHack with new games there."""
-    answers = Answers()
+    answers = Answers(name == ELLM_MODEL)
     with pytest.MonkeyPatch.context() as patch:
         if name == NETHACK:
             patch.setattr(build, "Checkpoints", InMemory)
@@ -250,7 +257,8 @@ def in_new_process(function: Callable, folder: pathlib.Path, name: str) -> None:
 
 
 NAMES = [
-    pytest.param(name, marks=() if name == "online_cls" else pytest.mark.slow) for name in (*BUILT_IN, NETHACK, DEVICE)
+    pytest.param(name, marks=() if name == "online_cls" else pytest.mark.slow)
+    for name in (*BUILT_IN, ELLM_MODEL, NETHACK, DEVICE)
 ]
 
 

@@ -20,7 +20,8 @@ from oni_jax.types import GOAL_REWARD, OPEN_GOALS, ArraySpec, EnvSpec
 if TYPE_CHECKING:
     from oni_jax.envs.device.base import DeviceEnv
 
-NO_GOALS, ORACLE, TASK, LLM = "none", "oracle", "task", "llm"  # of --goal_suggester
+NO_GOALS, ORACLE, TASK, LLM, MODEL = "none", "oracle", "task", "llm", "model"  # of --goal_suggester
+BY_LLM = (LLM, MODEL)  # those that ask an LLM
 # Of an episode: actions paid; open goals, summed over its states, by the kind of suggestion that they are: the oracle
 # suggests them too; some other state would allow them; none would; they are no goals of the environment. And how many
 # of the goals that were ever suggested were reached. Fractions are 0 where nothing was suggested.
@@ -42,9 +43,11 @@ def goal_spec(spec: EnvSpec) -> EnvSpec:
 
 def check_goals_shown(config: EnvConfig, shown: EnvSpec) -> None:
     """Raises UserError: goals are to be shown that are known only where a run trains."""
-    if config.goals.goal_suggester == LLM and OPEN_GOALS in shown.observations:
+    suggester = config.goals.goal_suggester
+    if suggester in BY_LLM and OPEN_GOALS in shown.observations:
         raise UserError(
-            "--goal_suggester llm: a policy sees an LLM's goals while it trains only; add --goal_suggester oracle"
+            f"--goal_suggester {suggester}: a policy sees an LLM's goals while it trains only; add --goal_suggester "
+            f"{ORACLE}"
         )
 
 
@@ -58,8 +61,10 @@ def with_goals(environment: Environment) -> Environment:
                 f"--goal_suggester {settings.goal_suggester}: {config.root_env} has no goals; use one that has, such "
                 "as CrafterTextEnv-v1"
             )
-        if settings.goal_suggester == LLM and config.caption == EVENT:
-            raise UserError("--caption event: --goal_suggester llm suggests goals for states; leave it out")
+        if settings.goal_suggester in BY_LLM and config.caption == EVENT:
+            raise UserError(
+                f"--caption event: --goal_suggester {settings.goal_suggester} suggests goals for states; leave it out"
+            )
         if settings.goal_suggester == TASK and not config.crafter.crafter_task:
             raise UserError("--goal_suggester task: needs --crafter_task")
         if settings.goal_suggester == "random" and settings.goal_count > len(spec.goals):

@@ -8,7 +8,7 @@ import numpy as np
 from oni_jax.envs import babyai, catch, crafter, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, Language, VectorEnv
 from oni_jax.envs.event_captions import EVENT, STATE, of_events, with_event_captions
-from oni_jax.envs.goals import LLM, NO_GOALS, ORACLE, TASK, with_goals
+from oni_jax.envs.goals import BY_LLM, LLM, MODEL, NO_GOALS, ORACLE, TASK, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
 from oni_jax.settings.config import Config
@@ -126,8 +126,10 @@ def with_chosen_env(config: Config) -> Config:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
     env = dataclasses.replace(env, goals=goals)
     _check_used(env)
-    if goals.goal_suggester == LLM and GOAL_REWARDED not in kinds:
-        raise UserError(f"--goal_suggester {LLM}: nothing asks it without --llm_reward_type {GOAL_REWARDED}")
+    if goals.goal_suggester in BY_LLM and GOAL_REWARDED not in kinds:
+        raise UserError(
+            f"--goal_suggester {goals.goal_suggester}: nothing asks it without --llm_reward_type {GOAL_REWARDED}"
+        )
     pays_goals = GOAL_REWARDED in kinds and goals.goal_suggester == TASK
     if env.crafter.crafter_task and not config.reward.extrinsic_reward_coeff and not pays_goals:
         raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
@@ -142,7 +144,11 @@ def _check_used(config: EnvConfig) -> None:
         ("crafter_subgoals", "crafter_task_repeats"): ("--crafter_task", bool(crafter.crafter_task)),
         ("crafter_textures",): ("--crafter_view rgb or grey", crafter.crafter_view != "tiles"),
         ("goal_count",): ("--goal_suggester random", suggester == "random"),
-        ("goal_table_size", "goal_similarity", "goal_parser"): (f"--goal_suggester {LLM}", suggester == LLM),
+        ("goal_table_size", "goal_similarity", "goal_parser"): (
+            f"--goal_suggester {' or '.join(BY_LLM)}",
+            suggester in BY_LLM,
+        ),
+        ("goal_answers",): (f"--goal_suggester {MODEL}", suggester == MODEL),
         ("goal_threshold",): ("--goal_similarity embeddings", goals.goal_similarity == "embeddings"),
         ("goal_success", "goal_repeats"): ("goals", suggester != NO_GOALS),
     }

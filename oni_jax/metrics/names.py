@@ -125,6 +125,16 @@ METRICS: Mapping[str, Metric] = {
     "reward/potential_calls": Metric("", "distinct windows that a potential was asked for, such as a code"),
     "reward/goal_coverage": Metric("", "ellm: fraction of the last batch's steps that were taken with an LLM's answer"),
     "reward/goals_unmatched_fraction": Metric("", "ellm: of an LLM's suggestions, those that name no goal"),
+    "reward/goals_agreement": Metric(
+        "fraction", "goal model's, with the newest answers that it has not learnt from: mean Jaccard index"
+    ),
+    "reward/goals_calibration_error": Metric("fraction", "of the goal model's probabilities, mean over ten bins"),
+    **{
+        f"reward/goals_reliability_{i}": Metric(
+            "fraction", f"of the goals that the goal model gives {i / 10:.1f} to {(i + 1) / 10:.1f}, those suggested"
+        )
+        for i in range(10)
+    },
     "reward/captions_answered": Metric("", "ellm: captions as asked about, with an answer"),
     "reward/potential_calls_failed": Metric("", "that broke a limit, or gave no number; they count as 0"),
     "reward/potential_goal_fraction": Metric("fraction", "of bk-goal's windows: their last step came near to a goal"),

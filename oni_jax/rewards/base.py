@@ -2,8 +2,8 @@
 
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree, RewardO
 def newest(newest_first: Iterable[Item], limit: int) -> list[Item]:
     """Returns the first `limit` items, in reverse order; the others are not even looked at."""
     return list(itertools.islice(newest_first, limit))[::-1]
+
+
+# (parameters, a device environment, its state) -> how probably an LLM would suggest each goal [G]; pure
+GoalModelFn = Callable[[PyTree, Any, PyTree], Array]
 
 
 class Learning:
@@ -44,6 +48,13 @@ class Learning:
         Each [G + 1] float32; the last number counts words that name no goal.
         """
         return {}
+
+    goal_model: GoalModelFn | None = None
+
+    def goal_params(self, state: PyTree) -> PyTree:
+        """Returns the goal model's parameters from the device state; (): there is none. Called before each batch."""
+        del state
+        return ()
 
     def steps_due(self) -> int:
         """Returns the number of gradient steps that are due."""

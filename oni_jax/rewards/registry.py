@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
-from oni_jax.envs.registry import GOAL_REWARDED, LLM, find_environment
+from oni_jax.envs.goals import BY_LLM
+from oni_jax.envs.registry import GOAL_REWARDED, find_environment
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import trained_at
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
@@ -171,7 +172,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("ellm.ellm", "make"),
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
-        asks=lambda config: config.env.goals.goal_suggester == LLM,
+        asks=lambda config: config.env.goals.goal_suggester in BY_LLM,
         may_need="word_vectors",
         own_settings=("potential_embedding",),
         observations=lambda config: [GOAL_REWARD],

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
-from oni_jax.rewards.base import Reward
+from oni_jax.rewards.base import GoalModelFn, Reward
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
@@ -120,6 +120,17 @@ class RewardSum:
     def suggested(self) -> Mapping[bytes, np.ndarray]:
         """Returns what goals are worth in states with these captions, since the last call; see `Learning.suggested`."""
         return {caption: worths for part in self._learning for caption, worths in part.suggested().items()}
+
+    @property
+    def goal_model(self) -> GoalModelFn | None:
+        """The goal model of the first reward that has one; see `Learning.goal_model`."""
+        return next((part.goal_model for part in self._learning if part.goal_model), None)
+
+    def goal_params(self, state: PyTree) -> PyTree:
+        """Returns that model's parameters; (): there is none."""
+        states = zip(self._learning, self.states(state), strict=True)
+        found = [part.goal_params(own) for part, own in states]
+        return next((own for own in found if own != ()), ())
 
     def steps_due(self) -> int:
         return sum(part.steps_due() for part in self._learning)

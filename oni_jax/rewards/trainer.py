@@ -34,13 +34,29 @@ class Schedule:
         self._burst, self._few_labels = burst, few_labels
         self.num_due = 0
 
-    def on_labels(self, num_held: int) -> None:
+    def on_labels(self, num_new: int, num_held: int) -> None:
         if num_held < self._few_labels:
             self.num_due += self._burst
 
     def on_update(self, num_held: int) -> None:
         if num_held and num_held >= self._few_labels:
             self.num_due = max(1, self.num_due)
+
+
+class Passes(Schedule):
+    """Schedule of a small model, which learns in seconds: each label is drawn about so many times when it comes.
+
+    Args:
+        num_passes: mean number of times.
+        batch_size: labels in a gradient step.
+    """
+
+    def __init__(self, num_passes: int, batch_size: int):
+        super().__init__(0, 0)
+        self._num_passes, self._batch_size = num_passes, batch_size
+
+    def on_labels(self, num_new: int, num_held: int) -> None:
+        self.num_due += -(-num_new * self._num_passes // self._batch_size)
 
 
 class RewardTrainer:
@@ -53,6 +69,7 @@ class RewardTrainer:
         max_grad_norm: 0 turns clipping off.
         seed: of the batches and the noise; equal seeds and data give equal steps, on any number of devices.
         replicas: the devices; all there are when left out.
+        schedule: of the gradient steps; that of the settings when left out.
     """
 
     def __init__(
@@ -64,11 +81,14 @@ class RewardTrainer:
         make_noise: Callable[[Array, int], Noise] = lambda key, count: (),
         max_grad_norm: float = 0.0,
         replicas: parallel.Replicas | None = None,
+        schedule: Schedule | None = None,
     ):
         replicas = replicas or parallel.Replicas()
         clip = optax.clip_by_global_norm(max_grad_norm) if max_grad_norm else optax.identity()
         self._optimizer = optax.chain(clip, optax.adam(config.reward_model_lr, eps=ADAM_EPS))
-        self._schedule = Schedule(config.reward_model_gradient_steps_per_update, config.reward_model_few_labels)
+        self._schedule = schedule or Schedule(
+            config.reward_model_gradient_steps_per_update, config.reward_model_few_labels
+        )
         shard_size = replicas.shard_size(config.reward_model_batch_size, "reward_model_batch_size")
         self._dataset = DataSet(columns, config.reward_dataset_size, replicas)
         self._seed = seed
@@ -110,8 +130,9 @@ class RewardTrainer:
 
     def append(self, rows: Rows) -> None:
         """Appends labelled rows, and schedules gradient steps."""
+        before = self._num_rows()
         self._dataset.append(rows)
-        self._schedule.on_labels(self._num_rows())
+        self._schedule.on_labels(self._num_rows() - before, self._num_rows())
 
     def on_update(self) -> None:
         """Schedules gradient steps after an update of the policy."""

@@ -64,6 +64,12 @@ class AnnotationConfig:
     llm_max_labels: int = setting(
         0, "Most answers that are held for a model and a prompt; then no more are asked for. 0: no limit."
     )
+    ask: str = setting(
+        "auto",
+        "What is asked next: what a model is unsure of, weighted by how often it is met (uncertain), or everything new "
+        "(new); auto: uncertain with --goal_suggester model, else new.",
+        choices=("auto", "uncertain", "new"),
+    )
     llm_required: bool = setting(False, "End at once when no server answers at the start.")
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(

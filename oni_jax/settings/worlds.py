@@ -92,10 +92,18 @@ class GoalConfig:
 
     goal_suggester: str = setting(
         "auto",
-        "Who suggests goals for a state: an LLM by its caption, what its prerequisites allow (oracle), --crafter_task, "
-        "all goals, or some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then the "
+        "Who suggests goals for a state: an LLM by its caption, a model that learns from the LLM's answers on the "
+        "device and so suggests at first sight (model), what its prerequisites allow (oracle), --crafter_task, all "
+        "goals, or some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then the "
         "task, or an LLM where ellm has an --llm_server_addr, else the oracle.",
-        choices=("auto", "none", "llm", "oracle", "task", "all", "random"),
+        choices=("auto", "none", "llm", "model", "oracle", "task", "all", "random"),
+        fixed=True,
+    )
+    goal_answers: str = setting(
+        "first",
+        "--goal_suggester model: the LLM's answer counts where there is one, and the model's elsewhere (first), or the "
+        "model's alone (model).",
+        choices=("first", "model"),
         fixed=True,
     )
     goal_success: str = setting(

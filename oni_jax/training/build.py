@@ -33,6 +33,7 @@ from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
+from oni_jax.rewards.base import GoalModelFn
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runs.checkpointing import Checkpoints, Saved
@@ -160,7 +161,9 @@ def build_training(
     before = progress.env_steps, progress.reward_sum, progress.steps_before_reward
     guidance = Guidance(config.pretrained, config.learner.batch_size, actor.params_of, *before)
     acted = state._replace(params=guidance.acting_params(state.params))
-    world = stack.enter_context(closing(build_world(own, task, actor, acted, progress, acting, peers, replicas)))
+    world = build_world(own, task, actor, acted, progress, acting, peers, replicas, rewards.goal_model)
+    stack.enter_context(closing(world))
+    world.suggest_by(rewards.goal_params(state.reward_state))
     acting_state = saved.acting if saved else {}
     if saved and saved.progress["labels_of"] != progress.labels_of:  # another LLM suggests goals now
         acting_state = {name: x for name, x in acting_state.items() if name not in GOAL_ARRAYS}
@@ -267,6 +270,7 @@ def build_world(
     devices: Sequence[Any],
     peers: SingleProcess | Peers,
     replicas: Replicas,
+    goal_model: GoalModelFn | None = None,
 ) -> World:
     """Builds this process's world, which acts on `devices` with the state's parameters; the batch size is its own.
 
@@ -281,7 +285,7 @@ def build_world(
         seed = int(np.random.SeedSequence([config.run.seed, progress.env_steps]).generate_state(1)[0])
         acting = Acting(actor.policy, state.params, progress.updates, key, devices)
         env = with_history(make_device_env(config.env), task.spec)
-        return DeviceWorld(config, task.spec, env, acting, replicas, seed)
+        return DeviceWorld(config, task.spec, env, acting, replicas, seed, goal_model)
     key = jax.random.fold_in(key, peers.index) if peers.index else key
     acting = Acting(actor.policy, state.params, progress.updates, key, devices)
     # A resumed run starts new episodes, unless the running ones could be saved.

@@ -66,6 +66,9 @@ class World(Protocol):
         Each [G + 1] float32, see `envs.device.goals.GoalTable`.
         """
 
+    def suggest_by(self, goal_params: PyTree) -> None:
+        """Suggests goals by a model with these parameters from now on, where the world has one; (): there is none."""
+
     def begin_update(self) -> None:
         """Counts the batch that `next` returned last as no longer pending: an update on it begins."""
         ...

@@ -52,6 +52,7 @@ NETWORK = NetworkConfig(
     encoder_msg_model="lt_cnn_small",
     encoder_hidden_dim=16,
 )
+ELLM_MODEL = "ellm by a model"
 GOALS = {"goals": ["action 1", "newt"], "keys": ["Agent history", "action 2"], "indices": [[0], [0, 1]]}
 POTENTIAL = """
 def compute_reward(obs, past_obs, past_actions):
@@ -118,11 +119,13 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
         online_dataset_subsample=1,
     )
     coeff = 0.0 if name == "none" else 0.1
-    reward = RewardConfig(llm_reward_type=name, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})  # type: ignore
-    goal = "" if name == "ellm" else "The player wants to kill monsters."
+    is_ellm, kind = name in ("ellm", ELLM_MODEL), "ellm" if name == ELLM_MODEL else name
+    reward = RewardConfig(llm_reward_type=kind, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})  # type: ignore
+    goal = "" if is_ellm else "The player wants to kill monsters."
     annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
-    goals = GoalConfig(goal_suggester={CATCH: "llm", NETHACK: "oracle"}[root_env]) if name == "ellm" else GoalConfig()
-    root_env = signals_plugin.NAME if name == "ellm" else root_env  # which has goals
+    suggester = "model" if name == ELLM_MODEL else {CATCH: "llm", NETHACK: "oracle"}[root_env]
+    goals = GoalConfig(goal_suggester=suggester) if is_ellm else GoalConfig()
+    root_env = signals_plugin.NAME if is_ellm else root_env  # which has goals
     config = Config(EnvConfig(root_env=root_env, goals=goals), network=NETWORK, reward=reward, annotation=annotation)
     return with_chosen_env(config)
 
@@ -136,7 +139,7 @@ def make(name, files, root_env=NETHACK, **settings) -> RewardSum:
     OBSERVED[rewards] = {
         name: rng.integers(0, x.num_ids or min(spec.num_actions, 9), (T + 1, B, *x.shape)).astype(x.dtype)
         for name, x in spec.observations.items()
-        if name in rewards.final_observations
+        if name in {*rewards.final_observations, *rewards.other_observations}
     }
     return rewards
 
@@ -203,7 +206,8 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
     """Answers what it asks, and makes what gradient steps are due. Returns the state, and what a store would hold."""
     answers = []
     for i in range(rounds):
-        rewards.observe(captions_of(seed=i))
+        rewards.goal_params(state)
+        rewards.observe(observed(rewards, captions_of(seed=i)))
         found = [answer_to(query.item, "ellm" in rewards.labels) for query in rewards.queries()]
         rewards.ingest(found)
         answers += [annotation for annotation in found if annotation.answer is not None]
@@ -213,7 +217,7 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
 
 def cases() -> list:
     """Every reward in Catch, and some in NetHack, where the rest are slow ones."""
-    own = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in REWARD_TYPES]
+    own = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in (*REWARD_TYPES, ELLM_MODEL)]
     return own + [
         pytest.param((name, NETHACK), id=f"{name} {NETHACK}", marks=() if name in QUICK else pytest.mark.slow)
         for name in REWARD_TYPES

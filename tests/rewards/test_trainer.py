@@ -16,15 +16,15 @@ def test_labels_bring_a_burst_while_few_are_held_and_then_one_step_an_update():
     schedule = Schedule(burst=32, few_labels=100)
     schedule.on_update(0)
     assert schedule.num_due == 0
-    schedule.on_labels(10)
+    schedule.on_labels(10, 10)
     assert schedule.num_due == 32
     schedule.num_due = 30
     schedule.on_update(10)
     assert schedule.num_due == 30
-    schedule.on_labels(99)  # before the steps for the ones before are made
+    schedule.on_labels(89, 99)  # before the steps for the ones before are made
     assert schedule.num_due == 30 + 32
     schedule.num_due = 0
-    schedule.on_labels(100)
+    schedule.on_labels(1, 100)
     assert schedule.num_due == 0
     for _ in range(3):
         schedule.on_update(100)

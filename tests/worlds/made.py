@@ -18,6 +18,7 @@ from oni_jax.learner.peers.peers import SINGLE_PROCESS
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas
+from oni_jax.rewards.base import GoalModelFn
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
@@ -47,6 +48,7 @@ def make_world(
     num_devices: int = 1,
     observations: Collection[str] = (),
     read: Mapping[str, Any] = {},
+    goal_model: GoalModelFn | None = None,
 ) -> Made:
     """A world that shows these observations, final ones too.
 
@@ -55,6 +57,7 @@ def make_world(
         num_devices: that learn.
         observations: names.
         read: what else of `EnvSpec` rewards read; all when left out.
+        goal_model: of a reward's.
     """
     task = build.build_task(config)
     shown = dict.fromkeys((*task.spec.observations, *observations))
@@ -69,7 +72,8 @@ def make_world(
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)
     acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(state.params))
-    world = build.build_world(config, task, actor, acted, Progress(), jax.devices()[:1], SINGLE_PROCESS, replicas)
+    acting = jax.devices()[:1]
+    world = build.build_world(config, task, actor, acted, Progress(), acting, SINGLE_PROCESS, replicas, goal_model)
     return Made(world, task, state)
 
 

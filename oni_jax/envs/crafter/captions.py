@@ -1,4 +1,6 @@
-"""Texts of Crafter's states, made on the host. Sources: ELLM (arXiv 2302.06692); SmartPlay, as BK uses it."""
+"""Texts of Crafter's states, made and read on the host. Sources: ELLM (arXiv 2302.06692); SmartPlay, as BK uses it."""
+
+import re
 
 import numpy as np
 
@@ -30,6 +32,29 @@ def ellm_parts(key: np.ndarray) -> tuple[str, str, str]:
 def ellm_caption(key: np.ndarray) -> bytes:
     """Returns ELLM's whole text of a `view.ellm_key`."""
     return " ".join(part for part in ellm_parts(key) if part).encode()
+
+
+_READ = re.compile(
+    r"you see (?P<seen>[a-z, ]*)\.( you are targeting (?P<faced>[a-z]+)\.)?"
+    r"( you have in your inventory (?P<owned>[a-z_, ]+)\.)?( you feel (?P<lacking>[a-z, ]+)\.)?"
+)
+_SEEN = ["crafting table" if i == TABLE else NAMES[i] for i in view.ELLM_LISTED]
+_OWNED = ["plant" if name == "sapling" else name for name in ITEMS[len(VITALS) :]]
+NUM_ELLM_FEATURES = len(_SEEN) + len(NAMES) - 1 + len(_OWNED) + len(_LACKING)
+
+
+def read_ellm_caption(caption: bytes) -> np.ndarray | None:
+    """Returns what ELLM's text says as [NUM_ELLM_FEATURES] float32, as `view.ellm_features`; None: no such text."""
+    found = _READ.fullmatch(caption.decode("latin-1").lower())
+    if not found:
+        return None
+    bits: list[bool] = []
+    for group, names in (("seen", _SEEN), ("faced", NAMES[1:]), ("owned", _OWNED), ("lacking", _LACKING)):
+        words = {*re.sub("(^|, )and ", r"\1", found[group] or "").split(", ")} - {""}
+        if not words <= {*names}:
+            return None
+        bits += [name in words for name in names]
+    return np.array(bits, np.float32)
 
 
 def bk_caption(key: np.ndarray) -> bytes:

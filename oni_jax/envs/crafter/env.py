@@ -30,10 +30,19 @@ class _Captions(NamedTuple):
 
     key: Callable[[view.Seen], jax.Array]
     text: Callable[[np.ndarray], bytes]
+    num_features: int = 0
+    features: Callable[[view.Seen], jax.Array] = lambda seen: jnp.zeros(0, jnp.float32)
+    read: Callable[[bytes], np.ndarray | None] = lambda caption: None
 
 
 _CAPTIONS = {
-    ELLM: _Captions(view.ellm_key, captions.ellm_caption),
+    ELLM: _Captions(
+        view.ellm_key,
+        captions.ellm_caption,
+        captions.NUM_ELLM_FEATURES,
+        view.ellm_features,
+        captions.read_ellm_caption,
+    ),
     BK: _Captions(view.bk_key, captions.bk_caption),
 }
 
@@ -101,6 +110,16 @@ class Crafter(DeviceEnv[State]):
 
     def caption(self, key: np.ndarray) -> bytes:
         return _CAPTIONS[self.variant.captions].text(key)
+
+    @property
+    def num_caption_features(self) -> int:  # type: ignore
+        return _CAPTIONS[self.variant.captions].num_features
+
+    def caption_features(self, state: State) -> jax.Array:
+        return _CAPTIONS[self.variant.captions].features(view.look(state))
+
+    def read_caption(self, caption: bytes) -> np.ndarray | None:
+        return _CAPTIONS[self.variant.captions].read(caption)
 
     def event_key(self, state: State) -> jax.Array:
         return state.event[None]

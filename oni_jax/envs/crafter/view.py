@@ -84,14 +84,35 @@ ELLM_LISTED = np.array([i for i in range(len(NAMES)) if i not in _UNNAMED])
 _UNTARGETED = (things.OUTSIDE, things.PATH, things.SAND, things.LAVA)  # materials
 
 
-def ellm_key(seen: Seen) -> jax.Array:
-    """Returns ELLM's caption as [6] uint8: bits of what is seen, what is faced, and bits of what is owned and lacks."""
+class _Said(NamedTuple):
+    """What ELLM's caption says."""
+
+    visible: jax.Array  # bool, of ELLM_LISTED
+    faced: jax.Array  # [] number of NAMES; 0: nothing that is named
+    owned: jax.Array  # bool, of the items after VITALS
+    lacking: jax.Array  # bool, of VITALS
+
+
+def _said(seen: Seen) -> _Said:
     visible = (cells(seen).reshape(-1, 1) == jnp.asarray(ELLM_LISTED)).any(0)
     kind, material = _faced(seen)
     faced = jnp.where(kind > 0, kind, jnp.where(jnp.isin(material, jnp.array(_UNTARGETED)), 0, material))
     owned, lacking = seen.inventory[len(VITALS) :] > 0, seen.inventory[: len(VITALS)] < MAX_AMOUNT
-    bits = [jnp.packbits(x, bitorder="little") for x in (visible, owned, lacking)]
-    return jnp.concatenate([bits[0], faced.astype(jnp.uint8)[None], *bits[1:]])
+    return _Said(visible, faced, owned, lacking)
+
+
+def ellm_key(seen: Seen) -> jax.Array:
+    """Returns ELLM's caption as [6] uint8: bits of what is seen, what is faced, and bits of what is owned and lacks."""
+    said = _said(seen)
+    bits = [jnp.packbits(x, bitorder="little") for x in (said.visible, said.owned, said.lacking)]
+    return jnp.concatenate([bits[0], said.faced.astype(jnp.uint8)[None], *bits[1:]])
+
+
+def ellm_features(seen: Seen) -> jax.Array:
+    """Returns what ELLM's caption says as [F] float32, each 0 or 1; see `captions.read_ellm_caption`."""
+    said = _said(seen)
+    faced = said.faced == np.arange(1, len(NAMES))
+    return jnp.concatenate([said.visible, faced, said.owned, said.lacking]).astype(jnp.float32)
 
 
 def bk_key(seen: Seen) -> jax.Array:

@@ -77,6 +77,16 @@ class DeviceEnv(Protocol[State]):
         """Returns the text of a caption's key, on the host."""
         return b""
 
+    num_caption_features: int = 0  # F
+
+    def caption_features(self, state: State) -> jax.Array:
+        """Returns what a state's caption says as numbers [F] float32, for models; F = 0: they read observations."""
+        return jnp.zeros(0, jnp.float32)
+
+    def read_caption(self, caption: bytes) -> np.ndarray | None:
+        """Returns the same [F] of a caption's text, as a query says it, on the host; None: it is no such text."""
+        return None
+
     def event_key(self, state: State) -> jax.Array:
         """Returns [M'] uint8 of the effect of the last action; empty without events."""
         return _no_key()
@@ -115,8 +125,10 @@ class DeviceEnv(Protocol[State]):
         """Returns the goal of the environment's task that is to be reached next, as one of G [G] bool."""
         return jnp.zeros(len(self.spec.goals), bool)
 
-    def suggesting(self, table: Any) -> "DeviceEnv":
-        """Returns the environment with the goals that an LLM has suggested, a `goals.GoalTable`."""
+    def suggesting(self, table: Any, model: Any = None) -> "DeviceEnv":
+        """Returns the environment with the goals that an LLM has suggested, a `goals.GoalTable`, and a model of what it
+        would suggest, a `goals.GoalModel`.
+        """
         return self
 
 

@@ -2,18 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.device.base import Step
+from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.wrapper import DeviceWrapper
 from oni_jax.envs.goals import ORACLE, TASK, goal_spec
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
 
+SUGGESTED = 0.5  # probability above which a goal is open
 _SUGGESTING = 0x60A1  # folded into the key of a step
 
 
@@ -22,6 +23,14 @@ class GoalTable(NamedTuple):
 
     codes: jax.Array  # [K, 2] uint32, see `DeviceEnv.caption_code`; rows without one come last, with all bits set
     worths: jax.Array  # [K, G + 1] float32 or uint8; what reaching each is worth; last, how many words name none
+
+
+class GoalModel(Protocol):
+    """A model of what an LLM would suggest."""
+
+    def __call__(self, env: DeviceEnv, state: Any) -> jax.Array:
+        """Returns how probably each goal is suggested for a state of `env` [G]."""
+        ...
 
 
 class Goals(NamedTuple):
@@ -44,10 +53,12 @@ class WithGoals(DeviceWrapper):
     Attributes:
       settings: who suggests them, what reaches them, and how often they pay.
       table: what an LLM has suggested so far; None: nothing.
+      model: what it would suggest; None: nothing.
     """
 
     settings: GoalConfig
     table: GoalTable | None = None
+    model: GoalModel | None = None
 
     @property
     def spec(self) -> EnvSpec:
@@ -56,8 +67,8 @@ class WithGoals(DeviceWrapper):
     def inner(self, state: Goals) -> Any:
         return state.inner
 
-    def suggesting(self, table: GoalTable) -> "WithGoals":
-        return dataclasses.replace(self, table=table)
+    def suggesting(self, table: GoalTable | None, model: GoalModel | None = None) -> "WithGoals":
+        return dataclasses.replace(self, table=table, model=model)
 
     def reset(self, key: jax.Array) -> Goals:
         inner = self.env.reset(key)
@@ -137,14 +148,23 @@ def pay(worth: jax.Array, taken: jax.Array, reached: jax.Array, together: np.nda
     return paid.max(), reached
 
 
-def look_up(table: GoalTable, code: jax.Array) -> jax.Array:
-    """Returns the table's row [G + 1] for the caption with this code [2]: zeros where it has none."""
+def look_up(table: GoalTable, code: jax.Array, otherwise: jax.Array | float = 0.0) -> jax.Array:
+    """Returns the table's row [G + 1] for the caption with this code [2]; `otherwise` [G + 1] where it has none."""
     row, step = jnp.int32(0), len(table.codes) // 2
     while step:  # a binary search: so many rows come before the code
         first, second = table.codes[row + step - 1]
         is_before = (first < code[0]) | (first == code[0]) & (second < code[1])
         row, step = jnp.where(is_before, row + step, row), step // 2
-    return jnp.where((table.codes[row] == code).all(), table.worths[row].astype(jnp.float32), 0.0)
+    return jnp.where((table.codes[row] == code).all(), table.worths[row].astype(jnp.float32), otherwise)
+
+
+def _model(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
+    num_goals = len(world.env.spec.goals)
+    if world.model is None:
+        return jnp.zeros(num_goals + 1)
+    found = world.model(world.env, inner) > SUGGESTED
+    worths = jnp.append(found.astype(jnp.float32), 0.0)  # a model names nothing else
+    return worths if world.table is None else look_up(world.table, world.env.caption_code(inner), worths)
 
 
 def _llm(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
@@ -174,6 +194,7 @@ def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
 # that may suggest other things, [G + 1], last their number
 SUGGESTERS: dict[str, Callable[[WithGoals, Any, jax.Array], jax.Array]] = {
     "llm": _llm,
+    "model": _model,
     "oracle": _oracle,
     "task": _task,
     "all": _every,

@@ -52,6 +52,16 @@ class DeviceWrapper(DeviceEnv[Any]):
     def caption(self, key: np.ndarray) -> bytes:
         return self.env.caption(key)
 
+    @property
+    def num_caption_features(self) -> int:  # type: ignore
+        return self.env.num_caption_features
+
+    def caption_features(self, state: Any) -> jax.Array:
+        return self.env.caption_features(self.inner(state))
+
+    def read_caption(self, caption: bytes) -> np.ndarray | None:
+        return self.env.read_caption(caption)
+
     def event_key(self, state: Any) -> jax.Array:
         return self.env.event_key(self.inner(state))
 
@@ -84,8 +94,8 @@ class DeviceWrapper(DeviceEnv[Any]):
     def goal_pursued(self, state: Any) -> jax.Array:
         return self.env.goal_pursued(self.inner(state))
 
-    def suggesting(self, table: Any) -> DeviceEnv:
-        return dataclasses.replace(self, env=self.env.suggesting(table))
+    def suggesting(self, table: Any, model: Any = None) -> DeviceEnv:
+        return dataclasses.replace(self, env=self.env.suggesting(table, model))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +116,8 @@ class EventCaptions(DeviceWrapper):
 
     def caption(self, key: np.ndarray) -> bytes:
         return self.event(key)
+
+    num_caption_features: int = 0  # those of `env` are its states'
 
 
 class Stacked(NamedTuple):

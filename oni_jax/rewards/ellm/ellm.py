@@ -4,6 +4,7 @@ Where an LLM suggests goals, it is asked about each caption, in the background, 
 answer is there, nothing is suggested for that state. What it answers is matched with the environment's goals.
 """
 
+import heapq
 import queue
 import sys
 import threading
@@ -17,7 +18,7 @@ import numpy as np
 
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
-from oni_jax.envs.registry import LLM
+from oni_jax.envs.goals import BY_LLM, MODEL
 from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.embeddings.embeddings import Embed, Memo
@@ -25,7 +26,17 @@ from oni_jax.rewards.embeddings.settings import make_memo
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import GoalConfig
-from oni_jax.types import GOAL_REWARD, Annotation, Array, Item, PyTree, RewardOutput, StepCaptions, Trajectory
+from oni_jax.types import (
+    GOAL_REWARD,
+    Annotation,
+    Array,
+    CaptionBatch,
+    Item,
+    PyTree,
+    RewardOutput,
+    StepCaptions,
+    Trajectory,
+)
 
 MAX_ASKED = 512  # queries without an answer yet: those asked later are chosen by what has been seen until then
 MATCHED_AT_ONCE, RETRY_SECS = 256, 30.0
@@ -150,7 +161,7 @@ class SuggestedGoalReward(GoalReward):
         self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
         self._worths: dict[bytes, np.ndarray] = {}  # of what was asked; the label store holds the same
-        self._waiting: Counter[bytes] = Counter()  # steps seen of what is not asked yet
+        self._waiting: dict[bytes, float] = {}  # what is not asked yet -> steps seen of it, or their weight
         self._asked: dict[bytes, None] = {}  # without an answer yet; the last is asked first
         self._put_aside: set[bytes] = set()  # asked, and got no answer that can be read
         self._again: dict[bytes, None] = {}  # of these, the newest, which may have been dropped: too many waited
@@ -159,7 +170,7 @@ class SuggestedGoalReward(GoalReward):
         self._coverage = 0.0
 
     def observe(self, captions: StepCaptions) -> None:
-        own = captions.own
+        own, unanswered = captions.own, Counter[bytes]()
         if len(self._items) > MAX_KNOWN:
             for known in (self._items, self._captions, self._waiting, self._given):
                 known.clear()
@@ -171,12 +182,20 @@ class SuggestedGoalReward(GoalReward):
                 self._new[caption] = worths
                 num_covered += count * (caption in self._given)
             elif item not in self._asked and item not in self._put_aside:
-                self._waiting[item] += count
+                unanswered[item] += count
+        for item, weight in self._weights(unanswered, own).items():
+            self._waiting[item] = self._waiting.get(item, 0.0) + weight
         self._coverage = num_covered / max(1, own.index.size)
-        chosen = [item for item, _ in self._waiting.most_common(max(0, self._max_asked - len(self._asked)))]
+        room = max(0, self._max_asked - len(self._asked))
+        chosen = heapq.nlargest(room, self._waiting, key=self._waiting.__getitem__)
         for item in reversed(chosen):
             del self._waiting[item]
             self._asked[item] = None
+
+    def _weights(self, unanswered: Mapping[bytes, int], captions: CaptionBatch) -> Mapping[bytes, float]:
+        """Returns how much it is worth to ask about items that were met so often; those that are not, it leaves out."""
+        del captions
+        return unanswered
 
     def _item(self, caption: bytes) -> bytes:
         item = self._items.get(caption)
@@ -236,7 +255,7 @@ class SuggestedGoalReward(GoalReward):
 
 def make(context: RewardContext) -> GoalReward:
     settings = context.config.env.goals
-    if settings.goal_suggester != LLM:
+    if settings.goal_suggester not in BY_LLM:
         return GoalReward()
     # Of several processes all embed the same texts, and one keeps them.
     keeps = not context.frozen and jax.process_index() == 0
@@ -244,4 +263,9 @@ def make(context: RewardContext) -> GoalReward:
     is_slow = context.config.reward.potential_embeddings == "server" and memo is not None
     matcher = Matcher(context.spec.goals, settings, memo)
     max_asked = min(MAX_ASKED, context.config.annotation.llm_max_backlog)
-    return SuggestedGoalReward(context.prompt(), matcher, is_slow, memo, max_asked)
+    given = context.prompt(), matcher, is_slow, memo, max_asked
+    if settings.goal_suggester == MODEL:
+        from oni_jax.rewards.ellm.goal_model import ModelledGoalReward, make_goal_model
+
+        return ModelledGoalReward(make_goal_model(context), context.config.annotation.ask, *given)
+    return SuggestedGoalReward(*given)

@@ -42,6 +42,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
         "bad {episode/goals_bad_fraction:.0%}": "",
         "invalid {episode/goals_invalid_fraction:.0%}": "",
         "achieved {episode/goals_achieved_fraction:.0%}": "",
+        "model agrees by {reward/goals_agreement:.0%}": "",
     },
     "limited by": {"{limited_by}; would help: {advice}": ""},
     "labels by": {

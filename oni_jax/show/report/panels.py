@@ -53,6 +53,10 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
         Panel("answers_unreadable", "Unreadable answers since a start", "hours"),
         Panel("requests_failed", "Failed requests since a start", "hours"),
     ),
+    "goal_model": (
+        *_on_both("reward/goals_agreement", "Goal model's agreement with answers held out", Scale.FRACTION),
+        Panel("reward/goals_calibration_error", "Calibration error of its probabilities", "hours", Scale.FRACTION),
+    ),
     "reward_model": (
         *_on_both("reward/accuracy", "Reward model's accuracy on its batches", Scale.FRACTION),
         Panel("reward/loss", "Its loss", "hours"),

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -47,6 +47,16 @@ class Task(NamedTuple):
     policy: ActorCritic
     limit: int  # steps after which an episode is truncated
     unroll: int  # T
+    # (parameters, an environment, its state) -> how probably each goal is suggested [G]; None: there is no model
+    goal_model: Callable[[PyTree, DeviceEnv, Any], Array] | None = None
+
+
+class Acting(NamedTuple):
+    """What a rollout acts with; replicated."""
+
+    params: PyTree  # of the policy
+    count: Array  # [] int32; never used twice: actions are drawn with it, from a key of each environment
+    goal_params: PyTree = ()  # of the goal model
 
 
 def make_start_fn(task: Task, seed: int) -> Callable[[Array], Running]:
@@ -61,20 +71,20 @@ def make_start_fn(task: Task, seed: int) -> Callable[[Array], Running]:
     return start
 
 
-def make_collect_fn(task: Task) -> Callable[[tuple[PyTree, Array], PyTree, Running], tuple[Running, Trajectory, Texts]]:
-    """Returns collect((params, count), table, running) -> (running, trajectories, texts).
+def make_collect_fn(task: Task) -> Callable[[Acting, PyTree, Running], tuple[Running, Trajectory, Texts]]:
+    """Returns collect(acting, table, running) -> (running, trajectories, texts).
 
     `table`: the goals that an LLM has suggested, see `DeviceEnv.suggesting`; (): none are asked for.
 
-    `count` [] int32 is a number that is never used twice: actions are drawn with it, from a key of each environment,
-    so that they are the same however the environments are sharded. The trajectories lack their counts of captions.
+    Actions are the same however the environments are sharded. The trajectories lack their counts of captions.
     """
-    spec, policy, limit, unroll = task[1:]
+    spec, policy, limit, unroll, goal_model = task[1:]
     names = tuple(spec.observations)
 
-    def collect(acting: tuple[PyTree, Array], table: PyTree, running: Running) -> tuple[Running, Trajectory, Texts]:
-        env = task.env.suggesting(table) if table else task.env
-        params, count = with_tables(policy, acting[0]), acting[1]
+    def collect(acting: Acting, table: PyTree, running: Running) -> tuple[Running, Trajectory, Texts]:
+        model = goal_model and functools.partial(goal_model, acting.goal_params)
+        env = task.env.suggesting(table or None, model) if table or model else task.env
+        params, count = with_tables(policy, acting.params), acting.count
         chex.assert_rank(running.is_first, 1)
         chunk = default_chunk(len(running.is_first))
 

@@ -5,7 +5,7 @@ that learns from it. It stays on the device, but for the codes of its captions. 
 seeds give equal runs, and a resumed run continues bit for bit where one process can save it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import jax
@@ -16,16 +16,16 @@ from oni_jax.envs.device.episodes import step_limit
 from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
 from oni_jax.envs.device.shown import first_scene, join_codes
 from oni_jax.envs.display import Terminal, drawn, failed_terminal
-from oni_jax.envs.goals import LLM
+from oni_jax.envs.goals import BY_LLM
 from oni_jax.host.runtime import WaitClock
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.settings.config import Config
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
-from oni_jax.worlds.actors.actor_world import Acting
+from oni_jax.worlds.actors import actor_world
 from oni_jax.worlds.base import Collected, Episodes, World, WorldReport, with_finals
 from oni_jax.worlds.device.device_captions import CodeCounts, TextReader
-from oni_jax.worlds.device.device_rollout import Running, Task, Texts, make_collect_fn, make_start_fn
+from oni_jax.worlds.device.device_rollout import Acting, Running, Task, Texts, make_collect_fn, make_start_fn
 from oni_jax.worlds.device.goal_table import SuggestedGoals
 
 
@@ -39,18 +39,29 @@ class DeviceWorld(World):
         acting: the initial policy; its devices are not used.
         replicas: the learner's devices.
         seed: of the environments, the same in all processes.
+        goal_model: see `device_rollout.Task`; its parameters are pushed.
     """
 
     payload_sharding = TRAJECTORY
     runs_ahead = False
 
-    def __init__(self, config: Config, spec: EnvSpec, env: DeviceEnv, acting: Acting, replicas: Replicas, seed: int):
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        env: DeviceEnv,
+        acting: actor_world.Acting,
+        replicas: Replicas,
+        seed: int,
+        goal_model: Callable[[PyTree, DeviceEnv, Any], Array] | None = None,
+    ):
         self.spec, self._replicas, self._params = spec, replicas, acting.params
+        self._goal_params: PyTree = ()
         learner = config.learner
         self._num_envs = learner.batch_size // learner.rollout
         self.description = f"{self._num_envs} environments (batch_size / rollout) on the learner's device"
         limit = step_limit(env, config.env.max_episode_steps)
-        task = Task(env, spec, acting.policy, limit, learner.rollout)
+        task = Task(env, spec, acting.policy, limit, learner.rollout, goal_model)
         collect = replicas.sharded(
             make_collect_fn(task), (AXIS_0, AXIS_0), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * len(Texts._fields)))
         )
@@ -71,9 +82,10 @@ class DeviceWorld(World):
         self._counted = replicas.put((unread, unread), AXIS_1)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
-        goals, is_llm = config.env.goals, config.env.goals.goal_suggester == LLM
+        goals = config.env.goals
+        has_table = goals.goal_suggester in BY_LLM and goals.goal_answers == "first"
         is_exact = goals.goal_similarity == "exact"
-        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size, is_exact) if is_llm else None
+        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size, is_exact) if has_table else None
         self._goal_table: PyTree = ()
 
     def unpack(self, payload: PyTree, version: Array) -> Trajectory:  # type: ignore
@@ -100,8 +112,11 @@ class DeviceWorld(World):
         if self._goals:
             self._goals.add(worths)
 
-    def _acting(self) -> tuple[PyTree, Array]:
-        return self._params, np.int32(self._num_rollouts)
+    def suggest_by(self, goal_params: PyTree) -> None:
+        self._goal_params = goal_params
+
+    def _acting(self) -> Acting:
+        return Acting(self._params, np.int32(self._num_rollouts), self._goal_params)  # type: ignore
 
     def publish(self, version: int, params: PyTree) -> None:
         self._params = params

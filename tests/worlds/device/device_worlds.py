@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from oni_jax.learner.update import TrainState
+from oni_jax.rewards.base import GoalModelFn
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
@@ -28,9 +29,10 @@ def make_world(
     num_devices: int = 1,
     observations: Collection[str] = ("signal",),
     read: Mapping[str, Any] = {},
+    goal_model: GoalModelFn | None = None,
 ) -> tuple[DeviceWorld, build.Task, TrainState]:
     """See `made.make_world`."""
-    world, task, state = made.make_world(config, num_devices, observations, read)
+    world, task, state = made.make_world(config, num_devices, observations, read, goal_model)
     assert isinstance(world, DeviceWorld)
     return world, task, state
 

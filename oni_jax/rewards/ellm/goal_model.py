@@ -1,0 +1,368 @@
+"""A model of what an LLM suggests, learnt from its answers and evaluated in the rollout: goals are open at first sight.
+
+It reads what captions say (`DeviceEnv.caption_features`), and then learns from every answer, recorded ones of states
+that were never met included; or else observations through the policy's kind of encoder, and learns from what was met.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from oni_jax.envs.device.base import DeviceEnv
+from oni_jax.envs.device.goals import SUGGESTED
+from oni_jax.envs.registry import find_environment
+from oni_jax.networks.registry import find_encoder
+from oni_jax.parallel import Replicas
+from oni_jax.rewards.ellm.ellm import Matches, SuggestedGoalReward
+from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.trainer import Noise, Passes, RewardTrainer
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.types import Array, ArraySpec, CaptionBatch, ModelState, PyTree, StepCaptions
+
+HIDDEN_SIZE = 128
+NUM_PASSES = 100  # times that an answer is drawn when it is new
+STEPS_AT_ONCE = 64  # gradient steps between two updates of the policy
+HELD_OUT, NUM_HELD_OUT = 10, 512  # one answer in so many is not learnt from, and the newest of these check the model
+CHECKED_EVERY, NUM_BINS = 32, 10  # batches; bins of the probabilities whose calibration is checked
+FALL = 0.05  # of the agreement with answers held out; more is warned of
+KNOWN_WELL = 0.1  # expected number of wrong goals below which nothing is asked
+CHUNK = 256  # states valued at a time: one shape, so that it is compiled once
+FEATURES, CODE, TARGET, CODE_SIZE = "features", "code", "target", 8
+
+Inputs = Mapping[str, Array]  # of the network, each [N, ...]
+
+
+class Reader(Protocol):
+    """Inputs of a goal model: on the device of a state, on the host of what was met."""
+
+    columns: Mapping[str, ArraySpec]
+
+    def of_state(self, env: DeviceEnv, state: PyTree) -> Inputs:
+        """Returns the inputs of one state, without the first axis."""
+        ...
+
+    def of_item(self, item: bytes) -> Mapping[str, np.ndarray] | None:
+        """Returns those of what is asked about; None: the text alone does not say them."""
+        ...
+
+    def of_step(self, captions: CaptionBatch, step: int) -> Mapping[str, np.ndarray] | None:
+        """Returns those of a step of a batch; None: its caption says all."""
+        ...
+
+
+class CaptionReader(Reader):
+    """Reads what captions say.
+
+    Args:
+        env: whose captions have features.
+    """
+
+    def __init__(self, env: DeviceEnv):
+        self._env = env
+        self.columns = {FEATURES: ArraySpec((env.num_caption_features,), "float32")}
+
+    def of_state(self, env: DeviceEnv, state: PyTree) -> Inputs:
+        return {FEATURES: env.caption_features(state)}
+
+    def of_item(self, item: bytes) -> Mapping[str, np.ndarray] | None:
+        features = self._env.read_caption(item)
+        return None if features is None else {FEATURES: features}
+
+    def of_step(self, captions: CaptionBatch, step: int) -> Mapping[str, np.ndarray] | None:
+        return None
+
+
+class ObservationReader(Reader):
+    """Reads observations.
+
+    Args:
+        columns: their names and shapes.
+    """
+
+    def __init__(self, columns: Mapping[str, ArraySpec]):
+        self.columns = columns
+
+    def of_state(self, env: DeviceEnv, state: PyTree) -> Inputs:
+        observations = env.observe(state)
+        return {name: observations[name] for name in self.columns}
+
+    def of_item(self, item: bytes) -> Mapping[str, np.ndarray] | None:
+        return None
+
+    def of_step(self, captions: CaptionBatch, step: int) -> Mapping[str, np.ndarray] | None:
+        at = np.unravel_index(step, captions.index.shape)
+        return {name: captions.observations[name][at] for name in self.columns}
+
+
+class GoalNetwork(nn.Module):
+    """Logits of the goals: a hidden layer on the features of captions, or on an encoder's of observations."""
+
+    num_goals: int
+    encoder: nn.Module | None = None
+
+    @nn.compact
+    def __call__(self, inputs: Inputs) -> Array:
+        """{name: [N, ...]} -> [N, G]."""
+        x = inputs[FEATURES] if self.encoder is None else self.encoder(inputs).astype(jnp.float32)
+        return nn.Dense(self.num_goals)(nn.relu(nn.Dense(HIDDEN_SIZE)(x)))
+
+
+def jaccard(found: Array, right: Array) -> Array:
+    """Returns how far sets of goals agree [N]: goals in both over goals in either; 1 where both are empty."""
+    both, either = (found & right).sum(-1), (found | right).sum(-1)
+    return jnp.where(either > 0, both / jnp.maximum(1, either), 1.0)
+
+
+class GoalModel:
+    """A network that learns which goals an LLM suggests.
+
+    Args:
+        reader: of its inputs.
+        network: of the goals' logits.
+        num_goals: G.
+        config: of the gradient steps.
+        seed: of their batches.
+        replicas: their devices; all there are when left out.
+        capacity: answers held; the oldest are replaced.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        network: GoalNetwork,
+        config: RewardConfig,
+        seed: int,
+        replicas: Replicas | None,
+        capacity: int,
+    ):
+        self.reader, self._network = reader, network
+        num_goals = network.num_goals
+        columns = {**reader.columns, TARGET: ArraySpec((num_goals,), "float32"), CODE: ArraySpec((CODE_SIZE,), "uint8")}
+        config = dataclasses.replace(config, reward_dataset_size=min(config.reward_dataset_size, capacity))
+        schedule = Passes(NUM_PASSES, config.reward_model_batch_size)
+        self._trainer = RewardTrainer(columns, self._loss, config, seed, replicas=replicas, schedule=schedule)
+        self._learnt: set[bytes] = set()  # codes of items
+        self._held_out = {name: np.zeros((NUM_HELD_OUT, *own.shape), own.dtype) for name, own in columns.items()}
+        self._num_held_out, self._num_batches, self._best = 0, 0, 0.0
+        self._checks: Mapping[str, Array] = {}
+        self._check, self._unsure = jax.jit(self._checked), jax.jit(self._expected_wrong)
+        self.params: PyTree = None  # the newest that `use` was given
+
+    def init(self, key: Array) -> ModelState:
+        inputs = {name: jnp.zeros((1, *own.shape), own.dtype) for name, own in self.reader.columns.items()}
+        return self._trainer.init(jax.jit(self._network.init)(key, inputs))
+
+    def probabilities(self, params: PyTree, env: Any, state: PyTree) -> Array:
+        """Returns how probably each goal is suggested for a state of an environment [G]; pure."""
+        inputs = jax.tree.map(lambda x: x[None], dict(self.reader.of_state(env, state)))
+        return jax.nn.sigmoid(self._network.apply(params, inputs))[0]  # type: ignore
+
+    def use(self, state: ModelState) -> PyTree:
+        """Returns the parameters to act with, and checks them now and then."""
+        self.params = state.params
+        if self._num_held_out and self._num_batches % CHECKED_EVERY == 0:
+            is_used = np.arange(NUM_HELD_OUT) < self._num_held_out
+            self._checks = jax.device_get(self._check(self.params, self._held_out, is_used))
+            self._warn(float(self._checks["goals_agreement"]))
+        self._num_batches += 1
+        return self.params
+
+    def _warn(self, agreement: float) -> None:
+        if agreement < self._best - FALL and not self._trainer.num_due:
+            print(
+                f"warning: the goal model agrees with {agreement:.0%} of the newest answers that it has not learnt "
+                f"from, earlier with {self._best:.0%}: the policy has come to other states; more answers would help",
+                flush=True,
+            )
+            self._best = agreement
+        self._best = max(self._best, agreement)
+
+    def knows(self, item: bytes) -> bool:
+        """Returns whether an item's answer has been taken in."""
+        return _code(item) in self._learnt
+
+    def learn(self, items: Sequence[bytes], inputs: Sequence[Mapping[str, np.ndarray]], worths: Sequence[Any]) -> None:
+        """Takes in new answers: items, the model's inputs, and what the goals are worth [G + 1]."""
+        rows = [
+            {**own, TARGET: (np.asarray(worth)[:-1] > 0).astype(np.float32), CODE: np.frombuffer(_code(item), np.uint8)}
+            for item, own, worth in zip(items, inputs, worths, strict=True)
+        ]
+        self._learnt.update(map(_code, items))
+        kept = []
+        for row in rows:
+            if int(row[CODE][0]) % HELD_OUT == 0:
+                for name, column in self._held_out.items():
+                    column[1:] = column[:-1]
+                    column[0] = row[name]
+                self._num_held_out = min(NUM_HELD_OUT, self._num_held_out + 1)
+            else:
+                kept.append(row)
+        if kept:
+            self._trainer.append({name: np.stack([row[name] for row in kept]) for name in kept[0]})
+
+    def expected_wrong(self, inputs: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+        """Returns how many goals of each state the model expects to get wrong [N] float32."""
+        found = []
+        for first in range(0, len(inputs), CHUNK):
+            rows = inputs[first : first + CHUNK]
+            padded = {
+                name: np.stack([*(row[name] for row in rows), *[np.zeros(own.shape, own.dtype)] * (CHUNK - len(rows))])
+                for name, own in self.reader.columns.items()
+            }
+            found.append(np.asarray(self._unsure(self.params, padded))[: len(rows)])
+        return np.concatenate(found) if found else np.zeros(0, np.float32)
+
+    def steps_due(self) -> int:
+        return self._trainer.num_due
+
+    def train(self, state: ModelState) -> ModelState:
+        """Makes the gradient steps that are due, at most STEPS_AT_ONCE."""
+        for _ in range(min(STEPS_AT_ONCE, self._trainer.num_due)):
+            state = self._trainer.train_step(state)
+        return state
+
+    def metrics(self) -> Mapping[str, Array]:
+        return {**self._trainer.metrics(), **self._checks}
+
+    def save(self) -> dict[str, np.ndarray]:
+        return self._trainer.save()
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._trainer.restore(saved)
+        self._learnt.update(bytes(code) for code in saved.get(f"rows_{CODE}", ()))
+
+    def _loss(self, params: PyTree, rows: Mapping[str, Array], noise: Noise) -> tuple[Array, Mapping[str, Array]]:
+        del noise
+        logits = self._network.apply(params, {name: rows[name] for name in self.reader.columns})
+        loss = optax.sigmoid_binary_cross_entropy(logits, rows[TARGET]).sum(-1).mean()  # type: ignore
+        accuracy = jaccard(jax.nn.sigmoid(logits) > SUGGESTED, rows[TARGET] > 0).mean()  # type: ignore
+        return loss, {"loss": loss, "accuracy": accuracy}
+
+    def _checked(self, params: PyTree, rows: Mapping[str, Array], is_used: Array) -> dict[str, Array]:
+        """Returns the agreement with answers held out, and the calibration of the probabilities."""
+        logits = self._network.apply(params, {name: rows[name] for name in self.reader.columns})
+        probabilities, right = jax.nn.sigmoid(logits), rows[TARGET] > 0  # type: ignore
+        agreement, count = jaccard(probabilities > SUGGESTED, right), jnp.maximum(1, is_used.sum())
+        bins = jnp.clip((probabilities * NUM_BINS).astype(jnp.int32), 0, NUM_BINS - 1)
+        is_in = (bins[..., None] == jnp.arange(NUM_BINS)) & is_used[:, None, None]  # [N, G, bins]
+        sizes = jnp.maximum(1, is_in.sum((0, 1)))
+        said = (is_in * probabilities[..., None]).sum((0, 1)) / sizes
+        is_so = (is_in & right[..., None]).sum((0, 1)) / sizes
+        error = (jnp.abs(said - is_so) * is_in.sum((0, 1))).sum() / jnp.maximum(1, is_in.sum())
+        return {
+            "goals_agreement": (agreement * is_used).sum() / count,
+            "goals_calibration_error": error,
+            **{f"goals_reliability_{i}": is_so[i] for i in range(NUM_BINS)},
+        }
+
+    def _expected_wrong(self, params: PyTree, inputs: Inputs) -> Array:
+        probabilities = jax.nn.sigmoid(self._network.apply(params, inputs))  # type: ignore
+        return jnp.minimum(probabilities, 1 - probabilities).sum(-1)
+
+
+class ModelledGoalReward(SuggestedGoalReward):
+    """Rewards goals that a model of an LLM suggests, and the LLM's own.
+
+    Args:
+        model: learns from the answers.
+        ask: of the settings.
+        given: see `SuggestedGoalReward`.
+    """
+
+    def __init__(self, model: GoalModel, ask: str, *given: Any):
+        super().__init__(*given)
+        self.model, self._asks_unsure = model, ask != "new"
+        self.other_observations = [name for name in model.reader.columns if name != FEATURES]
+
+    @property
+    def goal_model(self) -> Any:  # type: ignore
+        return self.model.probabilities
+
+    def init(self, key: Array) -> ModelState:
+        return self.model.init(key)
+
+    def goal_params(self, state: ModelState) -> PyTree:
+        return self.model.use(state)
+
+    def observe(self, captions: StepCaptions) -> None:
+        super().observe(captions)
+        own = captions.own
+        items = {self._item(caption): i for i, caption in enumerate(own.captions)}
+        met = {x: i for x, i in items.items() if x in self._worths and not self.model.knows(x)}
+        if met and (steps := _steps(own)) is not None:
+            rows = {item: self.model.reader.of_step(own, steps[i]) for item, i in met.items()}
+            self._learn({item: row for item, row in rows.items() if row is not None})
+
+    def _learn(self, rows: Mapping[bytes, Mapping[str, np.ndarray]]) -> None:
+        if rows:
+            self.model.learn([*rows], [*rows.values()], [self._worths[item] for item in rows])
+
+    def _add(self, matches: Matches) -> None:
+        super()._add(matches)
+        rows = {item: self.model.reader.of_item(item) for item, _ in matches if not self.model.knows(item)}
+        self._learn({item: row for item, row in rows.items() if row is not None})
+
+    def _weights(self, unanswered: Mapping[bytes, int], captions: CaptionBatch) -> Mapping[bytes, float]:
+        if not self._asks_unsure or self.model.params is None:
+            return unanswered
+        steps, found = _steps(captions), {}
+        of = {self._item(caption): i for i, caption in enumerate(captions.captions)}
+        for item in unanswered:
+            inputs = self.model.reader.of_item(item) or self.model.reader.of_step(captions, steps[of[item]])
+            if inputs is not None:
+                found[item] = inputs
+        wrong = dict(zip(found, self.model.expected_wrong([*found.values()]).tolist()))
+        weights = {item: count * wrong.get(item, 1.0) for item, count in unanswered.items()}
+        return {item: weight for item, weight in weights.items() if weight > KNOWN_WELL * unanswered[item]}
+
+    def steps_due(self) -> int:
+        return self.model.steps_due()
+
+    def train_step(self, state: ModelState) -> ModelState:
+        return self.model.train(state)
+
+    def metrics(self) -> Mapping[str, Array]:
+        return {**super().metrics(), **self.model.metrics()}
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return {**super().save(), **self.model.save()}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self.model.restore(saved)
+
+
+def _steps(captions: CaptionBatch) -> np.ndarray:
+    """Returns a step of each caption, as an index into the batch's flattened steps."""
+    rows = np.empty(len(captions.captions), np.int64)
+    rows[captions.index.ravel()] = np.arange(captions.index.size)
+    return rows
+
+
+def _code(item: bytes) -> bytes:
+    return hashlib.blake2b(item, digest_size=CODE_SIZE).digest()
+
+
+def make_goal_model(context: RewardContext) -> GoalModel:
+    """Makes the goal model of an environment. Raises UserError: settings of the encoder that don't fit."""
+    config, spec = context.config, context.spec
+    environment = find_environment(config.env)
+    assert environment.device is not None
+    env, encoder = environment.device(config.env).env, None  # type: ignore  # without the goals themselves
+    if env.num_caption_features:
+        reader: Reader = CaptionReader(env)
+    else:
+        shown = {name: own for name, own in env.spec.observations.items() if name in spec.observations}
+        reader = ObservationReader(shown)
+        network = dataclasses.replace(config.network, goal_conditioned=False, language_state=False)
+        encoder = find_encoder(network).make(network, spec._replace(observations=shown))
+    network = GoalNetwork(len(spec.goals), encoder)
+    return GoalModel(
+        reader, network, config.reward, config.run.seed, context.replicas, config.env.goals.goal_table_size
+    )

@@ -1,0 +1,193 @@
+"""A model of what an LLM suggests: it learns from answers, asks about what it does not know, and acts at first sight."""
+
+import dataclasses
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from oni_jax.annotation.queries.suggestions import parsed
+from oni_jax.answers.answerer import shipped_path
+from oni_jax.answers.form import read_answers
+from oni_jax.envs.device.goals import SUGGESTED
+from oni_jax.envs.registry import env_spec, languages, with_chosen_env
+from oni_jax.parallel import Replicas
+from oni_jax.rewards.ellm import goal_model
+from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read
+from oni_jax.rewards.terms import RewardSum
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import GoalConfig
+from oni_jax.training import build
+from oni_jax.types import Annotation, CaptionBatch, StepCaptions
+from tests.rewards.ellm.test_ellm import asked, config_of, observe
+from tests.support.documented import undocumented
+from tests.support.processes import equal_on_devices
+from tests.worlds.device.device_worlds import CONFIG, collect, make_world
+
+GRASS, SAND = b"you see grass.", b"you see sand."
+
+
+def make(**settings) -> RewardSum:
+    config = config_of("model", reward_model_lr=3e-3, reward_model_batch_size=64, **settings)
+    config = with_chosen_env(config)
+    check_rewards(config)
+    return make_rewards(config, env_spec(config.env, observations_read(config)))
+
+
+def trained(rewards: RewardSum, state, answers):
+    rewards.ingest([Annotation(item, answer) for item, answer in answers])
+    while rewards.steps_due():
+        state = rewards.train_step(state)
+    rewards.goal_params(state)
+    return state
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    file = read_answers(str(shipped_path("crafter", "suggestions")), languages())
+    return list(itertools.islice(file.under("").items(), 2000))
+
+
+@pytest.fixture(scope="module")
+def taught(recorded):
+    rewards = make()
+    return rewards, trained(rewards, rewards.init(jax.random.key(0)), recorded)
+
+
+def test_model_agrees_with_answers_that_were_held_out(taught):
+    rewards, state = taught
+    metrics = {name: float(value) for name, value in rewards.metrics(state).items()}
+    assert metrics["goals_agreement"] > 0.85 and metrics["goals_calibration_error"] < 0.02
+    assert metrics["goals_reliability_0"] < 0.1 < 0.9 < metrics["goals_reliability_9"]
+    assert undocumented(f"reward/{name}" for name in metrics) == []
+    assert 1700 < metrics["dataset_rows"] < 1900  # of 2,000
+
+
+def test_untrained_model_agrees_with_few(recorded):
+    rewards = make()
+    state = rewards.init(jax.random.key(0))
+    rewards.ingest([Annotation(item, answer) for item, answer in recorded[:200]])
+    rewards.goal_params(state)
+    assert rewards.metrics(state)["goals_agreement"] < 0.4
+
+
+def test_states_that_are_known_well_are_not_asked_about(taught):
+    rewards, state = taught
+    sure, unsure = b"you see grass. you feel thirsty.", b"you see diamond, furnace, lava, and skeleton."
+    rewards.goal_params(state)
+    observe(rewards, sure, sure, sure, sure, unsure)
+    assert unsure in asked(rewards) and sure not in asked(rewards)
+
+
+def test_everything_new_is_asked_about_where_the_settings_say_so():
+    rewards = make()
+    reward = rewards.rewards[0]
+    state = trained(rewards, rewards.init(jax.random.key(0)), [((GRASS,), b"- chop grass")] * 1)
+    new = goal_model.ModelledGoalReward(reward.model, "new", reward._prompt, reward._matcher)  # type: ignore
+    new.goal_params(state)
+    batch = CaptionBatch([SAND], np.zeros((1, 1), np.int32), {})
+    new.observe(StepCaptions(batch, batch))
+    assert new.queries() == [(SAND,)]
+
+
+def test_fall_of_the_agreement_is_warned_of(taught, recorded, capfd):
+    rewards, state = taught
+    sleepless = [((item[0] + b" ",), b"- mine diamond") for item, _ in recorded[:10]]
+    assert not any(rewards.rewards[0].model.reader.of_item(item[0]) for item, _ in sleepless)  # type: ignore
+    strange = [((b"you see %s. you feel hurt." % name,), b"- mine diamond") for name in _names()]
+    model = rewards.rewards[0].model  # type: ignore
+    rewards.ingest([Annotation(item, answer) for item, answer in strange])
+    model._trainer._schedule.num_due = 0
+    for _ in range(goal_model.CHECKED_EVERY + 1):
+        rewards.goal_params(state)
+    assert "warning: the goal model agrees with" in capfd.readouterr().out
+
+
+def _names():
+    things = "water grass stone path tree lava coal iron diamond furnace cow zombie skeleton plant".split()
+    for some in itertools.chain(itertools.combinations(things, 3), itertools.combinations(things, 4)):
+        yield (", ".join(some[:-1]) + f", and {some[-1]}").encode()
+
+
+def test_jaccard_index():
+    found = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0]], bool)
+    right = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 0], [1, 0, 0]], bool)
+    assert goal_model.jaccard(found, right).tolist() == [0.5, 1, 0, 0]
+
+
+def test_goal_answers_need_a_model():
+    with pytest.raises(UserError, match="--goal_answers model: has no meaning without --goal_suggester model"):
+        with_chosen_env(config_of(goals={"goal_answers": "model"}))
+
+
+# In a world whose captions have no features, the model reads observations.
+def signals(**goals):
+    env = dataclasses.replace(CONFIG.env, goals=GoalConfig(goal_suggester="model", **goals))
+    reward = RewardConfig(llm_reward_type="ellm", llm_reward_coeff=1.0, reward_model_lr=1e-2, reward_model_batch_size=8)
+    return dataclasses.replace(CONFIG, env=env, reward=reward)
+
+
+def played(num_devices: int = 1, **goals):
+    """Rollouts of a world while a model learns that the signals 1 and 3 suggest the last goal, and others none."""
+    config = signals(**goals)
+    rewards = make_rewards(config, build.build_task(config).spec, Replicas(jax.devices()[:num_devices]))
+    world, task, _ = make_world(config, num_devices, ("signal", "open_goals"), goal_model=rewards.goal_model)
+    state = rewards.init(jax.random.key(0))
+    world.suggest_by(rewards.goal_params(state))
+    world.start()
+    batches = []
+    for _ in range(6):
+        world.suggest_by(rewards.goal_params(state))
+        batches += collect(world, 1)
+        rewards.observe(batches[-1].captions)
+        found = [query.item for query in rewards.queries()]
+        answers = [b"- answer 1" if item[0][-2:] in (b"1.", b"3.") else b"- say 0" for item in found]
+        rewards.ingest([Annotation(*pair) for pair in zip(found, answers)])
+        world.suggest(rewards.suggested())
+        while rewards.steps_due():
+            state = rewards.train_step(state)
+    return rewards, state, [jax.device_get(batch.payload) for batch in batches]
+
+
+def test_model_that_reads_observations_acts_by_them():
+    rewards, state, batches = played(goal_answers="model")
+    params = jax.device_get(rewards.goal_params(state))
+    model, last = rewards.rewards[0].model, batches[-1]  # type: ignore
+    names = [*model.reader.columns]
+    assert names == ["signal", "parity"] and not batches[0].observations["open_goals"][..., -1].any()
+    inputs = {name: last.observations[name].reshape(-1, *last.observations[name].shape[2:]) for name in names}
+    logits = model._network.apply(params, inputs)
+    suggested = np.asarray(jax.nn.sigmoid(logits)) > SUGGESTED
+    shown = last.observations["open_goals"].reshape(len(suggested), -1)
+    is_open = shown[:, :-1] > 0
+    assert is_open.any() and not (is_open & ~suggested).any()  # some are paid already
+
+
+def test_llm_s_own_answer_wins_over_the_model():
+    _, _, batches = played()
+    last = batches[-1]
+    signal = last.observations["signal"][..., 0]
+    shown = last.observations["open_goals"][..., :-1] > 0
+    for number in (1, 3):
+        assert not shown[signal == number][:, :2].any()
+    assert shown[np.isin(signal, (1, 3))][:, 2].any()
+
+
+def on_two_devices() -> None:
+    for answers in ("first", "model"):
+        (_, *one), (_, *two) = (played(number, goal_answers=answers) for number in (1, 2))
+        for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+            np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-4, atol=1e-5)
+    print("equal")
+
+
+@pytest.mark.slow
+def test_two_devices_equal_one():
+    equal_on_devices(2, "-c", "from tests.rewards.ellm.test_goal_model import *; on_two_devices()")
+
+
+def test_answers_are_read_as_goals_of_the_environment(recorded):
+    goals = {*env_spec(config_of().env).goals}
+    assert all({*parsed(answer, False)} <= goals for _, answer in recorded)
