@@ -85,7 +85,7 @@ _UNTARGETED = (things.OUTSIDE, things.PATH, things.SAND, things.LAVA)  # materia
 
 
 class _Said(NamedTuple):
-    """What ELLM's caption says."""
+    """Contents of ELLM's caption."""
 
     visible: jax.Array  # bool, of ELLM_LISTED
     faced: jax.Array  # [] number of NAMES; 0: nothing that is named

@@ -52,7 +52,7 @@ class Task(NamedTuple):
 
 
 class Acting(NamedTuple):
-    """What a rollout acts with; replicated."""
+    """Parameters and random numbers of a rollout; replicated."""
 
     params: PyTree  # of the policy
     count: Array  # [] int32; never used twice: actions are drawn with it, from a key of each environment

@@ -1,4 +1,4 @@
-"""A model of what an LLM suggests: it learns from answers, asks about what it does not know, and acts at first sight."""
+"""A model of what an LLM suggests learns from answers, asks about what it does not know, and acts at first sight."""
 
 import dataclasses
 import itertools
@@ -107,8 +107,9 @@ def test_fall_of_the_agreement_is_warned_of(taught, recorded, capfd):
 
 def _names():
     things = "water grass stone path tree lava coal iron diamond furnace cow zombie skeleton plant".split()
-    for some in itertools.chain(itertools.combinations(things, 3), itertools.combinations(things, 4)):
-        yield (", ".join(some[:-1]) + f", and {some[-1]}").encode()
+    for number in (3, 4):
+        for some in itertools.combinations(things, number):
+            yield (", ".join(some[:-1]) + f", and {some[-1]}").encode()
 
 
 def test_jaccard_index():
