@@ -167,7 +167,7 @@ class Learner:
     def _take_batch(self, timeout_secs: float) -> Taken | None:
         """Returns the next batch with its look-ups, after submitting the reward's queries."""
         with self.trajectory_wait.waiting():
-            self._world.suggest_by(self.reward.goal_params(self.state.reward_state))
+            self._world.suggest_by(self.reward.acting(self.state.reward_state))
             collected = self._world.next(self.version, timeout_secs)
             if collected is None:
                 return None

@@ -51,10 +51,20 @@ class Learning:
 
     goal_model: GoalModelFn | None = None
 
-    def goal_params(self, state: PyTree) -> PyTree:
-        """Returns the goal model's parameters from the device state; (): there is none. Called before each batch."""
+    def acting(self, state: PyTree) -> PyTree:
+        """Takes in the device state before a batch. Returns the goal model's parameters; (): there is none."""
         del state
         return ()
+
+    def doubts(self, state: PyTree, asked: Sequence[bytes]) -> np.ndarray | None:
+        """Returns how much of each answer a model expects to get wrong [N] float32; None: there is no model.
+
+        Args:
+            state: on the device.
+            asked: N captions, as queries say them.
+        """
+        del state, asked
+        return None
 
     def steps_due(self) -> int:
         """Returns the number of gradient steps that are due."""

@@ -333,6 +333,8 @@ def _check_reward(config: Config) -> None:
         raise UserError(f"{flag}: needs --llm_reward_coeff 0, not {reward.llm_reward_coeff}")
     if not is_none and reward.llm_reward_coeff == 0:
         raise UserError(f"{flag}: needs --llm_reward_coeff above 0")
+    if reward.unanswered != "nothing" and reward.llm_reward_type != "online_cls":
+        raise UserError(f"--unanswered {reward.unanswered}: has no meaning with {flag}; it is of online_cls")
     if reward.llm_reward_value != "label" and not kind.soft:
         raise UserError(f"--llm_reward_value {reward.llm_reward_value}: not offered with {flag}")
     if kind.threshold is None and reward.eps_threshold_quantile:

@@ -126,10 +126,10 @@ class RewardSum:
         """The goal model of the first reward that has one; see `Learning.goal_model`."""
         return next((part.goal_model for part in self._learning if part.goal_model), None)
 
-    def goal_params(self, state: PyTree) -> PyTree:
-        """Returns that model's parameters; (): there is none."""
+    def acting(self, state: PyTree) -> PyTree:
+        """Takes in the device state before a batch. Returns that model's parameters; (): there is none."""
         states = zip(self._learning, self.states(state), strict=True)
-        found = [part.goal_params(own) for part, own in states]
+        found = [part.acting(own) for part, own in states]
         return next((own for own in found if own != ()), ())
 
     def steps_due(self) -> int:

@@ -32,6 +32,13 @@ class RewardConfig:
         "online_cls and online_cls_reward_model: reward a caption by its label, 0 or 1, or its probability of helpful.",
         choices=("label", "probability"),
     )
+    unanswered: str = setting(
+        "nothing",
+        "online_cls: what a caption without a label pays: nothing, or what a classifier says that learns from the "
+        "labels (model).",
+        choices=("nothing", "model"),
+        fixed=True,
+    )
     classification_threshold: float = setting(
         0.5,
         "online_cls_reward_model: the reward is 1 above this probability of being helpful. Rewards of your own that "

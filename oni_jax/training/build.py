@@ -163,7 +163,7 @@ def build_training(
     acted = state._replace(params=guidance.acting_params(state.params))
     world = build_world(own, task, actor, acted, progress, acting, peers, replicas, rewards.goal_model)
     stack.enter_context(closing(world))
-    world.suggest_by(rewards.goal_params(state.reward_state))
+    world.suggest_by(rewards.acting(state.reward_state))
     acting_state = saved.acting if saved else {}
     if saved and saved.progress["labels_of"] != progress.labels_of:  # another LLM suggests goals now
         acting_state = {name: x for name, x in acting_state.items() if name not in GOAL_ARRAYS}

@@ -52,7 +52,8 @@ NETWORK = NetworkConfig(
     encoder_msg_model="lt_cnn_small",
     encoder_hidden_dim=16,
 )
-ELLM_MODEL = "ellm by a model"
+ELLM_MODEL, OR_MODEL = "ellm by a model", "online_cls or a model"
+VARIANTS = {ELLM_MODEL: "ellm", OR_MODEL: "online_cls"}  # of the types, by settings
 GOALS = {"goals": ["action 1", "newt"], "keys": ["Agent history", "action 2"], "indices": [[0], [0, 1]]}
 POTENTIAL = """
 def compute_reward(obs, past_obs, past_actions):
@@ -119,7 +120,9 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
         online_dataset_subsample=1,
     )
     coeff = 0.0 if name == "none" else 0.1
-    is_ellm, kind = name in ("ellm", ELLM_MODEL), "ellm" if name == ELLM_MODEL else name
+    kind = VARIANTS.get(name, name)
+    is_ellm = kind == "ellm"
+    settings |= {"unanswered": "model"} if name == OR_MODEL else {}
     reward = RewardConfig(llm_reward_type=kind, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})  # type: ignore
     goal = "" if is_ellm else "The player wants to kill monsters."
     annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
@@ -206,7 +209,7 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
     """Answers what it asks, and makes what gradient steps are due. Returns the state, and what a store would hold."""
     answers = []
     for i in range(rounds):
-        rewards.goal_params(state)
+        rewards.acting(state)
         rewards.observe(observed(rewards, captions_of(seed=i)))
         found = [answer_to(query.item, "ellm" in rewards.labels) for query in rewards.queries()]
         rewards.ingest(found)
@@ -217,7 +220,7 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
 
 def cases() -> list:
     """Every reward in Catch, and some in NetHack, where the rest are slow ones."""
-    own = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in (*REWARD_TYPES, ELLM_MODEL)]
+    own = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in (*REWARD_TYPES, *VARIANTS)]
     return own + [
         pytest.param((name, NETHACK), id=f"{name} {NETHACK}", marks=() if name in QUICK else pytest.mark.slow)
         for name in REWARD_TYPES

@@ -207,8 +207,9 @@ class GoalModel:
         if kept:
             self._trainer.append({name: np.stack([row[name] for row in kept]) for name in kept[0]})
 
-    def expected_wrong(self, inputs: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-        """Returns how many goals of each state the model expects to get wrong [N] float32."""
+    def expected_wrong(self, inputs: Sequence[Mapping[str, np.ndarray]], params: PyTree = None) -> np.ndarray:
+        """Returns how many goals of each state the model expects to get wrong [N] float32; `params`: the newest."""
+        params = self.params if params is None else params
         found = []
         for first in range(0, len(inputs), CHUNK):
             rows = inputs[first : first + CHUNK]
@@ -216,7 +217,7 @@ class GoalModel:
                 name: np.stack([*(row[name] for row in rows), *[np.zeros(own.shape, own.dtype)] * (CHUNK - len(rows))])
                 for name, own in self.reader.columns.items()
             }
-            found.append(np.asarray(self._unsure(self.params, padded))[: len(rows)])
+            found.append(np.asarray(self._unsure(params, padded))[: len(rows)])
         return np.concatenate(found) if found else np.zeros(0, np.float32)
 
     def steps_due(self) -> int:
@@ -288,8 +289,13 @@ class ModelledGoalReward(SuggestedGoalReward):
     def init(self, key: Array) -> ModelState:
         return self.model.init(key)
 
-    def goal_params(self, state: ModelState) -> PyTree:
+    def acting(self, state: ModelState) -> PyTree:
         return self.model.use(state)
+
+    def doubts(self, state: ModelState, asked: Sequence[bytes]) -> np.ndarray | None:
+        inputs = [self.model.reader.of_item(item) for item in asked]
+        known = [own for own in inputs if own is not None]
+        return self.model.expected_wrong(known, state.params) if len(known) == len(asked) else None
 
     def observe(self, captions: StepCaptions) -> None:
         super().observe(captions)

@@ -22,6 +22,8 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Annotation, Array, ArraySpec, CaptionBatch, Item, ModelState, PyTree
 
+NUM_ASKED_AT_ONCE = 64  # captions whose doubts are computed together: one shape, so that it is compiled once
+KNOWN_WELL = 0.05  # expected error of a label below which it is not asked for
 COLUMNS = {"message": ArraySpec((MESSAGE_SIZE,), "uint8"), "label": ArraySpec((), "int32")}
 
 
@@ -31,15 +33,20 @@ class ClassificationScorer(Scorer):
     Args:
         seed: of the gradient steps' batches.
         replicas: devices of the gradient steps; all there are when left out.
+        ask: of the settings.
     """
 
-    def __init__(self, config: RewardConfig, model: str, seed: int, replicas: Replicas | None = None):
+    def __init__(self, config: RewardConfig, model: str, seed: int, replicas: Replicas | None = None, ask: str = "new"):
         self._soft = config.llm_reward_value == "probability"
         self._threshold = config.classification_threshold
         self.network = MessageClassifier(model)
         self._trainer = RewardTrainer(COLUMNS, self._loss, config, seed, self.network.dropout_masks, replicas=replicas)
         self._labelled: set[bytes] = set()
         self._newest: Sequence[bytes] = ()  # captions of the last batch
+        self._counts: Sequence[int] = ()  # steps of it that have them
+        self._asks_unsure = ask == "uncertain"
+        self._state: ModelState | None = None  # before the last batch
+        self._helpful = jax.jit(lambda params, x: helpful_probabilities(self.network.apply(params, x)))
 
     def init(self, key: Array) -> ModelState:
         messages = jnp.zeros((1, MESSAGE_SIZE), jnp.uint8)
@@ -62,9 +69,28 @@ class ClassificationScorer(Scorer):
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.on_update()
         self._newest = captions.captions
+        self._counts = np.bincount(captions.index.ravel(), minlength=len(captions.captions)).tolist()
+
+    def acting(self, state: ModelState) -> PyTree:
+        self._state = state
+        return ()
+
+    def doubts(self, state: ModelState, asked: Sequence[bytes]) -> np.ndarray | None:
+        found = [np.zeros(0, np.float32)]
+        for first in range(0, len(asked), NUM_ASKED_AT_ONCE):
+            rows = [*asked[first : first + NUM_ASKED_AT_ONCE]]
+            messages = message_array([*rows, *[b""] * (NUM_ASKED_AT_ONCE - len(rows))])
+            helpful = np.asarray(self._helpful(state.params, messages))[: len(rows)]
+            found.append(np.minimum(helpful, 1 - helpful))
+        return np.concatenate(found)
 
     def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
-        return newest(((x,) for x in reversed(self._newest) if x and x[:MESSAGE_SIZE] not in self._labelled), limit)
+        counts = dict(zip(self._newest, self._counts))
+        new = [x for x in self._newest if x and x[:MESSAGE_SIZE] not in self._labelled]
+        if self._asks_unsure and self._state is not None and new and limit:
+            doubts = dict(zip(new, self.doubts(self._state, new)))  # type: ignore
+            new = sorted((x for x in new if doubts[x] > KNOWN_WELL), key=lambda x: doubts[x] * counts[x])
+        return newest(((x,) for x in reversed(new)), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         answered = ((a.item[0][:MESSAGE_SIZE], a.answer) for a in annotations if a.answer is not None)
@@ -101,8 +127,9 @@ class ClassificationScorer(Scorer):
         return loss, {"loss": loss, "accuracy": accuracy, "helpful_fraction": jnp.mean(rows["label"])}
 
 
-def make(context: RewardContext) -> Paid:
+def make(context: RewardContext, scorer: type[ClassificationScorer] = ClassificationScorer) -> Paid:
+    """Makes the reward of a classifier."""
     config, model = context.config, context.config.network.encoder_msg_model
     if model == "none":
         raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")
-    return pay(context, ClassificationScorer(config.reward, model, config.run.seed, context.replicas))
+    return pay(context, scorer(config.reward, model, config.run.seed, context.replicas, config.annotation.ask))

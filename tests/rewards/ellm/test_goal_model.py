@@ -40,7 +40,7 @@ def trained(rewards: RewardSum, state, answers):
     rewards.ingest([Annotation(item, answer) for item, answer in answers])
     while rewards.steps_due():
         state = rewards.train_step(state)
-    rewards.goal_params(state)
+    rewards.acting(state)
     return state
 
 
@@ -69,14 +69,14 @@ def test_untrained_model_agrees_with_few(recorded):
     rewards = make()
     state = rewards.init(jax.random.key(0))
     rewards.ingest([Annotation(item, answer) for item, answer in recorded[:200]])
-    rewards.goal_params(state)
+    rewards.acting(state)
     assert rewards.metrics(state)["goals_agreement"] < 0.4
 
 
 def test_states_that_are_known_well_are_not_asked_about(taught):
     rewards, state = taught
     sure, unsure = b"you see grass. you feel thirsty.", b"you see diamond, furnace, lava, and skeleton."
-    rewards.goal_params(state)
+    rewards.acting(state)
     observe(rewards, sure, sure, sure, sure, unsure)
     assert unsure in asked(rewards) and sure not in asked(rewards)
 
@@ -86,7 +86,7 @@ def test_everything_new_is_asked_about_where_the_settings_say_so():
     reward = rewards.rewards[0]
     state = trained(rewards, rewards.init(jax.random.key(0)), [((GRASS,), b"- chop grass")] * 1)
     new = goal_model.ModelledGoalReward(reward.model, "new", reward._prompt, reward._matcher)  # type: ignore
-    new.goal_params(state)
+    new.acting(state)
     batch = CaptionBatch([SAND], np.zeros((1, 1), np.int32), {})
     new.observe(StepCaptions(batch, batch))
     assert new.queries() == [(SAND,)]
@@ -101,7 +101,7 @@ def test_fall_of_the_agreement_is_warned_of(taught, recorded, capfd):
     rewards.ingest([Annotation(item, answer) for item, answer in strange])
     model._trainer._schedule.num_due = 0
     for _ in range(goal_model.CHECKED_EVERY + 1):
-        rewards.goal_params(state)
+        rewards.acting(state)
     assert "warning: the goal model agrees with" in capfd.readouterr().out
 
 
@@ -136,11 +136,11 @@ def played(num_devices: int = 1, **goals):
     rewards = make_rewards(config, build.build_task(config).spec, Replicas(jax.devices()[:num_devices]))
     world, task, _ = make_world(config, num_devices, ("signal", "open_goals"), goal_model=rewards.goal_model)
     state = rewards.init(jax.random.key(0))
-    world.suggest_by(rewards.goal_params(state))
+    world.suggest_by(rewards.acting(state))
     world.start()
     batches = []
     for _ in range(6):
-        world.suggest_by(rewards.goal_params(state))
+        world.suggest_by(rewards.acting(state))
         batches += collect(world, 1)
         rewards.observe(batches[-1].captions)
         found = [query.item for query in rewards.queries()]
@@ -154,7 +154,7 @@ def played(num_devices: int = 1, **goals):
 
 def test_model_that_reads_observations_acts_by_them():
     rewards, state, batches = played(goal_answers="model")
-    params = jax.device_get(rewards.goal_params(state))
+    params = jax.device_get(rewards.acting(state))
     model, last = rewards.rewards[0].model, batches[-1]  # type: ignore
     names = [*model.reader.columns]
     assert names == ["signal", "parity"] and not batches[0].observations["open_goals"][..., -1].any()
