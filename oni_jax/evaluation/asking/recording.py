@@ -6,6 +6,9 @@ import dataclasses
 import datetime
 import io
 import os
+from collections.abc import Sequence
+
+import numpy as np
 
 from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
@@ -15,6 +18,7 @@ from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import SUFFIX, models_of, shipped
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
 from oni_jax.envs.registry import find_environment, languages
+from oni_jax.evaluation.inspection import load_reward
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.plugins import load_plugins
 from oni_jax.rewards.registry import questions
@@ -37,11 +41,19 @@ class AnswersConfig:
     csv: str = setting("", "File for all answers of --show, or all captions of --missing.")
     verify: str = setting("", "File to check.")
     add: str = setting("", "Folder of a run whose stored answers are written to --out, added to those there.")
-    out: str = setting("", f"File for the answers of --add; its name ends in {SUFFIX}, or .jsonl.")
+    out: str = setting("", f"File for the answers of --add or --sample; its name ends in {SUFFIX}, or .jsonl.")
     licence: str = setting("Apache-2.0", "Licence in the header of --out.")
     missing: str = setting(
         "", "Folder of a run: the captions that it met and has no answer to, the most frequent first."
     )
+    uncertain: int = setting(
+        0,
+        "--missing: so many captions alone, those whose answers the run's model is least certain of, weighted by how "
+        "often they were met; 0: all.",
+        within="[0, inf)",
+    )
+    sample: int = setting(0, "--show with --out: writes so many items, chosen at random, to a file.", within="[0, inf)")
+    seed: int = setting(1, "Of --sample.", within="[0, inf)")
     plugin: str = setting(
         "", "Module that registers your environment or kind of query; may be given several times.", repeated=","
     )
@@ -57,8 +69,12 @@ def check_answers(config: AnswersConfig) -> None:
         raise UserError('--message and --goal are of --show; write --show nethack_classification --message "..."')
     if config.csv and not (config.show or config.missing):
         raise UserError(f"--csv {config.csv}: of what? add --show or --missing")
-    if bool(config.add) != bool(config.out):
-        raise UserError("--add RUN and --out FILE: give both, or none")
+    if bool(config.add or config.sample) != bool(config.out):
+        raise UserError("--add RUN, or --show NAME --sample NUMBER, and --out FILE: give both, or none")
+    if config.sample and not config.show:
+        raise UserError(f"--sample {config.sample}: of what? add --show")
+    if config.uncertain and not config.missing:
+        raise UserError(f"--uncertain {config.uncertain}: of what? add --missing RUN")
     if config.out and not config.out.endswith((SUFFIX, ".jsonl")):
         raise UserError(f"--out {config.out}: its name must end in {SUFFIX} or .jsonl")
     for name in ("csv", "out"):
@@ -101,6 +117,9 @@ def _find(name: str) -> tuple[str, AnswerFile]:
 
 def _show(config: AnswersConfig) -> None:
     path, file = _find(config.show)
+    if config.sample:
+        _write_sample(config, file)
+        return
     header, kind = file.header, QUERIES[file.header.kind]
     if config.goal and config.goal not in header.goals:
         raise UserError(f"--goal {config.goal}: {path} has answers under {', '.join(filter(None, header.goals))}")
@@ -126,6 +145,25 @@ def _show(config: AnswersConfig) -> None:
         for goal, column in zip(chosen, columns):
             text = said(file.rows[item], column) if item in file.rows else "no answer"
             print(f"  {goal}: {text}" if goal else f"  {text}")
+
+
+def _write_sample(config: AnswersConfig, file: AnswerFile) -> None:
+    """Writes items chosen at random: of equal seeds a smaller sample is part of a larger one."""
+    items = [*file.rows]
+    if config.sample > len(items):
+        raise UserError(f"--sample {config.sample}: there are {len(items):,} items")
+    chosen = np.random.default_rng(config.seed).permutation(len(items))[: config.sample]
+    sample = file._replace(rows={items[i]: file.rows[items[i]] for i in chosen})
+    _write(config.out, sample)
+    print(_described(config.out, sample))
+
+
+def _write(out: str, file: AnswerFile) -> None:
+    """Writes a file of answers. Raises UserError: it can't be written."""
+    try:
+        write_answers(out, file)
+    except OSError as error:
+        raise UserError(f"--out {out}: can't be written ({error.strerror})") from None
 
 
 def _asked_for(config: AnswersConfig, file: AnswerFile) -> list[Item]:
@@ -187,10 +225,7 @@ def _add(config: AnswersConfig) -> None:
             row, num_new = Row((*row.answers[:column], answer, *row.answers[column + 1 :]), row.count), num_new + 1
         rows[item] = row
     file = AnswerFile(header._replace(goals=goals), rows)
-    try:
-        write_answers(out, file)
-    except OSError as error:
-        raise UserError(f"--out {out}: can't be written ({error.strerror})") from None
+    _write(out, file)
     print(f"{num_new:,} answers added; {_described(out, file)}")
 
 
@@ -201,6 +236,25 @@ def _counts(folder: str, prompt: Prompt) -> collections.Counter[bytes]:
     for caption, count in met.counts().items():
         asked[prompt.rewrite(caption)] += count
     return asked
+
+
+def _least_certain(folder: str, met: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
+    """Returns captions and counts, sorted by what a run's model expects to get wrong of their steps, the most first.
+
+    Raises:
+        UserError: the run has no model of the answers, or it reads more than captions.
+    """
+    run = load_reward(folder)
+    asking = next((i for i, term in enumerate(run.rewards.terms) if term.question >= 0), 0)
+    learning, state = run.rewards.terms[asking].reward.learning, run.rewards.states(run.state)[asking]
+    doubts = learning.doubts(state, [caption for caption, _ in met])
+    if doubts is None:
+        raise UserError(
+            f"--uncertain: {folder} has no model of the answers that reads captions alone; use a run of "
+            "--goal_suggester model, of --llm_reward_type online_cls_reward_model, or with --unanswered model"
+        )
+    weights = doubts * np.array([count for _, count in met])
+    return [met[i] for i in np.argsort(-weights, kind="stable")]
 
 
 def _list_missing(config: AnswersConfig) -> None:
@@ -225,6 +279,8 @@ def _list_missing(config: AnswersConfig) -> None:
     missing = [(caption, count) for caption, count in met.most_common() if caption and (caption,) not in known]
     steps, all_steps = sum(count for _, count in missing), max(1, met.total())
     print(f"{len(missing):,} of {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
+    if config.uncertain:
+        missing = _least_certain(config.missing, missing)[: config.uncertain]
     if config.csv:
         out = io.StringIO(newline="")
         writer = csv.writer(out)
