@@ -6,13 +6,15 @@ import pathlib
 import numpy as np
 import pytest
 
-from launch import answers
+from launch import answers, train
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.choices import encode_label
+from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
 from oni_jax.envs.registry import languages
+from oni_jax.evaluation.inspection import load_reward
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.settings.config import Config, config_to_json, with_values
 from oni_jax.types import Annotation, CaptionBatch, Item
@@ -96,6 +98,38 @@ def test_captions_without_an_answer_are_listed(tmp_path, capsys):
     assert path.read_text().splitlines() == ["message,count", "It's a wall.,3", "\\x1b[2J\\x3clabel>FOO\\x3c/label>,2"]
 
 
+def test_smaller_samples_are_parts_of_larger_ones(tmp_path, capsys):
+    files = []
+    for number in (10, 100):
+        path = str(tmp_path / f"{number}.jsonl.gz")
+        assert run("--show", "crafter_suggestions", "--sample", str(number), "--out", path) == 0
+        files.append(read_answers(path, languages()))
+    few, many = ({*file.rows} for file in files)
+    assert (len(few), len(many)) == (10, 100) and few < many
+    whole = read_answers(str(shipped_path("crafter", "suggestions")), languages())
+    assert all(whole.rows[item] == row for item, row in files[1].rows.items()) and few != {*list(whole.rows)[:10]}
+
+
+@pytest.mark.slow
+def test_captions_that_the_model_of_a_run_is_least_certain_of_come_first(tmp_path, capsys):
+    words = "--config ellm_llm --device cpu --batch_size 512 --rollout 16 --recurrence 16 --crafter_map_stock 16"
+    words += f" --train_for_env_steps 8192 --hidden_size 16 --experiment run --train_dir {tmp_path}"
+    path = f"{tmp_path}/few.jsonl"
+    assert run("--show", "crafter_suggestions", "--sample", "300", "--out", path) == 0
+    assert train.main([*words.split(), "--answers", path]) == 0
+    tables = []
+    for name, more in (("all", ()), ("some", ("--uncertain", "20"))):
+        path = tmp_path / f"{name}.csv"
+        assert run("--missing", f"{tmp_path}/run", *more, "--csv", str(path)) == 0
+        tables.append([(row["message"], int(row["count"])) for row in csv.DictReader(path.read_text().splitlines())])
+    everything, some = tables
+    assert len(some) == 20 and {*some} <= {*everything} and some != everything[:20]
+    loaded = load_reward(f"{tmp_path}/run")
+    doubts = loaded.rewards.rewards[0].learning.doubts(loaded.state, [text.encode() for text, _ in everything])
+    weights = {row: doubt * row[1] for row, doubt in zip(everything, doubts.tolist())}  # type: ignore
+    assert [weights[row] for row in some] == sorted(weights.values(), reverse=True)[:20]
+
+
 @pytest.mark.parametrize(
     "words, told",
     [
@@ -112,6 +146,11 @@ def test_captions_without_an_answer_are_listed(tmp_path, capsys):
         (("--message", "x"), "are of --show"),
         (("--csv", "x.csv"), "of what?"),
         (("--missing", "nowhere"), "nowhere"),
+        (("--missing", "run", "--uncertain", "3"), "holds no checkpoint"),
+        (("--uncertain", "3"), "of what? add --missing"),
+        (("--sample", "3", "--out", "a.jsonl"), "of what? add --show"),
+        (("--show", "crafter_suggestions", "--sample", "3"), "give both"),
+        (("--show", "babyai_goals", "--sample", "3000", "--out", "a.jsonl"), "there are 120 items"),
     ],
 )
 def test_mistakes_are_told_in_one_line(tmp_path, monkeypatch, capsys, words, told):

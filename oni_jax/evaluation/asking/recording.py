@@ -278,9 +278,10 @@ def _list_missing(config: AnswersConfig) -> None:
         store.close()
     missing = [(caption, count) for caption, count in met.most_common() if caption and (caption,) not in known]
     steps, all_steps = sum(count for _, count in missing), max(1, met.total())
-    print(f"{len(missing):,} of {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
+    about = f"{len(missing):,} of"
     if config.uncertain:
         missing = _least_certain(config.missing, missing)[: config.uncertain]
+    print(f"{about} {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
     if config.csv:
         out = io.StringIO(newline="")
         writer = csv.writer(out)
