@@ -259,7 +259,8 @@ def measure_goals(repeats: int) -> dict[str, Any]:
     kinds = {
         "none": "none",
         "ellm": "ellm --goal_suggester oracle",
-        "ellm_server": "ellm --goal_suggester llm",  # the rule-based judge, on the same cores
+        "ellm_server": "ellm --goal_suggester llm --answers judge",  # the rule-based judge, on the same cores
+        "ellm_model": "ellm --goal_suggester model --reward_model_lr 3e-3",  # of recorded answers
         "ellm_goal_conditioned": "ellm --goal_suggester oracle --goal_conditioned",
         "language_state": "none --language_state",
     }

@@ -54,7 +54,7 @@ class RewardType(NamedTuple):
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # supports llm_reward_value=probability
     needs: str = ""  # the setting that names its file or folder
-    may_need: str = ""  # another
+    may_need: tuple[str, ...] = ()  # others
     own_settings: tuple[str, ...] = ()  # how the names begin of settings that only types with such a beginning read
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
@@ -172,8 +172,8 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("ellm.ellm", "make"),
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
-        asks=lambda config: config.env.goals.goal_suggester in BY_LLM,
-        may_need="word_vectors",
+        asks=lambda config: config.env.goals.goal_suggester in BY_LLM and not config.reward.reward_dir,
+        may_need=("word_vectors", "reward_dir"),
         own_settings=("potential_embedding",),
         observations=lambda config: [GOAL_REWARD],
         check=_in("embeddings.settings", "check_suggestions"),
@@ -198,7 +198,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("bk.bk_goal", "make"),
         about="shaped by similarity to goals that an LLM named (launch.write_goals)",
         needs="reward_dir",
-        may_need="word_vectors",
+        may_need=("word_vectors",),
         own_settings=(*_OF_POTENTIALS, "potential_embedding", "potential_goal_threshold"),
         observations=_in("bk.bk_goal", "observations"),
         check=_in("embeddings.settings", "check_goals"),
@@ -342,6 +342,6 @@ def _check_reward(config: Config) -> None:
     threshold(config)
     for name in ("reward_dir", "word_vectors"):
         value = getattr(reward, name)
-        if value and name not in (kind.needs, kind.may_need):
+        if value and name not in (kind.needs, *kind.may_need):
             raise UserError(f"--{name} {value}: has no meaning with {flag}")
     kind.check(config)

@@ -257,6 +257,10 @@ def make(context: RewardContext) -> GoalReward:
     settings = context.config.env.goals
     if settings.goal_suggester not in BY_LLM:
         return GoalReward()
+    if context.config.reward.reward_dir:
+        from oni_jax.rewards.ellm.goal_model import make_frozen
+
+        return make_frozen(context)
     # Of several processes all embed the same texts, and one keeps them.
     keeps = not context.frozen and jax.process_index() == 0
     memo = make_memo(context.config, keeps) if settings.goal_similarity == "embeddings" else None

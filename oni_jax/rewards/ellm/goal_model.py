@@ -20,9 +20,11 @@ from oni_jax.envs.device.goals import SUGGESTED
 from oni_jax.envs.registry import find_environment
 from oni_jax.networks.registry import find_encoder
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.ellm.ellm import Matches, SuggestedGoalReward
+from oni_jax.rewards.ellm.ellm import GoalReward, Matches, SuggestedGoalReward
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.rewards.trained import holds_trained, load_trained, reason, save_trained
 from oni_jax.rewards.trainer import Noise, Passes, RewardTrainer
+from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, ArraySpec, CaptionBatch, ModelState, PyTree, StepCaptions
 
@@ -344,6 +346,24 @@ class ModelledGoalReward(SuggestedGoalReward):
         self.model.restore(saved)
 
 
+class FrozenGoalReward(GoalReward):
+    """Rewards goals that a model suggests which learns no more.
+
+    Args:
+        model: of an LLM's answers.
+        params: its parameters, the device state.
+    """
+
+    def __init__(self, model: GoalModel, params: PyTree):
+        self._params, self.goal_model = params, model.probabilities
+
+    def init(self, key: Array) -> PyTree:
+        return self._params
+
+    def acting(self, state: PyTree) -> PyTree:
+        return state
+
+
 def _steps(captions: CaptionBatch) -> np.ndarray:
     """Returns a step of each caption, as an index into the batch's flattened steps."""
     rows = np.empty(len(captions.captions), np.int64)
@@ -353,6 +373,36 @@ def _steps(captions: CaptionBatch) -> np.ndarray:
 
 def _code(item: bytes) -> bytes:
     return hashlib.blake2b(item, digest_size=CODE_SIZE).digest()
+
+
+def save_goal_model(folder: str, params: PyTree, goals: Sequence[str], made_of: str) -> None:
+    """Saves what a goal model has learnt, for `--reward_dir`. Raises UserError: it can't be written.
+
+    Args:
+        folder: new, or one that holds another.
+        params: the model's parameters.
+        goals: the environment's.
+        made_of: whose answers, in words.
+    """
+    save_trained(folder, 1, params, {"goals": list(goals), "answers": made_of})
+
+
+def make_frozen(context: RewardContext) -> FrozenGoalReward:
+    """Makes the reward of a saved goal model. Raises UserError: it is damaged, or of another environment."""
+    model, folder = make_goal_model(context), context.config.reward.reward_dir
+    like = jax.eval_shape(model.init, jax.random.key(0)).params
+    if not holds_trained(folder):
+        raise UserError(f"--reward_dir {folder}: holds no goal model; launch.train_goals writes one")
+    try:
+        params, settings = load_trained(folder)
+    except Exception as error:  # orbax raises many types
+        raise UserError(f"--reward_dir {folder}: can't be read ({reason(error)}); train it again") from None
+    shapes = [jax.tree.map(lambda x: (tuple(x.shape), str(x.dtype)), tree) for tree in (like, params)]
+    if settings.get("goals") != list(context.spec.goals) or shapes[0] != shapes[1]:
+        raise UserError(f"--reward_dir {folder}: is of another environment, or of another program's version")
+    if not all(np.isfinite(x).all() for x in jax.tree.leaves(params)):
+        raise UserError(f"--reward_dir {folder}: holds NaN or inf; train it again")
+    return FrozenGoalReward(model, jax.tree.map(jnp.asarray, params))
 
 
 def make_goal_model(context: RewardContext) -> GoalModel:

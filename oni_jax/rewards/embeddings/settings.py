@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oni_jax.envs.registry import NO_GOALS
+from oni_jax.envs.goals import MODEL, NO_GOALS
 from oni_jax.rewards.bk.goals import HORIZON, read_library
 from oni_jax.rewards.embeddings.embeddings import (
     Embed,
@@ -89,6 +89,10 @@ def check_suggestions(config: Config) -> None:
     goals = config.env.goals
     if goals.goal_suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type ellm pays for goals; leave it out")
+    if config.reward.reward_dir and goals.goal_suggester != MODEL:
+        raise UserError(
+            f"--reward_dir {config.reward.reward_dir}: with ellm it holds a goal model; add --goal_suggester {MODEL}"
+        )
     if goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
         raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
     if goals.goal_similarity == "exact":

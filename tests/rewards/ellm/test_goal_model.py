@@ -3,19 +3,22 @@
 import dataclasses
 import itertools
 
+import chex
 import jax
 import numpy as np
 import pytest
 
+from launch import answers, train_goals
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
 from oni_jax.envs.device.goals import SUGGESTED
-from oni_jax.envs.registry import env_spec, languages, with_chosen_env
+from oni_jax.envs.registry import env_spec, find_environment, languages, with_chosen_env
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.ellm import goal_model
-from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read
+from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.rewards.trained import load_trained, save_trained
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import GoalConfig
@@ -36,8 +39,8 @@ def make(**settings) -> RewardSum:
     return make_rewards(config, env_spec(config.env, observations_read(config)))
 
 
-def trained(rewards: RewardSum, state, answers):
-    rewards.ingest([Annotation(item, answer) for item, answer in answers])
+def trained(rewards: RewardSum, state, given):
+    rewards.ingest([Annotation(item, answer) for item, answer in given])
     while rewards.steps_due():
         state = rewards.train_step(state)
     rewards.acting(state)
@@ -123,6 +126,57 @@ def test_goal_answers_need_a_model():
         with_chosen_env(config_of(goals={"goal_answers": "model"}))
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a model that learnt from few answers, and what the program printed of it."""
+    folder = tmp_path_factory.mktemp("goals")
+    file, out = str(folder / "few.jsonl"), str(folder / "model")
+    assert answers.main(["--show", "crafter_suggestions", "--sample", "400", "--out", file]) == 0
+    assert train_goals.main(["--answers", file, "--out", out]) == 0
+    return out
+
+
+def frozen(folder: str, **settings):
+    config = with_chosen_env(config_of(**{"suggester": "model", "reward_dir": folder, **settings}))
+    check_rewards(config)
+    return config, make_rewards(config, env_spec(config.env, observations_read(config)))
+
+
+def test_saved_model_suggests_and_asks_and_learns_nothing(saved):
+    config, rewards = frozen(saved)
+    assert questions(config) == []
+    state = rewards.init(jax.random.key(0))
+    observe(rewards, GRASS)
+    assert rewards.queries() == [] and rewards.steps_due() == 0 and rewards.metrics(state) == {}
+    env = find_environment(config.env).device(config.env)  # type: ignore
+    inner = env.env.reset(jax.random.key(3))  # type: ignore
+    found = rewards.goal_model(rewards.acting(state), env.env, inner)  # type: ignore
+    names = [goal for goal, p in zip(env.spec.goals, np.asarray(found)) if p > SUGGESTED]
+    assert "chop tree" in names or "chop grass" in names
+    other, _ = load_trained(saved)
+    chex.assert_trees_all_equal(jax.device_get(state), other)
+
+
+def test_bad_folders_of_a_model_are_told_in_one_line(saved, tmp_path, capsys):
+    with pytest.raises(UserError, match="holds no goal model; launch.train_goals writes one"):
+        frozen(str(tmp_path))
+    with pytest.raises(UserError, match="add --goal_suggester model"):
+        frozen(saved, suggester="oracle")
+    assert train_goals.main(["--out", saved]) == 2
+    assert "holds a model already" in capsys.readouterr().err
+    for name, change in (("other", lambda x: x[..., :-1]), ("nan", lambda x: x * np.nan)):
+        params, settings = load_trained(saved)
+        save_trained(str(tmp_path / name), 1, jax.tree.map(change, params), settings)
+        with pytest.raises(UserError, match="of another environment|holds NaN or inf"):
+            frozen(str(tmp_path / name))
+
+
+def test_model_of_captions_without_features_is_not_trained_alone(tmp_path, capsys):
+    words = "--plugin", "tests.support.signals_plugin", "--root_env", "Signals-v0", "--out", str(tmp_path / "a")
+    assert train_goals.main([*words, "--answers", "recorded"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 # In a world whose captions have no features, the model reads observations.
 def signals(**goals):
     env = dataclasses.replace(CONFIG.env, goals=GoalConfig(goal_suggester="model", **goals))
@@ -144,8 +198,8 @@ def played(num_devices: int = 1, **goals):
         batches += collect(world, 1)
         rewards.observe(batches[-1].captions)
         found = [query.item for query in rewards.queries()]
-        answers = [b"- answer 1" if item[0][-2:] in (b"1.", b"3.") else b"- say 0" for item in found]
-        rewards.ingest([Annotation(*pair) for pair in zip(found, answers)])
+        said = [b"- answer 1" if item[0][-2:] in (b"1.", b"3.") else b"- say 0" for item in found]
+        rewards.ingest([Annotation(*pair) for pair in zip(found, said)])
         world.suggest(rewards.suggested())
         while rewards.steps_due():
             state = rewards.train_step(state)
@@ -177,8 +231,8 @@ def test_llm_s_own_answer_wins_over_the_model():
 
 
 def on_two_devices() -> None:
-    for answers in ("first", "model"):
-        (_, *one), (_, *two) = (played(number, goal_answers=answers) for number in (1, 2))
+    for way in ("first", "model"):
+        (_, *one), (_, *two) = (played(number, goal_answers=way) for number in (1, 2))
         for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
             np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-4, atol=1e-5)
     print("equal")

@@ -1,0 +1,34 @@
+"""Trains a model of the goals that an LLM suggests on recorded answers, for trainings that ask nothing.
+
+python -m launch.train_goals --out goals
+"""
+
+import sys
+from collections.abc import Sequence
+
+from launch.next_commands import command, show
+from launch.program import run_brief_program
+from oni_jax.offline.goal_config import TrainGoals, check_train_goals
+from oni_jax.settings.config import Config
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program with a command line (that of the process when None). Returns its exit code."""
+    return run_brief_program("train_goals", argv, TrainGoals(), check_train_goals, _run)
+
+
+def _run(config: TrainGoals) -> int:
+    from oni_jax.offline.goal_training import train_goals
+
+    learnt = train_goals(config)
+    print(
+        f"{config.out}: learnt from {learnt.num_answers:,} answers; agrees with those held out by "
+        f"{learnt.agreement:.3f} (Jaccard index), calibration error {learnt.calibration_error:.4f}",
+        flush=True,
+    )
+    show(command("train", Config(), config="ellm_llm", reward_dir=config.out))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

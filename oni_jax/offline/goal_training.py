@@ -1,0 +1,71 @@
+"""Trains a goal model on recorded answers alone, before a training; see `rewards.ellm.goal_model`."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from oni_jax.answers.answerer import find_answerer
+from oni_jax.answers.form import NO_GOAL
+from oni_jax.envs.goals import MODEL
+from oni_jax.envs.registry import GOAL_REWARDED, env_spec, find_environment, with_chosen_env
+from oni_jax.host.plugins import load_plugins
+from oni_jax.offline.goal_config import TrainGoals
+from oni_jax.rewards.ellm.goal_model import save_goal_model
+from oni_jax.rewards.registry import make_rewards
+from oni_jax.rewards.trained import holds_trained
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.run import RunConfig
+from oni_jax.settings.worlds import EnvConfig, GoalConfig
+from oni_jax.types import Annotation
+
+SUGGESTIONS = "suggestions"
+
+
+class Learnt(NamedTuple):
+    """A goal model's agreement with answers that it has not learnt from."""
+
+    num_answers: int
+    agreement: float  # mean Jaccard index
+    calibration_error: float
+
+
+def train_goals(config: TrainGoals) -> Learnt:
+    """Trains a model, and saves it. Raises UserError: no such answers, or captions without features."""
+    load_plugins(config.plugin)
+    if holds_trained(config.out):
+        raise UserError(f"--out {config.out}: holds a model already; name another folder, or remove it")
+    run = Config(
+        network=NetworkConfig(encoder_custom="generic_encoder"),
+        env=EnvConfig(root_env=config.root_env, plugin=config.plugin, goals=GoalConfig(goal_suggester=MODEL)),
+        reward=RewardConfig(
+            llm_reward_type=GOAL_REWARDED,
+            llm_reward_coeff=1.0,
+            reward_model_lr=config.reward_model_lr,
+            reward_model_batch_size=config.reward_model_batch_size,
+        ),
+        annotation=AnnotationConfig(answers=config.answers),
+        run=RunConfig(seed=config.seed),
+    )
+    run = with_chosen_env(run)
+    file = find_answerer(run.annotation, find_environment(run.env).language, SUGGESTIONS).file
+    assert file
+    spec = env_spec(run.env)
+    rewards = make_rewards(run, spec)
+    if rewards.other_observations:
+        raise UserError(f"--root_env {config.root_env}: its captions have no features, so it learns while a run trains")
+    state = rewards.init(jax.random.key(config.seed))
+    answers = [Annotation(item, answer) for item, answer in file.under(NO_GOAL).items()]
+    order = np.random.default_rng(config.seed).permutation(len(answers))  # the newest that are held out check it
+    rewards.ingest([answers[i] for i in order])
+    while rewards.steps_due():
+        state = rewards.train_step(state)
+    params = jax.device_get(rewards.acting(state))
+    metrics = rewards.metrics(state)
+    save_goal_model(config.out, params, spec.goals, file.header.made_by)
+    number = int(metrics["captions_answered"])
+    return Learnt(number, float(metrics["goals_agreement"]), float(metrics["goals_calibration_error"]))
