@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch import named_configs
-from oni_jax.envs.goals import BY_LLM, ORACLE
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import settings
 from oni_jax.settings.run import RunConfig
@@ -61,12 +60,6 @@ def with_training(before: str, training: Sequence[str]) -> str:
 def further_steps(limits: RunConfig, saved: int) -> dict[str, int]:
     """Returns what has to change for a run to go on that has saved at these steps: the limit that it has reached."""
     return {"train_for_env_steps": saved + limits.train_for_env_steps} if saved >= limits.train_for_env_steps else {}
-
-
-def goals_to_see(run: Config) -> dict[str, str]:
-    """Returns what `launch.evaluate` needs for a run: its policy can see an LLM's goals in training only."""
-    sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester in BY_LLM
-    return {"goal_suggester": ORACLE} if sees_llm_goals else {}
 
 
 def resuming(config: Config, folder: str, **further: Any) -> list[str]:

@@ -8,10 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.next_commands import command, further_steps, goals_to_see, resuming, show
+from launch.next_commands import command, further_steps, resuming, show
 from launch.program import run_brief_program
 from oni_jax.envs.registry import find_environment
-from oni_jax.evaluation.config import RANDOM, EvaluationConfig
+from oni_jax.evaluation.config import RANDOM, EvaluationConfig, goals_to_see
 from oni_jax.host.files import write_output
 from oni_jax.host.run_files import saved_steps
 from oni_jax.runs.experiment import is_running, read_settings

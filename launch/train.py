@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import oni_jax
 from launch import flags, help
-from launch.next_commands import command, further_steps, goals_to_see, resuming, show
+from launch.next_commands import command, further_steps, resuming, show
 from launch.plot import PlotConfig
 from launch.program import run_program
 from oni_jax.envs.registry import find_environment
-from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
+from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig, goals_to_see
 from oni_jax.host.run_files import METRICS, saved_steps
 from oni_jax.host.runtime import StopRequest, tune_memory
 from oni_jax.runs.experiment import read_settings

@@ -155,7 +155,7 @@ class Labeller:
             print(f"{len(self._answered):,} labels are lost: {self._store_problem}", file=sys.stderr, flush=True)
 
     def stats(self) -> dict[str, float | str]:
-        """Counts since the start; `state`: ok, retrying, waiting for server, ...; `problem`: its cause, in a line."""
+        """Counts since the start; `state`: ok, retrying, ..., "" without a server; `problem`: its cause, in a line."""
         counts = self._counts
         names = ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped")
         return {
@@ -178,6 +178,8 @@ class Labeller:
     def _state(self) -> str:
         if self._store_problem:
             return "label store can't be written"
+        if isinstance(self._client, NoServer):
+            return ""
         if self._problem is None:
             return "ok" if self._room() or self._backlog.num_in_flight else ENOUGH
         if self._problem.server_at_fault or self._pacer.num_failures >= FAILURES_TO_WAITING:
@@ -371,6 +373,21 @@ def stored_answers(store: Store, kind: QueryKind, models: Iterable[str], digest:
         for annotation in checked(kind, store.all(model, digest)):
             held.setdefault(annotation.item, annotation)
     return [*held.values()]
+
+
+def check_stored(store: Store, kind: QueryKind, recorded: Recorded, models: Iterable[str], digest: str) -> None:
+    """Checks what a store holds for a prompt.
+
+    Raises:
+        UserError: an answer is not of this kind, or others are stored under the model's name than those recorded.
+    """
+    for model in models:
+        for item, answer, _ in checked(kind, store.all(model, digest)):
+            if model == recorded.model and recorded.answers.get(item, answer) != answer:
+                raise UserError(
+                    f"label store: holds other answers of {model} than those recorded, such as to {item[0]!a:.60}; "
+                    "choose another --experiment or --label_store, or give the file's model another name"
+                )
 
 
 def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:

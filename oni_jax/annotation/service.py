@@ -73,7 +73,8 @@ class AnnotationService:
         self._num_dropped = 0
         self._ready: list[Annotation] = []
         self._answers: tuple[Answer, ...] = ()
-        self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": "starting", "problem": ""}
+        state = "starting" if any(question.config.llm_server_addr for question in questions) else ""
+        self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": state, "problem": ""}
         self._closed = False
         self._process, self._connection = start_child("annotation", run_service, questions, store, niceness=niceness)
         self._writable = select.poll()
@@ -253,7 +254,7 @@ def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in dict.fromkeys(name for own in stats for name in own):
         values = [own[name] for own in stats if name in own]
         if name in ("state", "problem"):
-            merged[name] = next((value for value in values if value not in ("ok", "")), values[0])
+            merged[name] = next((value for value in values if value not in ("ok", "")), max(values))
         else:
             merged[name] = sum(values) / len(values) if name == "latency_secs_mean" else sum(values)
     return merged

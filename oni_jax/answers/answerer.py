@@ -12,6 +12,7 @@ from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.judge_answers import describe_judge, judge_model
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.queries.suggestions import StrictSuggestions
 from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.annotation.service import Question
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
@@ -56,16 +57,23 @@ def find_answerer(config: AnnotationConfig, language: Language | None, kind: str
     """
     rest = SERVER if config.llm_server_addr else NOBODY
     if config.answers == JUDGE:
-        return Answerer(None, "", JUDGE)
+        return _judge(kind)
     if config.answers not in ("", RECORDED):
         return Answerer(_named(config, language, kind), config.answers, rest)
     path, problem = _unsuited(config, language, kind)
     if config.answers == RECORDED and problem:
         raise UserError(f"--answers {RECORDED}: {problem}; name a file, --answers {JUDGE}, or an --llm_server_addr")
     if problem or (not config.answers and (rest or _wants_judge(config))):
-        return Answerer(None, "", rest or JUDGE)
+        return Answerer(None, "", rest) if rest else _judge(kind)
     assert language
     return Answerer(_read(path, language), path, rest)
+
+
+def _judge(kind: str) -> Answerer:
+    """Returns that the judge answers. Raises UserError: his answers can't be read as published."""
+    if kind == StrictSuggestions.name:
+        raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
+    return Answerer(None, "", JUDGE)
 
 
 def with_chosen_answers(config: Config, asked: Sequence[tuple[AnnotationConfig, str]]) -> Config:
@@ -75,6 +83,8 @@ def with_chosen_answers(config: Config, asked: Sequence[tuple[AnnotationConfig, 
         UserError: see `find_answerer`.
     """
     language = find_environment(config.env).language
+    for own, kind in asked:
+        find_answerer(own, language, kind)
 
     def chosen(own: AnnotationConfig) -> AnnotationConfig:
         if own.answers or own.llm_server_addr:
@@ -132,7 +142,7 @@ def open_questions(
         recorded = NOTHING
         if file:
             recorded = Recorded(file.header.model, file.under(_goal(own, file.header)))
-            rest = f"{own.llm_model} is asked for others" if asks else "captions without one pay nothing"
+            rest = f"{own.llm_model} is asked for others" if asks else "nobody is asked for others"
             print(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}", flush=True)
         questions.append(Question(servers[own] if asks else own, load_prompt(own, language, kind), recorded))
     return questions
@@ -170,8 +180,11 @@ def _named(config: AnnotationConfig, language: Language | None, kind: str) -> An
     asked = QUERIES[kind].asks_as or kind
     if file.header.kind != asked:
         raise UserError(f"--answers {path}: answers queries of the kind {file.header.kind}, not {asked}")
-    if config.goal or config.prompt_file:
-        raise UserError(f"--answers {path}: was given under goal keys, not to --goal or --prompt_file; leave them out")
+    if config.goal or config.prompt_file or config.prompt_version != AnnotationConfig.prompt_version:
+        raise UserError(
+            f"--answers {path}: was given under goal keys, not to --goal, --prompt_file or --prompt_version; leave "
+            "these out"
+        )
     if _goal(config, file.header) not in file.header.goals:
         raise UserError(
             f"--answers {path}: holds none under --goal_key {config.goal_key}; it has {', '.join(file.header.goals)}"

@@ -16,6 +16,7 @@ A file is untrusted: its texts are data, and it is read whole before any of it i
 import contextlib
 import gzip
 import json
+import os
 import pathlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ FORMAT = "oni_jax answers 1"
 NO_GOAL = ""  # the only goal of kinds whose prompts name none
 MAX_FILE_BYTES = 1 << 28  # unpacked
 MAX_LINE_BYTES = 1 << 20
+MAX_ROWS = 1_000_000
+MAX_COUNT = 1 << 62
 MAX_WORDS_CHARS = 200  # of a text of the header
 
 
@@ -82,29 +85,47 @@ def read_answers(path: str, languages: Mapping[str, Language]) -> AnswerFile:
         UserError: it is missing, damaged, of an unknown environment, kind or goal, or an answer is none of its kind.
     """
     with contextlib.closing(_lines(path)) as lines:
-        header = _header(path, next(lines, b""), languages)
-        kind, rows = QUERIES[header.kind], dict[Item, Row]()
-        for number, line in enumerate(lines, 2):
-            try:
-                item, row = _row(line, kind, len(header.goals))
-                if item in rows:
-                    raise ValueError("its item stands in an earlier line, too")
-            except (ValueError, TypeError, RecursionError) as error:
-                raise UserError(f"answers {path}: line {number} is no {kind.name}: {_short(error)}") from None
-            rows[item] = row
+        return _content(path, lines, languages)
+
+
+def _content(path: str, lines: Iterator[bytes], languages: Mapping[str, Language]) -> AnswerFile:
+    header = _header(path, next(lines, b""), languages)
+    kind, rows = QUERIES[header.kind], dict[Item, Row]()
+    for number, line in enumerate(lines, 2):
+        try:
+            item, row = _row(line, kind, len(header.goals))
+            if item in rows:
+                raise ValueError("its item stands in an earlier line, too")
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UserError(f"answers {path}: line {number} is no {kind.name}: {_short(error)}") from None
+        rows[item] = row
+        if len(rows) > MAX_ROWS:
+            raise UserError(f"answers {path}: holds more than {MAX_ROWS:,} items; split it")
     if not rows:
         raise UserError(f"answers {path}: holds no answers")
     return AnswerFile(header, rows)
 
 
-def write_answers(path: str, file: AnswerFile) -> None:
-    """Writes a file, whole or not at all; the same content gives the same bytes. Raises OSError."""
+def write_answers(path: str, file: AnswerFile, languages: Mapping[str, Language] | None = None) -> None:
+    """Writes a file, whole or not at all; the same content gives the same bytes.
+
+    Args:
+        path: the file.
+        file: its content.
+        languages: those to check it with, as `read_answers` would; None: it is not checked.
+
+    Raises:
+        OSError: it can't be written.
+        UserError: it could not be read.
+    """
     kind, header = QUERIES[file.header.kind], {"format": FORMAT, **file.header._asdict()}
     lines = [json.dumps({name: value for name, value in header.items() if value})]
     for item, row in file.rows.items():
         texts = [caption.decode("latin-1") for caption in item]
         answers = [None if answer is None else kind.to_record(answer) for answer in row.answers]
         lines.append(json.dumps([texts, answers, row.count], ensure_ascii=False, separators=(",", ":")))
+    if languages is not None:
+        _content(path, (f"{line}\n".encode() for line in lines), languages)
     data = "".join(f"{line}\n" for line in lines).encode()
     write_atomically(path, gzip.compress(data, 9, mtime=0) if path.endswith(".gz") else data)
 
@@ -118,6 +139,8 @@ def goals_of(language: Language, kind: str) -> Sequence[str]:
 
 
 def _lines(path: str) -> Iterator[bytes]:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"answers {path}: is no regular file")
     opened: Any = gzip.open if path.endswith(".gz") else open
     try:
         with opened(path, "rb") as file:
@@ -146,8 +169,10 @@ def _header(path: str, line: bytes, languages: Mapping[str, Language]) -> Header
             raise ValueError(f"its first line is no header with the format {FORMAT!r}")
         texts = {name: _words(found, name) for name in ("environment", "kind", "model", "recorded", "licence")}
         goals = found.get("goals") or [NO_GOAL]
-        if not isinstance(goals, list) or not all(isinstance(goal, str) for goal in goals):
-            raise ValueError("`goals` is no list of texts")
+        if not isinstance(goals, list) or not all(
+            isinstance(goal, str) and len(goal) <= MAX_WORDS_CHARS for goal in goals
+        ):
+            raise ValueError("`goals` is no list of short texts")
         if len({*goals}) < len(goals):
             raise ValueError("`goals` names one twice")
     except (ValueError, RecursionError) as error:
@@ -191,7 +216,9 @@ def _row(line: bytes, kind: QueryKind, num_goals: int) -> tuple[Item, Row]:
         raise ValueError("a text is none, or holds a zero")
     if not isinstance(answers, list) or len(answers) != num_goals:
         raise ValueError(f"it has not {num_goals} answers")
-    if type(count) is not int or count < 0:
+    if all(answer is None for answer in answers):
+        raise ValueError("it has no answer")
+    if type(count) is not int or not 0 <= count <= MAX_COUNT:
         raise ValueError(f"its count is {count!r:.60}")
     return item, Row(tuple(None if answer is None else encoded(kind, answer) for answer in answers), count)
 
@@ -201,10 +228,14 @@ def encoded(kind: QueryKind, record: object) -> bytes:
     try:
         kept = kind.from_record(record)
     except (ValueError, TypeError, AttributeError, OverflowError):
-        raise ValueError(f"{record!r:.60} is no answer") from None
+        raise ValueError(f"{_shown(record)} is no answer") from None
     if type(kept) is not bytes or not kind.is_answer(kept):
-        raise ValueError(f"{record!r:.60} is no answer")
+        raise ValueError(f"{_shown(record)} is no answer")
     return kept
+
+
+def _shown(record: object) -> str:
+    return f"{record!a:.60}"
 
 
 def _short(error: object) -> str:

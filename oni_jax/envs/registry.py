@@ -29,6 +29,12 @@ def register_environment(environment: Environment) -> None:
     taken = sorted({*environment.names} & {*environment_names()})
     if taken:
         raise UserError(f"the environment {taken[0]} is registered already: choose another name")
+    task = next(iter(environment.names), "")
+    if environment.language and (name := environment.language.name):
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UserError(f"the Language of {task} has the name {name!a}: choose letters and digits")
+        if name in languages():
+            raise UserError(f"the Language name {name} of {task} is taken: choose another")
     ENVIRONMENTS.append(environment)
 
 

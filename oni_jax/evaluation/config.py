@@ -3,8 +3,9 @@
 import dataclasses
 import os
 
+from oni_jax.envs.goals import BY_LLM, ORACLE
 from oni_jax.host.files import check_output
-from oni_jax.settings.config import check_values
+from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, setting
 
 _COUNT = "[1, inf)"
@@ -13,6 +14,12 @@ RANDOM = "random"  # another policy, also accepted where an experiment's name is
 GOALS = ("crafter_task", "goal_suggester")  # settings of the goals that are asked for
 LATEST, BEST, ALL = "latest", "best", "all"
 VIDEO_FORMATS = ("gif", "mp4")
+
+
+def goals_to_see(run: Config) -> dict[str, str]:
+    """Returns what `launch.evaluate` needs for a run: its policy can see an LLM's goals in training only."""
+    sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester in BY_LLM
+    return {"goal_suggester": ORACLE} if sees_llm_goals else {}
 
 
 @dataclasses.dataclass(frozen=True)

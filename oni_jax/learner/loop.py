@@ -110,14 +110,18 @@ class Learner:
         self.intrinsic_returns: deque[np.ndarray] = deque()
         self.running_returns = IntrinsicReturns(reward.paying)
         self._next: Taken | None = None
-        self._unanswered: set[bytes] = set()  # captions that were asked about, and that no answer is there to
+        self._answered: set[bytes] = set()  # what an answer about one caption is there to
 
     def unanswered_fraction(self) -> float:
-        """Returns the fraction of all steps so far whose caption has no answer, and never gets one in this run."""
-        counts = self.message_counts.counts()
-        asked_as = self.reward.asked_as
-        of_none = sum(n for caption, n in counts.items() if asked_as(caption) in self._unanswered)
-        return of_none / max(1, sum(counts.values())) if self._unanswered else 0.0
+        """Returns the fraction of all steps so far whose caption has no answer; of the empty caption none is needed.
+
+        0 where answers are about several captions each.
+        """
+        if not self.reward.asks_about_captions:
+            return 0.0
+        counts, asked_as, answered = self.message_counts.counts(), self.reward.asked_as, self._answered
+        of_none = sum(n for caption, n in counts.items() if caption and asked_as(caption) not in answered)
+        return of_none / max(1, sum(counts.values()))
 
     def step(self) -> Scalars | None:
         """Makes an update, published unless it is bad. Returns metrics; None without a batch in BATCH_WAIT_SECS."""
@@ -181,11 +185,7 @@ class Learner:
         self.reports.append(report)
         self.intrinsic_returns.extend(returns)
         self.message_counts.add(captions.own)
-        for item, answer, _ in annotations:
-            if answer is None and len(item) == 1:
-                self._unanswered.update(item)
-            else:
-                self._unanswered.difference_update(item)
+        self._answered.update(item[0] for item, answer, _ in annotations if answer is not None and len(item) == 1)
         self.reward.ingest(annotations)
         self.reward.observe(captions)
         self._world.suggest(self.reward.suggested())

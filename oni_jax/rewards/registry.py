@@ -275,7 +275,8 @@ def make_rewards(
         reward, query = own.reward, _query(own)
         question = asked.index((own.annotation, query)) if query else -1
         made = reward_type(own).make(RewardContext(own, spec, replicas, frozen))
-        return Term(reward.llm_reward_type, made, reward.llm_reward_coeff, question)
+        about_one = bool(query) and len(QUERIES[query].placeholders) == 1
+        return Term(reward.llm_reward_type, made, reward.llm_reward_coeff, question, about_one)
 
     return RewardSum([term(own) for own in config.terms()])
 

@@ -34,6 +34,7 @@ class Term(NamedTuple):
     reward: Reward
     coeff: float
     question: int = 0  # index of its queries' question in `registry.questions`; -1: it asks nothing
+    asks_about_captions: bool = False  # one by one
 
 
 class RewardSum:
@@ -48,6 +49,7 @@ class RewardSum:
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
         self.captions_read = {end for reward in self.rewards for end in reward.captions_read}
         self.reads_counts = any(reward.reads_counts for reward in self.rewards if type(reward) is not Reward)
+        self.asks_about_captions = any(term.asks_about_captions for term in self.terms)
         self.labels = reward_labels([term.name for term in terms])
         self.paying = () if type(self.rewards[0]) is Reward else self.labels  # not of the type that is always 0
         self.coeffs = dict(zip(self.labels, (term.coeff for term in terms)))

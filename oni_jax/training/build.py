@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.labeller import check_stored
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.answers.answerer import open_questions, with_chosen_answers
 from oni_jax.envs.base import Environment
@@ -214,6 +215,8 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
         prompts = open_questions(asked, language, stack, shares_cpu)
         store = LabelStore(store_path(config, folder))
         store.check_writable()
+        for own in prompts:
+            check_stored(store, own.prompt.kind, own.recorded, own.models, own.prompt.digest)
         service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu)
         try:
             yield service

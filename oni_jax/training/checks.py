@@ -14,6 +14,7 @@ def check_run(config: Config) -> None:
     from oni_jax.annotation.address import api_key_header, server_url
     from oni_jax.annotation.judge_answers import load_rules
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
+    from oni_jax.answers.answerer import JUDGE, find_answerer
     from oni_jax.envs.registry import env_spec, find_environment, with_chosen_env
     from oni_jax.networks.registry import policy_observations
     from oni_jax.rewards.registry import check_rewards, questions
@@ -29,7 +30,7 @@ def check_run(config: Config) -> None:
         api_key_header(annotation)
         if annotation.llm_server_addr:
             server_url(annotation.llm_server_addr)
-        else:
+        elif find_answerer(annotation, environment.language, kind).asks == JUDGE:
             load_rules(environment.language)
         load_prompt(annotation, environment.language, kind)
         load_chat_template(annotation.llm_chat_template)

@@ -139,7 +139,7 @@ class Training:
                     write_json(os.path.join(self._folder, SUMMARY), summary)
                     if "labels_by" in summary:
                         held = f"{summary['labels_held']:,.0f} answers"
-                        if not any(own.annotation.llm_server_addr for own in self._config.terms()):
+                        if self.learner.reward.asks_about_captions:
                             held += f", {1.0 - self.learner.unanswered_fraction():.1%} of steps"
                         print(f"labels by: {summary['labels_by']} ({held})", flush=True)
 

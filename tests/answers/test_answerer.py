@@ -7,6 +7,7 @@ import pytest
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.labeller import check_stored
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.answers.answerer import (
@@ -87,6 +88,8 @@ def test_models_are_named_first_to_last(file):
         ("classification", {"answers": RECORDED, "goal": "Fun."}, "not to --goal"),
         ("classification", {"answers": "FILE"}, "holds none under --goal_key defaultgoal; it has combat"),
         ("classification", {"answers": "FILE", "goal": "Fun."}, "was given under goal keys"),
+        ("classification", {"answers": "FILE", "prompt_version": "reworded"}, "was given under goal keys"),
+        ("suggestions_strict", {"answers": JUDGE}, "--goal_parser strict: can't read the rule-based judge"),
         ("ranking", {"answers": "FILE", "goal_key": "combat"}, "kind classification, not ranking"),
     ],
 )
@@ -181,6 +184,27 @@ def test_an_answer_in_the_store_is_not_written_again(file, tmp_path):
             polled(service, lambda found, stats: len(found) == 2)
             digest = service.labels_of.removeprefix("my-llm ")
     assert store.count("my-llm", digest) == 2
+
+
+def test_answers_that_differ_from_those_in_the_store_are_refused(file, tmp_path):
+    config, store = AnnotationConfig(answers=file, goal_key="combat"), LabelStore(str(tmp_path / "labels.sqlite"))
+    with contextlib.ExitStack() as stack:
+        (question,) = open_questions([(config, "classification")], NETHACK, stack)
+    kind, digest = question.prompt.kind, question.prompt.digest
+    store.put_many("my-llm", digest, [(Annotation(KILL, b"1 1.0"), ""), (Annotation(NEW, b"0 0.0"), "")])
+    check_stored(store, kind, question.recorded, question.models, digest)
+    store.put_many("my-llm", digest, [(Annotation(WALL, b"1 1.0"), "")])
+    with pytest.raises(UserError, match="holds other answers of my-llm than those recorded, such as to b\"It's a wall"):
+        check_stored(store, kind, question.recorded, question.models, digest)
+    other = LabelStore(str(tmp_path / "other.sqlite"))
+    other.put_many("my-llm", digest, [(Annotation(NEW, b"nonsense"), "")])
+    with pytest.raises(UserError, match="a row is no classification"):
+        check_stored(other, kind, question.recorded, question.models, digest)
+
+
+def test_recorded_suggestions_are_read_as_published_too():
+    found = find_answerer(AnnotationConfig(), languages()["crafter"], "suggestions_strict")
+    assert found.file is not None and found.asks == NOBODY
 
 
 def test_a_server_answers_what_a_file_lacks(file, tmp_path):

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.answers import form
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, read_answers, write_answers
 from oni_jax.envs.registry import languages
 from oni_jax.settings.fields import UserError
@@ -106,8 +108,9 @@ def test_every_kind_has_records():
         ({"kind": "suggestions"}, "nethack has no prompt of the kind suggestions"),
         ({"goals": ["defaultgoal", "fun"]}, "its goal 'fun' is not known in nethack; known: defaultgoal"),
         ({"goals": ["combat", "combat"]}, "names one twice"),
-        ({"goals": "combat"}, "`goals` is no list of texts"),
+        ({"goals": "combat"}, "`goals` is no list of short texts"),
         ({"goals": []}, "its goal '' is not known"),
+        ({"goals": ["x" * 500_000]}, "`goals` is no list of short texts"),
         ({"model": ""}, "names no `model`"),
         ({"model": "a\nb"}, "`model` is no short text"),
         ({"model": "m" * 201}, "`model` is no short text"),
@@ -128,6 +131,11 @@ def test_a_header_that_fits_nothing_is_refused(tmp_path, change, told):
         ([["x"], [[1, 1.5], 0], 1], "[1, 1.5] is no answer"),
         ([["x"], [[1, "nan"], 0], 1], "is no answer"),
         ([["x"], [[1], 0], 1], "is no answer"),
+        ([["x"], [[1, "0.5"], 0], 1], "is no answer"),
+        ([["x"], [[1, True], 0], 1], "is no answer"),
+        ([["x"], [[1, None], 0], 1], "is no answer"),
+        ([["x"], [None, None], 1], "it has no answer"),
+        ([["x"], [1, 0], 10**30], "its count is"),
         ([["x"], [1], 1], "it has not 2 answers"),
         ([["x", "y"], [1, 0], 1], "it has not 1 texts"),
         ([["x\0"], [1, 0], 1], "holds a zero"),
@@ -147,6 +155,39 @@ def test_a_row_that_is_no_answer_is_refused_with_its_line(tmp_path, row, told):
     assert "line 3" in text and told in text
 
 
+@pytest.mark.parametrize("goal", ["\x1b[31m wood", "a\0b", "pl\u202eace", "\x9b31m eat", "x" * 2000, "a\nb"])
+@pytest.mark.parametrize("kind, environment", [("suggestions", "crafter"), ("goals", "babyai")])
+def test_goals_that_are_no_short_texts_are_refused(tmp_path, kind, environment, goal):
+    header = {**HEADER, "kind": kind, "environment": environment}
+    del header["goals"]
+    text = refusal(written(tmp_path / "a.jsonl", header, [["x"], [["eat cow"]], 0], [["y"], [["eat cow", goal]], 0]))
+    assert "line 3" in text and "is no answer" in text and text.isprintable()
+
+
+def test_number_of_items_is_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(form, "MAX_ROWS", 3)
+    rows = [[[f"{i}"], [1, 0], 1] for i in range(4)]
+    assert len(read_answers(str(written(tmp_path / "a.jsonl", HEADER, *rows[:3])), languages()).rows) == 3
+    assert "holds more than 3 items" in refusal(written(tmp_path / "b.jsonl", HEADER, *rows))
+
+
+def test_file_that_could_not_be_read_is_not_written(tmp_path):
+    rows: dict[Item, Row] = {(b"x",): Row((b"1 1.0",), 1)}
+    path = tmp_path / "a.jsonl"
+    for header in (
+        Header("nethack", "classification", ("defaultgoal",), "m\x1b"),
+        Header("nethack", "classification", ("defaultgoal",), "m", "", "two\nlines"),
+    ):
+        with pytest.raises(UserError, match="is no short text"):
+            write_answers(str(path), AnswerFile(header, rows), languages())
+        assert not path.exists()
+
+
+def test_fifo_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    assert "is no regular file" in refusal(tmp_path / "a.jsonl")
+
+
 def test_an_item_stands_once(tmp_path):
     assert "line 3" in refusal(written(tmp_path / "a.jsonl", HEADER, ROW, [ROW[0], [0, 0], 1]))
 
@@ -154,7 +195,7 @@ def test_an_item_stands_once(tmp_path):
 def test_a_file_that_is_none_is_refused(tmp_path):
     assert "no such file" in refusal(tmp_path / "missing.jsonl")
     (tmp_path / "folder.jsonl").mkdir()
-    assert "can't be read" in refusal(tmp_path / "folder.jsonl")
+    assert "is no regular file" in refusal(tmp_path / "folder.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     assert "no file of recorded answers" in refusal(tmp_path / "empty.jsonl")
     assert "holds no answers" in refusal(written(tmp_path / "header.jsonl"))

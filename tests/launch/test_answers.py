@@ -9,7 +9,7 @@ import pytest
 from launch import answers, train
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.prompts import load_prompt, unescape
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
@@ -65,6 +65,14 @@ def test_answers_are_exported(tmp_path, capsys):
     assert run("--show", "crafter_suggestions", "--csv", str(path)) == 0
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert len(rows) >= 8879 and rows[0].keys() == {"caption", "answer", "count"} and "chop tree" in rows[0]["answer"]
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", {b"=HYPERLINK(1)": 1, b"@sum": 0})
+    assert run("--add", str(folder), "--out", str(tmp_path / "a.jsonl")) == 0
+    assert run("--show", str(tmp_path / "a.jsonl"), "--csv", str(tmp_path / "a.csv")) == 0
+    cells = [row["message"] for row in csv.DictReader((tmp_path / "a.csv").read_text().splitlines())]
+    assert cells == ["\\x3dHYPERLINK(1)", "\\x40sum"] and [*map(unescape, cells)] == [b"=HYPERLINK(1)", b"@sum"]
 
 
 def test_answers_of_a_run_become_a_file(tmp_path, capsys):
@@ -135,8 +143,8 @@ def test_captions_that_the_model_of_a_run_is_least_certain_of_come_first(tmp_pat
     [
         (("--show", "nethack"), "--show nethack: neither a file nor one of"),
         (("--show", "nethack_classification", "--goal", "fun"), "--goal fun"),
-        (("--verify", "missing.jsonl"), "missing.jsonl: no such file"),
-        (("--add", "run"), "give both"),
+        (("--verify", "missing.jsonl"), "--verify missing.jsonl: neither a file nor one of"),
+        (("--add", "run"), "these need it"),
         (("--add", "nowhere", "--out", "a.jsonl"), "nowhere"),
         (("--add", "run", "--out", "a.txt"), "must end in .jsonl.gz or .jsonl"),
         (("--add", "judged", "--out", "a.jsonl"), "rule-based judge"),
@@ -148,8 +156,12 @@ def test_captions_that_the_model_of_a_run_is_least_certain_of_come_first(tmp_pat
         (("--missing", "nowhere"), "nowhere"),
         (("--missing", "run", "--uncertain", "3"), "holds no checkpoint"),
         (("--uncertain", "3"), "of what? add --missing"),
+        (("--add", "recorded", "--out", "a.jsonl"), "asked nobody"),
+        (("--add", "reworded", "--out", "a.jsonl"), "which no goal key names"),
+        (("--add", "run", "--out", "a.jsonl", "--licence", "two\nlines"), "`licence` is no short text"),
+        (("--show", "other.jsonl", "--csv", "other.jsonl"), "whose answers would be lost"),
         (("--sample", "3", "--out", "a.jsonl"), "of what? add --show"),
-        (("--show", "crafter_suggestions", "--sample", "3"), "give both"),
+        (("--show", "crafter_suggestions", "--sample", "3"), "these need it"),
         (("--show", "babyai_goals", "--sample", "3000", "--out", "a.jsonl"), "there are 120 items"),
     ],
 )
@@ -158,6 +170,8 @@ def test_mistakes_are_told_in_one_line(tmp_path, monkeypatch, capsys, words, tol
     write_run(tmp_path / "run", {KILL: 1})
     write_run(tmp_path / "judged", {KILL: 1}, model=JUDGE_MODEL, llm_server_addr="", answers="judge")
     write_run(tmp_path / "free", {KILL: 1}, goal="Fun.")
+    write_run(tmp_path / "recorded", {KILL: 1}, model="Claude", llm_server_addr="", answers="recorded")
+    write_run(tmp_path / "reworded", {KILL: 1}, prompt_version="reworded")
     write_run(tmp_path / "foreign", {KILL: 1}, model="another")
     assert run("--add", "foreign", "--out", "other.jsonl") == 0
     before = (tmp_path / "other.jsonl").read_bytes()

@@ -167,7 +167,7 @@ def completed(script: str, *words: str) -> list[str]:
     return offered
 
 
-TRAINERS = ["launch.train", "launch.train_potential", "launch.train_reward"]
+TRAINERS = ["launch.train", "launch.train_goals", "launch.train_potential", "launch.train_reward"]
 
 
 def test_bash_completes_programs_flags_and_values(bash_script):
@@ -188,7 +188,7 @@ def test_bash_completes_programs_flags_and_values(bash_script):
 
 @pytest.mark.parametrize("oni", [("oni",), (".venv/bin/oni",), ("python", "-m", "launch")])
 def test_bash_completes_the_program_that_runs_the_others(bash_script, oni):
-    assert completed(bash_script, *oni, "tr") == ["train", "train_potential", "train_reward"]
+    assert completed(bash_script, *oni, "tr") == ["train", "train_goals", "train_potential", "train_reward"]
     assert completed(bash_script, *oni, "completion", "") == ["bash", "zsh", "fish"]
     assert completed(bash_script, *oni, "train", "--roo") == ["--root_env"]
     assert completed(bash_script, *oni, "train", "--llm_reward_type", "online_") == [
@@ -257,7 +257,11 @@ def test_other_shells(tmp_path, shell):
         result = subprocess.run([program, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
         return result.stdout.split()
 
-    assert offered("oni tr") == offered("python -m launch tr") == ["train", "train_potential", "train_reward"]
+    assert (
+        offered("oni tr")
+        == offered("python -m launch tr")
+        == ["train", "train_goals", "train_potential", "train_reward"]
+    )
     assert offered("oni train --roo") == offered("oni-train --roo") == ["--root_env"]
     assert offered("python -m launch.train --encoder_custom mlp") == ["mlp_encoder"]
     before = "--bootstrap=" if shell == "fish" else ""

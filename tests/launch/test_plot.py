@@ -19,7 +19,7 @@ def test_names_and_folders(train_dir, capsys):
     assert plot.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "score: score_1 (seed 1), score_2 (seed 2)"
-    missing = "intrinsic_return, success, achievements, goals, depth, labels, reward_model, speed"
+    missing = "intrinsic_return, success, achievements, goals, depth, labels, goal_model, reward_model, speed"
     assert lines[1] == f"not drawn, since no run has data for it: {missing}"
     folder = train_dir / "score_1" / "plots"
     assert lines[2:] == [str(folder / "return.png"), str(folder / "return.pdf")]

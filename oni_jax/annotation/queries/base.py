@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol
 
 from oni_jax.types import Annotation, Item
 
+MAX_CHARS = 1000  # of a recorded goal
+
 
 class Rules(Protocol):
     """An environment's rules, a module (`Language.judge_rules`): values of its captions for a goal, by its key.

@@ -61,6 +61,8 @@ class ChoiceAnswers(QueryKind):
         label, probability = record if isinstance(record, list) else (record, None)
         if type(label) is not int:
             raise ValueError(f"{label!r:.60} is no label")
+        if isinstance(record, list) and type(probability) not in (int, float):
+            raise ValueError(f"{probability!r:.60} is no probability")
         return encode_label(label, self.certain(label) if probability is None else float(probability))
 
     def probability(self, kept: bytes) -> float | None:

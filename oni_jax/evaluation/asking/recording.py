@@ -15,16 +15,16 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import Prompt, escape, load_prompt, unescape
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.answers.answerer import SUFFIX, models_of, shipped
+from oni_jax.answers.answerer import JUDGE, SUFFIX, models_of, shipped
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
 from oni_jax.envs.registry import find_environment, languages
-from oni_jax.evaluation.inspection import load_reward
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.plugins import load_plugins
 from oni_jax.rewards.registry import questions
 from oni_jax.runs.experiment import read_settings
 from oni_jax.runs.labels import store_path
 from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, nearest, setting
 from oni_jax.types import NO_MESSAGE, Item
@@ -70,7 +70,7 @@ def check_answers(config: AnswersConfig) -> None:
     if config.csv and not (config.show or config.missing):
         raise UserError(f"--csv {config.csv}: of what? add --show or --missing")
     if bool(config.add or config.sample) != bool(config.out):
-        raise UserError("--add RUN, or --show NAME --sample NUMBER, and --out FILE: give both, or none")
+        raise UserError("--out FILE goes with --add RUN, or with --show NAME --sample NUMBER, and these need it")
     if config.sample and not config.show:
         raise UserError(f"--sample {config.sample}: of what? add --show")
     if config.uncertain and not config.missing:
@@ -80,13 +80,16 @@ def check_answers(config: AnswersConfig) -> None:
     for name in ("csv", "out"):
         if path := getattr(config, name):
             check_output(name, path)
+            if os.path.realpath(path) == os.path.realpath(config.show):
+                raise UserError(f"--{name} {path}: is the file of --show, whose answers would be lost; name another")
 
 
 def run_answers(config: AnswersConfig) -> int:
     """Does what the settings say. Returns the exit code 0. Raises UserError: bad files, or no such run."""
     load_plugins(config.plugin)
     if config.verify:
-        print(_described(config.verify, read_answers(config.verify, languages())))
+        path, file = _find(config.verify, "verify")
+        print(f"whole: {_described(path, file)}")
     elif config.show:
         _show(config)
     elif config.add:
@@ -106,17 +109,17 @@ def _described(name: str, file: AnswerFile) -> str:
     return f"{name}: {len(file.rows):,} items, {asked}; by {header.made_by}; {header.licence or 'no licence named'}"
 
 
-def _find(name: str) -> tuple[str, AnswerFile]:
-    """Reads the package's answers of a name, or a file."""
+def _find(name: str, flag: str) -> tuple[str, AnswerFile]:
+    """Reads the package's answers of a name, or a file. Raises UserError, naming the flag."""
     known = {path.name.removesuffix(SUFFIX): str(path) for path in shipped()}
     if name not in known and not os.path.exists(name):
-        raise UserError(f"--show {name}: neither a file nor one of {', '.join(known)}{nearest(name, known)}")
+        raise UserError(f"--{flag} {name}: neither a file nor one of {', '.join(known)}{nearest(name, known)}")
     path = known.get(name, name)
     return path, read_answers(path, languages())
 
 
 def _show(config: AnswersConfig) -> None:
-    path, file = _find(config.show)
+    path, file = _find(config.show, "show")
     if config.sample:
         _write_sample(config, file)
         return
@@ -128,16 +131,20 @@ def _show(config: AnswersConfig) -> None:
 
     def said(row: Row, column: int) -> str:
         answer = row.answers[column]
-        return "" if answer is None else "; ".join(kind.read_as(answer))
+        text = "" if answer is None else "; ".join(kind.read_as(answer))
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
     if config.csv:
-        out = io.StringIO(newline="")
+        out, num_rows = io.StringIO(newline=""), 0
         writer = csv.writer(out)
         writer.writerow([*(x.strip("{}") for x in kind.placeholders), *(goal or "answer" for goal in chosen), "count"])
         for item, row in file.rows.items():
-            writer.writerow([*map(escape, item), *(said(row, column) for column in columns), row.count])
+            answers = [said(row, column) for column in columns]
+            if any(answers):
+                writer.writerow([*map(_cell, [*map(escape, item), *answers]), row.count])
+                num_rows += 1
         write_output("csv", config.csv, out.getvalue().encode())
-        print(f"{config.csv}: {len(file.rows):,} items")
+        print(f"{config.csv}: {num_rows:,} items")
         return
     print(_described(path, file))
     for item in _asked_for(config, file):
@@ -145,6 +152,11 @@ def _show(config: AnswersConfig) -> None:
         for goal, column in zip(chosen, columns):
             text = said(file.rows[item], column) if item in file.rows else "no answer"
             print(f"  {goal}: {text}" if goal else f"  {text}")
+
+
+def _cell(text: str) -> str:
+    """Returns a text for a CSV file, such that no spreadsheet takes it for a formula; `unescape` inverts it."""
+    return f"\\x{ord(text[0]):02x}{text[1:]}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _write_sample(config: AnswersConfig, file: AnswerFile) -> None:
@@ -161,7 +173,7 @@ def _write_sample(config: AnswersConfig, file: AnswerFile) -> None:
 def _write(out: str, file: AnswerFile) -> None:
     """Writes a file of answers. Raises UserError: it can't be written."""
     try:
-        write_answers(out, file)
+        write_answers(out, file, languages())
     except OSError as error:
         raise UserError(f"--out {out}: can't be written ({error.strerror})") from None
 
@@ -187,11 +199,15 @@ def _add(config: AnswersConfig) -> None:
     (annotation, name), (path, out) = asked[0], (store_path(run, config.add), config.out)
     if not (language and language.name):
         raise UserError(f"--add {config.add}: the Language of its environment has no name; give it one")
-    if annotation.goal or annotation.prompt_file:
-        raise UserError(f"--add {config.add}: was asked by --goal or --prompt_file, which no goal key names")
+    if annotation.goal or annotation.prompt_file or annotation.prompt_version != AnnotationConfig.prompt_version:
+        raise UserError(
+            f"--add {config.add}: was asked by --goal, --prompt_file or --prompt_version, which no goal key names"
+        )
     if not os.path.exists(path):
         raise UserError(f"--add {config.add}: there is no label store {path}")
     kind = QUERIES[QUERIES[name].asks_as or name]
+    if not annotation.llm_server_addr and annotation.answers != JUDGE:
+        raise UserError(f"--add {config.add}: asked nobody, its answers are recorded ones; name a run with a server")
     model = annotation.llm_model if annotation.llm_server_addr else next(iter(models_of(annotation, language, name)))
     if describe_judge(model):
         raise UserError(f"--add {config.add}: the {describe_judge(model)}, gave its answers")
@@ -234,7 +250,7 @@ def _counts(folder: str, prompt: Prompt) -> collections.Counter[bytes]:
     met, asked = MessageCounts(), collections.Counter[bytes]()
     met.restore(folder)
     for caption, count in met.counts().items():
-        asked[prompt.rewrite(caption)] += count
+        asked[prompt.rewrite(caption)] += max(0, int(count))
     return asked
 
 
@@ -244,6 +260,8 @@ def _least_certain(folder: str, met: Sequence[tuple[bytes, int]]) -> list[tuple[
     Raises:
         UserError: the run has no model of the answers, or it reads more than captions.
     """
+    from oni_jax.evaluation.inspection import load_reward  # which imports JAX
+
     run = load_reward(folder)
     asking = next((i for i, term in enumerate(run.rewards.terms) if term.question >= 0), 0)
     learning, state = run.rewards.terms[asking].reward.learning, run.rewards.states(run.state)[asking]
@@ -274,7 +292,7 @@ def _list_missing(config: AnswersConfig) -> None:
     if os.path.exists(path):
         store = LabelStore(path)
         for model in models_of(annotation, language, name):
-            known |= {row.item for row in store.all(model, prompt.digest)}
+            known |= {row.item for row in checked(QUERIES[name], store.all(model, prompt.digest))}
         store.close()
     missing = [(caption, count) for caption, count in met.most_common() if caption and (caption,) not in known]
     steps, all_steps = sum(count for _, count in missing), max(1, met.total())
@@ -286,7 +304,7 @@ def _list_missing(config: AnswersConfig) -> None:
         out = io.StringIO(newline="")
         writer = csv.writer(out)
         writer.writerow(["message", "count"])
-        writer.writerows([escape(caption), count] for caption, count in missing)
+        writer.writerows([_cell(escape(caption)), count] for caption, count in missing)
         write_output("csv", config.csv, out.getvalue().encode())
         print(config.csv)
         return

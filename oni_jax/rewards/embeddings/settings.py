@@ -93,8 +93,6 @@ def check_suggestions(config: Config) -> None:
         raise UserError(
             f"--reward_dir {config.reward.reward_dir}: with ellm it holds a goal model; add --goal_suggester {MODEL}"
         )
-    if goals.goal_parser == "strict" and not config.annotation.llm_server_addr:
-        raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
     if goals.goal_similarity == "exact":
         for name in ("word_vectors", "potential_embedding_model", "potential_embeddings"):
             if (value := getattr(config.reward, name)) != getattr(RewardConfig(), name):

@@ -112,7 +112,7 @@ def test_random_goals_vary_and_are_so_many():
 
 
 def test_every_suggester_is_tested():
-    assert {*SUGGESTERS} == {"llm", "oracle", "task", "all", "random"}
+    assert {*SUGGESTERS} == {"llm", "model", "oracle", "task", "all", "random"}  # model: rewards.ellm.test_goal_model
 
 
 def test_they_are_shown_on_request_alone():

@@ -256,7 +256,6 @@ def test_an_llm_is_asked_only_where_it_suggests():
         (config_of(llm_reward_type="none", llm_reward_coeff=0.0), "--goal_suggester llm: nothing asks it without"),
         (config_of("oracle", goals={"goal_parser": "strict"}), "--goal_parser strict: has no meaning without"),
         (config_of("all", goals={"goal_similarity": "embeddings"}), "--goal_similarity embeddings: has no meaning"),
-        (config_of(goals={"goal_parser": "strict"}), "--goal_parser strict: can't read the rule-based judge"),
         (
             config_of(potential_embedding_model="m"),
             "potential_embedding_model m: has no meaning with --goal_similarity",

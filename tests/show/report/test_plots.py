@@ -23,7 +23,7 @@ def settings(tmp_path) -> list[Setting]:
 
 def test_files_of_what_there_is_data_for(settings, tmp_path):
     written, missing = write_figures([own._replace(runs=own.runs[:1]) for own in settings[:1]], str(tmp_path / "plots"))
-    assert missing == ["intrinsic_return"]
+    assert missing == ["intrinsic_return", "goal_model"]
     assert len(written) == 16 and sum(path.endswith(".pdf") for path in written) == 8
     for path in written:
         data = open(path, "rb").read()
@@ -45,6 +45,7 @@ def test_what_has_no_data_is_told(tmp_path):
         "goals",
         "depth",
         "labels",
+        "goal_model",
         "reward_model",
         "speed",
     ]
