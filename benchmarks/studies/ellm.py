@@ -11,20 +11,22 @@ STUDY = Study(
     cases=(
         "no_reward: --llm_reward_type none",
         f"oracle: {GOALS} oracle",
-        f"judge: {GOALS} llm",
+        f"judge: {GOALS} llm --answers judge",
         f"all_actions: {GOALS} all",
         f"novelty: {GOALS} all --goal_success tried",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.1",
         "noveld: --llm_reward_type noveld --llm_reward_coeff 0.1",
         "apt: --llm_reward_type apt --llm_reward_coeff 0.1",
+        f"answers: {GOALS} llm --answers recorded",
+        f"model: {GOALS} model --answers recorded --reward_model_lr 3e-3",
     ),
     axes=("root_env=CrafterTextEnv-v1", "seed=1-5"),
     flags=(
         "--train_for_env_steps 5000000 --batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 "
         "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "
-        "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off --answers judge"
+        "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off"
     ),
-    compared=("judge", "all_actions: oracle"),
+    compared=("judge", "all_actions: oracle answers model", "oracle: model", "answers: model"),
     metric=UNLOCKED,
     note=(
         "The goals of `oracle` are those whose prerequisites the state meets; of `judge`, what fixed rules on the "
