@@ -37,6 +37,8 @@ LINES = (
         "no_reward",
         "no reward",
         {
+            "model": "goals by a model of a language model's recorded answers",
+            "answers": "goals by those answers alone",
             "oracle": "goals by the world's rules",
             "all_actions": "all actions for goals, asking nobody",
             "judge": "goals by fixed rules",

@@ -22,12 +22,14 @@ from oni_jax.answers.answerer import (
     with_chosen_answers,
 )
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, read_answers, write_answers
+from oni_jax.envs import catch, registry
 from oni_jax.envs.registry import languages
 from oni_jax.host.runtime import Every
 from oni_jax.rewards.registry import questions
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
 from oni_jax.settings.config import Config, config_from_json, config_to_json, with_values
 from oni_jax.settings.fields import UserError
+from oni_jax.training.checks import check_run
 from oni_jax.types import Annotation, Item, Query
 from tests.support.asking import start_judge
 
@@ -205,6 +207,19 @@ def test_answers_that_differ_from_those_in_the_store_are_refused(file, tmp_path)
 def test_recorded_suggestions_are_read_as_published_too():
     found = find_answerer(AnnotationConfig(), languages()["crafter"], "suggestions_strict")
     assert found.file is not None and found.asks == NOBODY
+
+
+def test_world_without_judge_rules_learns_from_a_file(tmp_path, monkeypatch):
+    language = catch.ENVIRONMENT.language
+    assert language
+    lake = catch.ENVIRONMENT._replace(names=("Lake-v0",), language=language._replace(judge_rules="", name="lake"))
+    monkeypatch.setattr(registry, "ENVIRONMENTS", [*registry.ENVIRONMENTS, lake])
+    path, header = str(tmp_path / "lake.jsonl"), Header("lake", "classification", ("defaultgoal",), "m")
+    write_answers(path, AnswerFile(header, {(b"You miss.",): Row((encode_label(0, 0.0),), 1)}), languages())
+    config = run_of(root_env="Lake-v0", encoder_custom="mlp_encoder")
+    check_run(with_values(config, {"answers": path}))
+    with pytest.raises(UserError, match="no rules for the rule-based judge"):
+        check_run(config)
 
 
 def test_a_server_answers_what_a_file_lacks(file, tmp_path):

@@ -79,3 +79,15 @@ def test_the_step_limit_is_the_config_s():
         ends.append(bool(out.records["truncated"][0]))
     env.close()
     assert ends == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "name, told", [("nethack", "is taken"), ("a b", "choose letters and digits"), ("x\x1b", "'x.x1b'"), (5, "5")]
+)
+def test_language_with_a_bad_name_is_refused(name, told):
+    language = catch.ENVIRONMENT.language
+    assert language
+    other = catch.ENVIRONMENT._replace(names=("Another-v0",), language=language._replace(name=name))
+    with pytest.raises(UserError, match=told) as caught:
+        register_environment(other)
+    assert str(caught.value).isprintable() and "Another-v0" not in environment_names()

@@ -154,7 +154,8 @@ class GoalModel:
         self._held_out = {name: np.zeros((NUM_HELD_OUT, *own.shape), own.dtype) for name, own in columns.items()}
         self._num_held_out, self._num_batches, self._best = 0, 0, 0.0
         self._checks: Mapping[str, Array] = {}
-        self._check, self._unsure = jax.jit(self._checked), jax.jit(self._expected_wrong)
+        self._check = jax.jit(self._checked)
+        self._predict = jax.jit(lambda params, inputs: jax.nn.sigmoid(network.apply(params, inputs)))  # type: ignore
         self.params: PyTree = None  # the newest that `use` was given
 
     def init(self, key: Array) -> ModelState:
@@ -211,7 +212,11 @@ class GoalModel:
 
     def expected_wrong(self, inputs: Sequence[Mapping[str, np.ndarray]], params: PyTree = None) -> np.ndarray:
         """Returns how many goals of each state the model expects to get wrong [N] float32; `params`: the newest."""
-        params = self.params if params is None else params
+        probabilities = self.predict(self.params if params is None else params, inputs)
+        return np.minimum(probabilities, 1 - probabilities).sum(-1)
+
+    def predict(self, params: PyTree, inputs: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+        """Returns how probably each goal is suggested in N states [N, G] float32."""
         found = []
         for first in range(0, len(inputs), CHUNK):
             rows = inputs[first : first + CHUNK]
@@ -219,8 +224,8 @@ class GoalModel:
                 name: np.stack([*(row[name] for row in rows), *[np.zeros(own.shape, own.dtype)] * (CHUNK - len(rows))])
                 for name, own in self.reader.columns.items()
             }
-            found.append(np.asarray(self._unsure(params, padded))[: len(rows)])
-        return np.concatenate(found) if found else np.zeros(0, np.float32)
+            found.append(np.asarray(self._predict(params, padded))[: len(rows)])
+        return np.concatenate(found) if found else np.zeros((0, self._network.num_goals), np.float32)
 
     def steps_due(self) -> int:
         return self._trainer.num_due
@@ -264,10 +269,6 @@ class GoalModel:
             "goals_calibration_error": error,
             **{f"goals_reliability_{i}": is_so[i] for i in range(NUM_BINS)},
         }
-
-    def _expected_wrong(self, params: PyTree, inputs: Inputs) -> Array:
-        probabilities = jax.nn.sigmoid(self._network.apply(params, inputs))  # type: ignore
-        return jnp.minimum(probabilities, 1 - probabilities).sum(-1)
 
 
 class ModelledGoalReward(SuggestedGoalReward):

@@ -74,6 +74,8 @@ def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
     texts = {"limited_by": part, "advice": advice, server: state if " " in state else state and f"server {state}"}
     texts |= {"labels_by": str(row.get("labels_by", ""))}
     texts |= {"intrinsic": _intrinsic(row, known), "helpful": _helpful(known), "achieved": _achieved(known)}
+    # Labels are helpful or not; goals are there or not.
+    texts["said_helpful"] = f"helpful {texts['helpful']}" if "labels" in texts["helpful"] else texts["helpful"]
     return fields | {name: text for name, text in texts.items() if text}
 
 
