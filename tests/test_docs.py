@@ -25,6 +25,7 @@ from oni_jax.evaluation.asking.config import Ask
 from oni_jax.evaluation.asking.recording import AnswersConfig
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.offline.bk_config import AnnotateSegments, CheckPotential, TrainPotential, WriteGoals, WritePotential
+from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.offline.segment_config import CollectSegments
 from oni_jax.settings.config import Config
@@ -48,6 +49,7 @@ PROGRAMS: dict[str, Any] = {
     "report": ReportConfig(),
     "collect_pairs": CollectPairs(),
     "annotate_pairs": AnnotatePairs(),
+    "train_goals": TrainGoals(),
     "train_reward": TrainReward(),
     "collect_segments": CollectSegments(),
     "write_potential": WritePotential(),
