@@ -15,7 +15,6 @@ from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import NO_GOAL, AnswerFile, read_answers, write_answers
 from oni_jax.config import Config, EnvConfig, NetworkConfig, RewardConfig
-from oni_jax.envs.device.goals import SUGGESTED
 from oni_jax.envs.registry import env_spec, languages
 from oni_jax.rewards.ellm.goal_model import ModelledGoalReward, jaccard
 from oni_jax.rewards.registry import make_rewards
@@ -83,7 +82,7 @@ def agreement(answers: Mapping[Item, bytes], held_out: Mapping[Item, bytes], see
     reward = rewards.rewards[0]
     assert isinstance(reward, ModelledGoalReward)
     inputs = [reward.model.reader.of_item(item[0]) for item in held_out]
-    found = reward.model.predict(state.params, [own for own in inputs if own is not None]) > SUGGESTED
+    found = reward.model.predict(state.params, [own for own in inputs if own is not None]) > 0.5
     goals = env_spec(EnvConfig(root_env=ROOT_ENV)).goals
     right = np.array([[goal in {*parsed(answer, strict=False)} for goal in goals] for answer in held_out.values()])
     return float(np.mean(jaccard(found, right)))

@@ -18,7 +18,7 @@ STUDY = Study(
         "noveld: --llm_reward_type noveld --llm_reward_coeff 0.1",
         "apt: --llm_reward_type apt --llm_reward_coeff 0.1",
         f"answers: {GOALS} llm --answers recorded",
-        f"model: {GOALS} model --answers recorded --reward_model_lr 3e-3",
+        f"model: {GOALS} model --answers recorded --reward_model_lr 1e-2 --reward_model_batch_size 512",
     ),
     axes=("root_env=CrafterTextEnv-v1", "seed=1-5"),
     flags=(

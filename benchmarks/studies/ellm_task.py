@@ -10,12 +10,15 @@ STUDY = Study(
     prepare=(
         f"launch.train --config ellm_oracle --train_dir {MADE} --experiment oracle --train_for_env_steps 5000000 "
         "--crafter_dying off",
+        f"launch.train --config ellm_llm --answers recorded --train_dir {MADE} --experiment answers "
+        "--train_for_env_steps 5000000 --crafter_dying off",
     ),
     prepared=MADE,
     cases=(
         "scratch: --llm_reward_type none",
         f"tuned: --init_from {MADE}/oracle",
         f"guided: --guide {MADE}/oracle --guide_steps 500000",
+        f"tuned_from_answers: --init_from {MADE}/answers",
     ),
     axes=("seed=1-5",),
     flags=(

@@ -5,7 +5,7 @@ from benchmarks.studies.ellm import GOALS
 from oni_jax.runs.curves import UNLOCKED
 
 MADE = "train_dir/chosen_answers"
-MODEL = f"{GOALS} model --reward_model_lr 3e-3 --answers"
+MODEL = f"{GOALS} model --reward_model_lr 1e-2 --reward_model_batch_size 512 --answers"
 CHOSEN = [f"{way}_{number}" for number in (100, 300, 1000) for way in ("random", "uncertain")]
 
 STUDY = Study(

@@ -13,8 +13,8 @@ class TrainGoals:
     root_env: str = setting("CrafterTextEnv-v1", "Task id of a world with goals, whose captions have features.")
     answers: str = setting("recorded", "Answers to learn from: recorded (the package's), or a file.")
     out: str = setting("", "Folder for the model, for --reward_dir; required.")
-    reward_model_lr: float = setting(3e-3, "Adam's step size.", within=POSITIVE)
-    reward_model_batch_size: int = setting(256, "Answers in a gradient step.", within="[1, inf)")
+    reward_model_lr: float = setting(1e-2, "Adam's step size.", within=POSITIVE)
+    reward_model_batch_size: int = setting(512, "Answers in a gradient step.", within="[1, inf)")
     seed: int = setting(1, "Of the weights and the batches.", within="[0, inf)")
     plugin: str = setting("", "Module that registers your environment; may be given several times.", repeated=",")
 

@@ -15,7 +15,7 @@ def newest(newest_first: Iterable[Item], limit: int) -> list[Item]:
     return list(itertools.islice(newest_first, limit))[::-1]
 
 
-# (parameters, a device environment, its state) -> how probably an LLM would suggest each goal [G]; pure
+# (parameters, a device environment, its state) -> log-odds that an LLM would suggest each goal [G]; pure
 GoalModelFn = Callable[[PyTree, Any, PyTree], Array]
 
 

@@ -30,17 +30,10 @@ def possible(goals: tuple[str, ...], seen: view.Seen) -> jax.Array:
     uses = [(i, ITEM[name], amount) for i, row in enumerate(rows) for name, amount in row.uses]
     users, items, amounts = map(np.array, zip(*uses))
     needed = np.array([[name in row.seen for row in rows] for name in NAMES])
-    in_view = _in_view(seen)
+    in_view = view.in_view(seen)
     lacks = jnp.concatenate([seen.inventory[items] < amounts, ~in_view]).astype(jnp.float32)
     holds = lacks @ np.concatenate([users[:, None] == np.arange(len(rows)), needed]).astype(np.float32) == 0
     is_sleep, is_table = (np.isin(known, words) for words in (SLEEP.words, "place crafting table"))
     is_awake = seen.inventory[ENERGY] >= MAX_AMOUNT
     holds = holds & ~(is_sleep & is_awake) & ~(is_table & in_view[TABLE])
     return holds.astype(jnp.float32) @ (np.array(known)[:, None] == np.array(goals)).astype(np.float32) > 0
-
-
-def _in_view(seen: view.Seen) -> jax.Array:
-    """Returns which of NAMES are in view, as bits of a word first: comparisons take longer on a CPU."""
-    names = np.arange(len(NAMES), dtype=np.uint32)  # fewer than 32
-    bits = jnp.uint32(1) << view.cells(seen).reshape(-1).astype(jnp.uint32)
-    return (jax.lax.reduce(bits, jnp.uint32(0), jax.lax.bitwise_or, (0,)) >> names) & 1 > 0

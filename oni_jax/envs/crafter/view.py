@@ -49,6 +49,13 @@ def cells(seen: Seen) -> jax.Array:
     return jnp.where(seen.kinds > 0, seen.kinds, seen.materials)
 
 
+def in_view(seen: Seen) -> jax.Array:
+    """Returns which of NAMES are in view [N] bool, as bits of a word first: comparisons take longer on a CPU."""
+    names = np.arange(len(NAMES), dtype=np.uint32)  # fewer than 32
+    bits = jnp.uint32(1) << cells(seen).reshape(-1).astype(jnp.uint32)
+    return (jax.lax.reduce(bits, jnp.uint32(0), jax.lax.bitwise_or, (0,)) >> names) & 1 > 0
+
+
 def tiles(state: State) -> jax.Array:
     """Returns the numbers of TILES [9, 7] uint8 of what is seen on each cell."""
     seen, index = look(state), index_of(_part(state))
@@ -94,7 +101,7 @@ class _Said(NamedTuple):
 
 
 def _said(seen: Seen) -> _Said:
-    visible = (cells(seen).reshape(-1, 1) == jnp.asarray(ELLM_LISTED)).any(0)
+    visible = in_view(seen)[ELLM_LISTED]
     kind, material = _faced(seen)
     faced = jnp.where(kind > 0, kind, jnp.where(jnp.isin(material, jnp.array(_UNTARGETED)), 0, material))
     owned, lacking = seen.inventory[len(VITALS) :] > 0, seen.inventory[: len(VITALS)] < MAX_AMOUNT

@@ -14,7 +14,7 @@ from oni_jax.envs.goals import ORACLE, TASK, goal_spec
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
 
-SUGGESTED = 0.5  # probability above which a goal is open
+SUGGESTED = 0.0  # log-odds above which a goal is open: probabilities above one half
 _SUGGESTING = 0x60A1  # folded into the key of a step
 
 
@@ -29,7 +29,7 @@ class GoalModel(Protocol):
     """A model of what an LLM would suggest."""
 
     def __call__(self, env: DeviceEnv, state: Any) -> jax.Array:
-        """Returns how probably each goal is suggested for a state of `env` [G]."""
+        """Returns log-odds that each goal is suggested for a state of `env` [G]."""
         ...
 
 

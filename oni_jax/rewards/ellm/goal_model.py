@@ -28,8 +28,8 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, ArraySpec, CaptionBatch, ModelState, PyTree, StepCaptions
 
-HIDDEN_SIZE = 128
-NUM_PASSES = 100  # times that an answer is drawn when it is new
+HIDDEN_SIZE = 64
+NUM_PASSES = 50  # times that an answer is drawn when it is new
 STEPS_AT_ONCE = 64  # gradient steps between two updates of the policy
 HELD_OUT, NUM_HELD_OUT = 10, 512  # one answer in so many is not learnt from, and the newest of these check the model
 CHECKED_EVERY, NUM_BINS = 32, 10  # batches; bins of the probabilities whose calibration is checked
@@ -162,10 +162,10 @@ class GoalModel:
         inputs = {name: jnp.zeros((1, *own.shape), own.dtype) for name, own in self.reader.columns.items()}
         return self._trainer.init(jax.jit(self._network.init)(key, inputs))
 
-    def probabilities(self, params: PyTree, env: Any, state: PyTree) -> Array:
-        """Returns how probably each goal is suggested for a state of an environment [G]; pure."""
+    def log_odds(self, params: PyTree, env: Any, state: PyTree) -> Array:
+        """Returns log-odds that each goal is suggested for a state of an environment [G]; pure."""
         inputs = jax.tree.map(lambda x: x[None], dict(self.reader.of_state(env, state)))
-        return jax.nn.sigmoid(self._network.apply(params, inputs))[0]  # type: ignore
+        return self._network.apply(params, inputs)[0]  # type: ignore
 
     def use(self, state: ModelState) -> PyTree:
         """Returns the parameters to act with, and checks them now and then."""
@@ -250,14 +250,14 @@ class GoalModel:
         del noise
         logits = self._network.apply(params, {name: rows[name] for name in self.reader.columns})
         loss = optax.sigmoid_binary_cross_entropy(logits, rows[TARGET]).sum(-1).mean()  # type: ignore
-        accuracy = jaccard(jax.nn.sigmoid(logits) > SUGGESTED, rows[TARGET] > 0).mean()  # type: ignore
+        accuracy = jaccard(logits > SUGGESTED, rows[TARGET] > 0).mean()  # type: ignore
         return loss, {"loss": loss, "accuracy": accuracy}
 
     def _checked(self, params: PyTree, rows: Mapping[str, Array], is_used: Array) -> dict[str, Array]:
         """Returns the agreement with answers held out, and the calibration of the probabilities."""
         logits = self._network.apply(params, {name: rows[name] for name in self.reader.columns})
         probabilities, right = jax.nn.sigmoid(logits), rows[TARGET] > 0  # type: ignore
-        agreement, count = jaccard(probabilities > SUGGESTED, right), jnp.maximum(1, is_used.sum())
+        agreement, count = jaccard(probabilities > 0.5, right), jnp.maximum(1, is_used.sum())
         bins = jnp.clip((probabilities * NUM_BINS).astype(jnp.int32), 0, NUM_BINS - 1)
         is_in = (bins[..., None] == jnp.arange(NUM_BINS)) & is_used[:, None, None]  # [N, G, bins]
         sizes = jnp.maximum(1, is_in.sum((0, 1)))
@@ -287,7 +287,7 @@ class ModelledGoalReward(SuggestedGoalReward):
 
     @property
     def goal_model(self) -> Any:  # type: ignore
-        return self.model.probabilities
+        return self.model.log_odds
 
     def init(self, key: Array) -> ModelState:
         return self.model.init(key)
@@ -356,7 +356,7 @@ class FrozenGoalReward(GoalReward):
     """
 
     def __init__(self, model: GoalModel, params: PyTree):
-        self._params, self.goal_model = params, model.probabilities
+        self._params, self.goal_model = params, model.log_odds
 
     def init(self, key: Array) -> PyTree:
         return self._params

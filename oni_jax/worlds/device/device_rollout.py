@@ -47,7 +47,7 @@ class Task(NamedTuple):
     policy: ActorCritic
     limit: int  # steps after which an episode is truncated
     unroll: int  # T
-    # (parameters, an environment, its state) -> how probably each goal is suggested [G]; None: there is no model
+    # (parameters, an environment, its state) -> log-odds that each goal is suggested [G]; None: there is no model
     goal_model: Callable[[PyTree, DeviceEnv, Any], Array] | None = None
 
 

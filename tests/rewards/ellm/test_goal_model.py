@@ -214,7 +214,7 @@ def test_model_that_reads_observations_acts_by_them():
     assert names == ["signal", "parity"] and not batches[0].observations["open_goals"][..., -1].any()
     inputs = {name: last.observations[name].reshape(-1, *last.observations[name].shape[2:]) for name in names}
     logits = model._network.apply(params, inputs)
-    suggested = np.asarray(jax.nn.sigmoid(logits)) > SUGGESTED
+    suggested = np.asarray(logits) > SUGGESTED
     shown = last.observations["open_goals"].reshape(len(suggested), -1)
     is_open = shown[:, :-1] > 0
     assert is_open.any() and not (is_open & ~suggested).any()  # some are paid already
