@@ -36,7 +36,9 @@ def make_model(seed: int) -> tuple[RewardSum, PyTree]:
     config = Config(
         env=EnvConfig(root_env=ROOT_ENV, goals=GoalConfig(goal_suggester="model")),
         network=NetworkConfig(encoder_custom="generic_encoder"),
-        reward=RewardConfig(llm_reward_type="ellm", llm_reward_coeff=1.0, reward_model_lr=3e-3),
+        reward=RewardConfig(
+            llm_reward_type="ellm", llm_reward_coeff=1.0, reward_model_lr=1e-2, reward_model_batch_size=512
+        ),
     )
     rewards = make_rewards(config, env_spec(config.env))
     return rewards, rewards.init(jax.random.key(seed))

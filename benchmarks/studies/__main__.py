@@ -30,7 +30,6 @@ NAMES = (  # of the studies and of their modules, as the pages have them
     "crafter",
     "ellm",
     "ellm_task",
-    "few_answers",
     "few_events",
     "few_goals",
     "few_labels",

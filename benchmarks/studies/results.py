@@ -96,7 +96,7 @@ def missing(study: Study, found: Mapping[str, Any]) -> dict[str, int]:
     lacking: dict[str, int] = {}
     for name, labels in planned.items():
         if name not in there:
-            where = f" on `{labels['root_env']}`" * several
+            where = f" on `{labels.get('root_env')}`" * several
             label = f"`{labels.get('case', name)}`{where}"
             lacking[label] = lacking.get(label, 0) + 1
     return lacking
