@@ -44,19 +44,21 @@ class Schedule:
 
 
 class Passes(Schedule):
-    """Schedule of a small model, which learns in seconds: each label is drawn about so many times when it comes.
+    """Schedule of a small model, which learns in seconds: new labels bring steps by their number and their fraction.
 
     Args:
-        num_passes: mean number of times.
+        num_passes: times that a label is drawn when it is new, on average.
         batch_size: labels in a gradient step.
+        num_steps: more gradient steps where all labels are new; fewer where fewer are.
     """
 
-    def __init__(self, num_passes: int, batch_size: int):
+    def __init__(self, num_passes: int, batch_size: int, num_steps: int):
         super().__init__(0, 0)
-        self._num_passes, self._batch_size = num_passes, batch_size
+        self._num_passes, self._batch_size, self._num_steps = num_passes, batch_size, num_steps
 
     def on_labels(self, num_new: int, num_held: int) -> None:
         self.num_due += -(-num_new * self._num_passes // self._batch_size)
+        self.num_due += -(-num_new * self._num_steps // num_held)
 
 
 class RewardTrainer:

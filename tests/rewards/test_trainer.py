@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.rewards.trainer import RewardTrainer, Schedule
+from oni_jax.rewards.trainer import Passes, RewardTrainer, Schedule
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import ArraySpec
 
@@ -123,3 +123,13 @@ def test_a_bad_step_changes_nothing_and_is_counted():
     trainer.append(numbers(40))  # in their places
     assert trainer.train_step(state).params["mean"] != 1
     assert (trainer.metrics()["bad_steps"], trainer.metrics()["bad_steps_in_row"]) == (2, 0)
+
+
+def test_new_labels_bring_steps_by_their_number_and_fraction():
+    schedule = Passes(num_passes=50, batch_size=100, num_steps=200)
+    schedule.on_labels(400, 400)
+    assert schedule.num_due == 200 + 200
+    schedule.on_labels(100, 500)
+    assert schedule.num_due == 400 + 50 + 40
+    schedule.on_update(500)
+    assert schedule.num_due == 490

@@ -29,7 +29,9 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, ArraySpec, CaptionBatch, ModelState, PyTree, StepCaptions
 
 HIDDEN_SIZE = 64
+UNLIKELY = -3.0  # log-odds of every goal before there are answers
 NUM_PASSES = 50  # times that an answer is drawn when it is new
+NUM_FRESH_STEPS = 500  # more of them where all answers are new
 STEPS_AT_ONCE = 64  # gradient steps between two updates of the policy
 HELD_OUT, NUM_HELD_OUT = 10, 512  # one answer in so many is not learnt from, and the newest of these check the model
 CHECKED_EVERY, NUM_BINS = 32, 10  # batches; bins of the probabilities whose calibration is checked
@@ -113,7 +115,8 @@ class GoalNetwork(nn.Module):
     def __call__(self, inputs: Inputs) -> Array:
         """{name: [N, ...]} -> [N, G]."""
         x = inputs[FEATURES] if self.encoder is None else self.encoder(inputs).astype(jnp.float32)
-        return nn.Dense(self.num_goals)(nn.relu(nn.Dense(HIDDEN_SIZE)(x)))
+        none = nn.initializers.zeros, nn.initializers.constant(UNLIKELY)  # suggested, before there are answers
+        return nn.Dense(self.num_goals, kernel_init=none[0], bias_init=none[1])(nn.relu(nn.Dense(HIDDEN_SIZE)(x)))
 
 
 def jaccard(found: Array, right: Array) -> Array:
@@ -148,7 +151,7 @@ class GoalModel:
         num_goals = network.num_goals
         columns = {**reader.columns, TARGET: ArraySpec((num_goals,), "float32"), CODE: ArraySpec((CODE_SIZE,), "uint8")}
         config = dataclasses.replace(config, reward_dataset_size=min(config.reward_dataset_size, capacity))
-        schedule = Passes(NUM_PASSES, config.reward_model_batch_size)
+        schedule = Passes(NUM_PASSES, config.reward_model_batch_size, NUM_FRESH_STEPS)
         self._trainer = RewardTrainer(columns, self._loss, config, seed, replicas=replicas, schedule=schedule)
         self._learnt: set[bytes] = set()  # codes of items
         self._held_out = {name: np.zeros((NUM_HELD_OUT, *own.shape), own.dtype) for name, own in columns.items()}

@@ -76,6 +76,15 @@ def test_untrained_model_agrees_with_few(recorded):
     assert rewards.metrics(state)["goals_agreement"] < 0.4
 
 
+def test_model_without_answers_suggests_nothing():
+    config = with_chosen_env(config_of("model"))
+    rewards = make_rewards(config, env_spec(config.env, observations_read(config)))
+    env = find_environment(config.env).device(config.env).env  # type: ignore
+    params = rewards.acting(rewards.init(jax.random.key(0)))
+    found = rewards.goal_model(params, env, env.reset(jax.random.key(1)))  # type: ignore
+    assert not (np.asarray(found) > SUGGESTED).any()
+
+
 def test_states_that_are_known_well_are_not_asked_about(taught):
     rewards, state = taught
     sure, unsure = b"you see grass. you feel thirsty.", b"you see diamond, furnace, lava, and skeleton."
