@@ -151,7 +151,7 @@ class Answers:
         for item, _ in queries:
             if item not in self._asked and not self._replays:
                 delay, label = 1 + len(self._asked) % 4, sum(map(sum, item)) % (1 + len(item))
-                text = b"- say %d" % label if self._suggests else encode_label(label, 0.5)
+                text = b"- say 0\n- say 1" if self._suggests else encode_label(label, 0.5)
                 self.at_poll[self._num_polls + delay].append(Annotation(item, text))
             self._asked.add(item)
 

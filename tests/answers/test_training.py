@@ -101,7 +101,7 @@ def test_a_run_without_a_server_learns_from_recorded_answers_and_starts_no_judge
     run = Launched("launch.train", *SMALL, *RETRIEVAL, *words)
     output = run.finish()
     assert run.process.returncode == 0, output
-    assert "classification: 15,881 answers of Claude, recorded 2026-11" in output and "stand-in" not in output
+    assert "classification: 11,374 answers of Claude, recorded 2026-11" in output and "stand-in" not in output
     done = summary(tmp_path / "run")
     assert done["labels_by"] == "Claude, recorded 2026-11" and done["hparams"]["answers"] == "recorded"
     assert done["labels_held"] == 11374 and done["labels_asked"] == 0
