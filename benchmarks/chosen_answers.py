@@ -6,7 +6,6 @@ python -m benchmarks.chosen_answers --out train_dir/chosen_answers
 import os
 from collections.abc import Mapping, Sequence
 
-import jax
 import numpy as np
 from absl import app, flags
 
@@ -14,43 +13,19 @@ from benchmarks.harness import JSON, sized, write_report
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import NO_GOAL, AnswerFile, read_answers, write_answers
-from oni_jax.config import Config, EnvConfig, NetworkConfig, RewardConfig
 from oni_jax.envs.registry import env_spec, languages
-from oni_jax.rewards.ellm.goal_model import ModelledGoalReward, jaccard
-from oni_jax.rewards.registry import make_rewards
-from oni_jax.rewards.terms import RewardSum
-from oni_jax.settings.worlds import GoalConfig
-from oni_jax.types import Annotation, Item, PyTree
+from oni_jax.offline.goal_config import TrainGoals
+from oni_jax.offline.goal_training import learn, run_of
+from oni_jax.rewards.ellm.goal_model import jaccard
+from oni_jax.rewards.ellm.goal_rewards import ModelledGoalReward
+from oni_jax.types import Item
 
-ROOT_ENV = "CrafterTextEnv-v1"
 NUMBERS = (100, 300, 1000, 3000)
 WRONG = (10, 30)  # percent
 FIRST = 50  # chosen at random, before anything is known to be uncertain
 
 _OUT = flags.DEFINE_string("out", "train_dir/chosen_answers", "Folder of the files.")
-_SEED = flags.DEFINE_integer("seed", 1, "Of what is chosen, and of the model's weights.")
-
-
-def make_model(seed: int) -> tuple[RewardSum, PyTree]:
-    """Makes a goal model that has learnt nothing, and its state."""
-    config = Config(
-        env=EnvConfig(root_env=ROOT_ENV, goals=GoalConfig(goal_suggester="model")),
-        network=NetworkConfig(encoder_custom="generic_encoder"),
-        reward=RewardConfig(
-            llm_reward_type="ellm", llm_reward_coeff=1.0, reward_model_lr=1e-2, reward_model_batch_size=512
-        ),
-    )
-    rewards = make_rewards(config, env_spec(config.env))
-    return rewards, rewards.init(jax.random.key(seed))
-
-
-def learn(answers: Mapping[Item, bytes], seed: int) -> tuple[RewardSum, PyTree]:
-    """Returns a model that has learnt these answers, and its state."""
-    rewards, state = make_model(seed)
-    rewards.ingest([Annotation(item, answer) for item, answer in answers.items()])
-    while rewards.steps_due():
-        state = rewards.train_step(state)
-    return rewards, state
+_SEED = flags.DEFINE_integer("seed", 1, "Seed of the choice and of the model's weights.")
 
 
 def chosen_by_uncertainty(answers: Mapping[Item, bytes], numbers: Sequence[int], seed: int) -> list[list[Item]]:
@@ -60,7 +35,7 @@ def chosen_by_uncertainty(answers: Mapping[Item, bytes], numbers: Sequence[int],
     chosen, found = [items[i] for i in order[:FIRST]], []
     for number in numbers:
         while len(chosen) < number:
-            rewards, state = learn({item: answers[item] for item in chosen}, seed)
+            rewards, state = learn(run_of(TrainGoals(seed=seed)), {item: answers[item] for item in chosen})
             left = [item for item in items if item not in {*chosen}]
             doubts = rewards.rewards[0].learning.doubts(state, [item[0] for item in left])
             assert doubts is not None
@@ -80,12 +55,12 @@ def wrong(file: AnswerFile, percent: int, seed: int) -> AnswerFile:
 
 def agreement(answers: Mapping[Item, bytes], held_out: Mapping[Item, bytes], seed: int) -> float:
     """Returns the Jaccard index, on answers held out, of a model that has learnt these."""
-    rewards, state = learn(answers, seed)
+    rewards, state = learn(run_of(TrainGoals(seed=seed)), answers)
     reward = rewards.rewards[0]
     assert isinstance(reward, ModelledGoalReward)
     inputs = [reward.model.reader.of_item(item[0]) for item in held_out]
-    found = reward.model.predict(state.params, [own for own in inputs if own is not None]) > 0.5
-    goals = env_spec(EnvConfig(root_env=ROOT_ENV)).goals
+    found = reward.model.predict(state.params, [row for row in inputs if row is not None]) > 0.5
+    goals = env_spec(run_of(TrainGoals()).env).goals
     right = np.array([[goal in {*parsed(answer, strict=False)} for goal in goals] for answer in held_out.values()])
     return float(np.mean(jaccard(found, right)))
 
@@ -99,14 +74,14 @@ def main(argv: Sequence[str]) -> None:
     order = [items[i] for i in np.random.default_rng(seed + 1).permutation(len(items))]
     held_out, pool = order[: sized(2000, 20)], order[sized(2000, 20) : sized(len(order), 200)]
     answers = file.under(NO_GOAL)
-    of_pool, of_held_out = ({item: answers[item] for item in own} for own in (pool, held_out))
+    of_pool, of_held_out = ({item: answers[item] for item in items} for items in (pool, held_out))
     uncertain = chosen_by_uncertainty(of_pool, numbers, seed)
     figures = {"all": agreement(of_pool, of_held_out, seed)}
     for number, least_certain in zip(numbers, uncertain):
-        for name, own in ((f"random_{number}", pool[:number]), (f"uncertain_{number}", least_certain)):
-            chosen = file._replace(rows={item: file.rows[item] for item in own})
-            write_answers(f"{_OUT.value}/{name}.jsonl.gz", chosen, languages())
-            figures[name] = agreement({item: of_pool[item] for item in own}, of_held_out, seed)
+        for name, chosen in ((f"random_{number}", pool[:number]), (f"uncertain_{number}", least_certain)):
+            rows = {item: file.rows[item] for item in chosen}
+            write_answers(f"{_OUT.value}/{name}.jsonl.gz", file._replace(rows=rows), languages())
+            figures[name] = agreement({item: of_pool[item] for item in chosen}, of_held_out, seed)
             print(name, round(figures[name], 4), flush=True)
     for percent in WRONG:
         write_answers(f"{_OUT.value}/wrong_{percent}_percent.jsonl.gz", wrong(file, percent, seed), languages())

@@ -23,11 +23,13 @@ raw score: value of a caption before normalisation and threshold
 episodic count: times that a caption was seen in the episode so far, this one included
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Array = Any
 PyTree = Any
+# (parameters, a device environment, its state) -> log-odds that an LLM would suggest each goal [G] float32; pure
+GoalModelFn = Callable[[PyTree, Any, PyTree], Array]
 Item = tuple[bytes, ...]
 
 FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3  # labels of a pair: the better one, a tie, no label

@@ -25,16 +25,16 @@ slowed by other programs. Single runs by which settings were chosen beforehand w
 
 **A language model's answers, recorded, were learnt from in [ellm](#ellm) alone: `answers` and `model`. No study was
 made on a GPU.** Where a *judge* is named, fixed rules answered in an LLM's stead; `oracle`, and the policies that
-were pretrained on its goals, use the world's own rules.
+were pretrained on its goals, use the rules of the world.
 
 **What is shown of answers, mostly by rules.** Goals that a network has learnt from a language model's answers unlock
 more on Crafter than those answers alone, and more than all actions as goals. Most gains are gains over no reward at
-all. Controls that pay for everything and ask nobody gain much of them: on Crafter every event (`count`) nearly as
+all. Controls that pay for everything, without an LLM, gain much of them: on Crafter every event (`count`) nearly as
 much as labels, which differ from it in six events, and all actions as goals more than the judge's, over the run, but
-less at the end than the goals that the world's rules suggest. No loss is seen of goals meant for other states.
+less at the end than the goals that the world's rules suggest. We found no loss from goals meant for other states.
 Captions of states gain less than half. On BabyAI-Text labels keep what paying every caption (`count`) loses again,
-without a mark, and preferences end above it, with one. Beside a world's reward no gain was found: its tasks are
-learnt without one, or, as NetHack, not in the steps that were taken, so that larger gains are not excluded.
+without a mark, and preferences end above it, with one. With a world's reward we found no gain: its tasks are learnt
+without one, or, as NetHack, not in the steps that were taken, so that larger gains are not excluded.
 
 Not measured: what is learnt from an LLM's labels and comparisons; in a study, more than 5 million steps of NetHack,
 and the task Oracle, for want of time; reward models on Crafter's events, of which a run meets some 23, so that labels

@@ -41,13 +41,13 @@ STUDY = Study(
         "[-1.0, 0.5]). `answers` and `judge` do not differ, though 96 % of the steps of `answers` have one: the "
         "rest are states met for the first time, and rare ones. Ten earlier runs of `model`, of other sizes and "
         "numbers of gradient steps, whose network suggested goals at random before it had learnt, had 11.5 and "
-        "11.3 in their last episodes, these 11.7; they were not kept. With all actions as goals, asking nobody, "
+        "11.3 in their last episodes, these 11.7; they were not kept. With all actions as goals, without an LLM, "
         "more is unlocked than with those that the judge suggests, with a mark over the run and none at the end. "
         "Why is not known. The goals of `oracle` end above all actions, by 1.8 [0.9, 2.7], with a mark; over the "
         "run no difference is shown. Of curiosity RND unlocks 0.52 [0.23, 0.82] more than no reward over the run, "
-        "without a mark; at the end no difference is found. Other programs ran beside three of the runs of "
-        "`oracle`, which took 9 to 14 minutes, where the other two took five. The coefficients of the three kinds "
-        "of curiosity were not searched. Episodes go on without health, which is an option of the published "
-        "config (`--crafter_dying off`)."
+        "without a mark; at the end no difference is found. Other programs shared the cores with three of the "
+        "runs of `oracle`, which took 9 to 14 minutes, where the other two took five. The coefficients of the "
+        "three kinds of curiosity were not searched. Episodes go on without health, which is an option of the "
+        "published config (`--crafter_dying off`)."
     ),
 )

@@ -83,16 +83,15 @@ def with_chosen_answers(config: Config, asked: Sequence[tuple[AnnotationConfig, 
         UserError: see `find_answerer`.
     """
     language = find_environment(config.env).language
-    for own, kind in asked:
-        find_answerer(own, language, kind)
+    found = [(settings, find_answerer(settings, language, kind).file is not None) for settings, kind in asked]
 
-    def chosen(own: AnnotationConfig) -> AnnotationConfig:
-        if own.answers or own.llm_server_addr:
-            return own
-        are_recorded = {find_answerer(own, language, kind).file is not None for one, kind in asked if one == own}
+    def chosen(settings: AnnotationConfig) -> AnnotationConfig:
+        if settings.answers or settings.llm_server_addr:
+            return settings
+        are_recorded = {is_recorded for asking, is_recorded in found if asking == settings}
         if len(are_recorded) != 1:  # nothing is asked, or one kind of query has answers and another has none
-            return own
-        return dataclasses.replace(own, answers=RECORDED if are_recorded.pop() else JUDGE)
+            return settings
+        return dataclasses.replace(settings, answers=RECORDED if are_recorded.pop() else JUDGE)
 
     others = tuple((reward, chosen(own)) for reward, own in config.others)
     return dataclasses.replace(config, annotation=chosen(config.annotation), others=others)

@@ -110,7 +110,7 @@ class Learner:
         self.intrinsic_returns: deque[np.ndarray] = deque()
         self.running_returns = IntrinsicReturns(reward.paying)
         self._next: Taken | None = None
-        self._answered: set[bytes] = set()  # what an answer about one caption is there to
+        self._answered: set[bytes] = set()  # captions with an answer, as queries say them
 
     def unanswered_fraction(self) -> float:
         """Returns the fraction of all steps so far whose caption has no answer; of the empty caption none is needed.

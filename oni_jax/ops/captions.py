@@ -45,6 +45,13 @@ def unique_in_order(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return unique[order], rank[index].reshape(ids.shape).astype(np.int32)
 
 
+def a_step_of_each(index: np.ndarray, count: int) -> np.ndarray:
+    """Returns a step of each of `count` captions, as indices [count] into the flattened steps of `index` [T, B]."""
+    steps = np.empty(count, np.int64)
+    steps[index.ravel()] = np.arange(index.size)
+    return steps
+
+
 def split_captions(captions: StepCaptions, num_shards: int) -> list[StepCaptions]:
     """Splits the B trajectories into equal shards, each with its own captions and observations."""
     return list(map(StepCaptions, *(_split(batch, num_shards) for batch in captions)))

@@ -2,21 +2,27 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.types import Annotation, Array, CaptionBatch, Item, PyTree, RewardOutput, StepCaptions, Trajectory
+from oni_jax.types import (
+    Annotation,
+    Array,
+    CaptionBatch,
+    GoalModelFn,
+    Item,
+    PyTree,
+    RewardOutput,
+    StepCaptions,
+    Trajectory,
+)
 
 
 def newest(newest_first: Iterable[Item], limit: int) -> list[Item]:
     """Returns the first `limit` items, in reverse order; the others are not even looked at."""
     return list(itertools.islice(newest_first, limit))[::-1]
-
-
-# (parameters, a device environment, its state) -> log-odds that an LLM would suggest each goal [G]; pure
-GoalModelFn = Callable[[PyTree, Any, PyTree], Array]
 
 
 class Learning:

@@ -169,7 +169,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         own_settings=("apt_",),
     ),
     GOAL_REWARDED: RewardType(
-        _in("ellm.ellm", "make"),
+        _in("ellm.goal_rewards", "make"),
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
         asks=lambda config: config.env.goals.goal_suggester in BY_LLM and not config.reward.reward_dir,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
-from oni_jax.rewards.base import GoalModelFn, Reward
+from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
@@ -17,6 +17,7 @@ from oni_jax.types import (
     Array,
     CaptionBatch,
     EnvSpec,
+    GoalModelFn,
     PyTree,
     Query,
     RewardOutput,

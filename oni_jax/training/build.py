@@ -34,7 +34,6 @@ from oni_jax.learner.update import TrainState, jit_update, make_optimizer, make_
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas, local
-from oni_jax.rewards.base import GoalModelFn
 from oni_jax.rewards.registry import make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.runs.checkpointing import Checkpoints, Saved
@@ -46,7 +45,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig, check_batch_size
 from oni_jax.training.loop import Progress, Training
 from oni_jax.training.sizes import this_machine, with_sizes
-from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
+from oni_jax.types import Array, EnvSpec, GoalModelFn, PyTree, Trajectory
 from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
 from oni_jax.worlds.actors.lockstep import LockstepWorld
 from oni_jax.worlds.base import World

@@ -18,7 +18,6 @@ from oni_jax.learner.peers.peers import SINGLE_PROCESS
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import init_params
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.base import GoalModelFn
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
@@ -26,7 +25,7 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
 from oni_jax.training import build
 from oni_jax.training.loop import Progress
-from oni_jax.types import EVERYTHING
+from oni_jax.types import EVERYTHING, GoalModelFn
 from oni_jax.worlds.actors.actor_world import ActorWorld
 from oni_jax.worlds.actors.lockstep import LockstepWorld
 from oni_jax.worlds.base import World

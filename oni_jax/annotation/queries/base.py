@@ -8,6 +8,13 @@ from oni_jax.types import Annotation, Item
 MAX_CHARS = 1000  # of a recorded goal
 
 
+def check_goals(record: Any) -> list[str]:
+    """Returns a record that is a list of goals. Raises ValueError, TypeError, AttributeError: it is none."""
+    if not isinstance(record, list) or not all(len(goal) <= MAX_CHARS and goal.isprintable() for goal in record):
+        raise ValueError("no list of goals, each a short text of one line")
+    return record
+
+
 class Rules(Protocol):
     """An environment's rules, a module (`Language.judge_rules`): values of its captions for a goal, by its key.
 

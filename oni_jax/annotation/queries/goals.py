@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from oni_jax.annotation.queries.base import MAX_CHARS, Judgement, QueryKind, Rules
+from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules, check_goals
 from oni_jax.types import Annotation, Item
 
 BULLET = "- "
@@ -40,9 +40,7 @@ class Goals(QueryKind):
         return kept.decode().splitlines()
 
     def from_record(self, record: Any) -> bytes:
-        if not isinstance(record, list) or not all(len(goal) <= MAX_CHARS and goal.isprintable() for goal in record):
-            raise ValueError("no list of goals, each a short text of one line")
-        return "\n".join(goal for goal in record).encode()
+        return "\n".join(check_goals(record)).encode()
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         return {}

@@ -80,11 +80,11 @@ class DeviceEnv(Protocol[State]):
     num_caption_features: int = 0  # F
 
     def caption_features(self, state: State) -> jax.Array:
-        """Returns what a state's caption says as numbers [F] float32, for models; F = 0: they read observations."""
+        """Returns features [F] float32 of a state's caption, the input of models; F = 0: they read observations."""
         return jnp.zeros(0, jnp.float32)
 
     def read_caption(self, caption: bytes) -> np.ndarray | None:
-        """Returns the same [F] of a caption's text, as a query says it, on the host; None: it is no such text."""
+        """Returns these features [F] of a caption's text, as a query says it, on the host; None: another text."""
         return None
 
     def event_key(self, state: State) -> jax.Array:

@@ -117,7 +117,7 @@ class EventCaptions(DeviceWrapper):
     def caption(self, key: np.ndarray) -> bytes:
         return self.event(key)
 
-    num_caption_features: int = 0  # those of `env` are its states'
+    num_caption_features: int = 0  # the features of `env` describe states, not events
 
 
 class Stacked(NamedTuple):

@@ -53,7 +53,7 @@ class AnswersConfig:
         within="[0, inf)",
     )
     sample: int = setting(0, "--show with --out: writes so many items, chosen at random, to a file.", within="[0, inf)")
-    seed: int = setting(1, "Of --sample.", within="[0, inf)")
+    seed: int = setting(1, "Seed of --sample.", within="[0, inf)")
     plugin: str = setting(
         "", "Module that registers your environment or kind of query; may be given several times.", repeated=","
     )
@@ -296,10 +296,10 @@ def _list_missing(config: AnswersConfig) -> None:
         store.close()
     missing = [(caption, count) for caption, count in met.most_common() if caption and (caption,) not in known]
     steps, all_steps = sum(count for _, count in missing), max(1, met.total())
-    about = f"{len(missing):,} of"
+    num_missing = len(missing)
     if config.uncertain:
         missing = _least_certain(config.missing, missing)[: config.uncertain]
-    print(f"{about} {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
+    print(f"{num_missing:,} of {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
     if config.csv:
         out = io.StringIO(newline="")
         writer = csv.writer(out)

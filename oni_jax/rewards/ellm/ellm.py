@@ -12,18 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
-from oni_jax.envs.goals import BY_LLM, MODEL
 from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.embeddings.embeddings import Embed, Memo
-from oni_jax.rewards.embeddings.settings import make_memo
-from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import (
@@ -251,25 +247,3 @@ class SuggestedGoalReward(GoalReward):
             "goals_unmatched_fraction": np.float32(self._matcher.num_unmatched / total),
             "captions_answered": np.float32(len(self._worths)),
         }
-
-
-def make(context: RewardContext) -> GoalReward:
-    settings = context.config.env.goals
-    if settings.goal_suggester not in BY_LLM:
-        return GoalReward()
-    if context.config.reward.reward_dir:
-        from oni_jax.rewards.ellm.goal_model import make_frozen
-
-        return make_frozen(context)
-    # Of several processes all embed the same texts, and one keeps them.
-    keeps = not context.frozen and jax.process_index() == 0
-    memo = make_memo(context.config, keeps) if settings.goal_similarity == "embeddings" else None
-    is_slow = context.config.reward.potential_embeddings == "server" and memo is not None
-    matcher = Matcher(context.spec.goals, settings, memo)
-    max_asked = min(MAX_ASKED, context.config.annotation.llm_max_backlog)
-    given = context.prompt(), matcher, is_slow, memo, max_asked
-    if settings.goal_suggester == MODEL:
-        from oni_jax.rewards.ellm.goal_model import ModelledGoalReward, make_goal_model
-
-        return ModelledGoalReward(make_goal_model(context), context.config.annotation.ask, *given)
-    return SuggestedGoalReward(*given)

@@ -17,16 +17,10 @@ from flax import linen as nn
 
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.goals import SUGGESTED
-from oni_jax.envs.registry import find_environment
-from oni_jax.networks.registry import find_encoder
 from oni_jax.parallel import Replicas
-from oni_jax.rewards.ellm.ellm import GoalReward, Matches, SuggestedGoalReward
-from oni_jax.rewards.registry import RewardContext
-from oni_jax.rewards.trained import holds_trained, load_trained, reason, save_trained
 from oni_jax.rewards.trainer import Noise, Passes, RewardTrainer
-from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
-from oni_jax.types import Array, ArraySpec, CaptionBatch, ModelState, PyTree, StepCaptions
+from oni_jax.types import Array, ArraySpec, CaptionBatch, ModelState, PyTree
 
 HIDDEN_SIZE = 64
 UNLIKELY = -3.0  # log-odds of every goal before there are answers
@@ -44,7 +38,7 @@ Inputs = Mapping[str, Array]  # of the network, each [N, ...]
 
 
 class Reader(Protocol):
-    """Inputs of a goal model: on the device of a state, on the host of what was met."""
+    """The source of a goal model's inputs: a state on the device, or what was met on the host."""
 
     columns: Mapping[str, ArraySpec]
 
@@ -53,11 +47,11 @@ class Reader(Protocol):
         ...
 
     def of_item(self, item: bytes) -> Mapping[str, np.ndarray] | None:
-        """Returns those of what is asked about; None: the text alone does not say them."""
+        """Returns the inputs of what is asked about; None: the text alone does not say them."""
         ...
 
     def of_step(self, captions: CaptionBatch, step: int) -> Mapping[str, np.ndarray] | None:
-        """Returns those of a step of a batch; None: its caption says all."""
+        """Returns the inputs of a step of a batch; None: its caption says all."""
         ...
 
 
@@ -115,8 +109,9 @@ class GoalNetwork(nn.Module):
     def __call__(self, inputs: Inputs) -> Array:
         """{name: [N, ...]} -> [N, G]."""
         x = inputs[FEATURES] if self.encoder is None else self.encoder(inputs).astype(jnp.float32)
-        none = nn.initializers.zeros, nn.initializers.constant(UNLIKELY)  # suggested, before there are answers
-        return nn.Dense(self.num_goals, kernel_init=none[0], bias_init=none[1])(nn.relu(nn.Dense(HIDDEN_SIZE)(x)))
+        x = nn.relu(nn.Dense(HIDDEN_SIZE)(x))
+        unlikely = nn.initializers.constant(UNLIKELY)
+        return nn.Dense(self.num_goals, kernel_init=nn.initializers.zeros, bias_init=unlikely)(x)
 
 
 def jaccard(found: Array, right: Array) -> Array:
@@ -131,7 +126,6 @@ class GoalModel:
     Args:
         reader: of its inputs.
         network: of the goals' logits.
-        num_goals: G.
         config: of the gradient steps.
         seed: of their batches.
         replicas: their devices; all there are when left out.
@@ -148,13 +142,13 @@ class GoalModel:
         capacity: int,
     ):
         self.reader, self._network = reader, network
-        num_goals = network.num_goals
-        columns = {**reader.columns, TARGET: ArraySpec((num_goals,), "float32"), CODE: ArraySpec((CODE_SIZE,), "uint8")}
+        target, code = ArraySpec((network.num_goals,), "float32"), ArraySpec((CODE_SIZE,), "uint8")
+        columns = {**reader.columns, TARGET: target, CODE: code}
         config = dataclasses.replace(config, reward_dataset_size=min(config.reward_dataset_size, capacity))
         schedule = Passes(NUM_PASSES, config.reward_model_batch_size, NUM_FRESH_STEPS)
         self._trainer = RewardTrainer(columns, self._loss, config, seed, replicas=replicas, schedule=schedule)
         self._learnt: set[bytes] = set()  # codes of items
-        self._held_out = {name: np.zeros((NUM_HELD_OUT, *own.shape), own.dtype) for name, own in columns.items()}
+        self._held_out = {name: np.zeros((NUM_HELD_OUT, *x.shape), x.dtype) for name, x in columns.items()}
         self._num_held_out, self._num_batches, self._best = 0, 0, 0.0
         self._checks: Mapping[str, Array] = {}
         self._check = jax.jit(self._checked)
@@ -205,9 +199,8 @@ class GoalModel:
         for row in rows:
             if int(row[CODE][0]) % HELD_OUT == 0:
                 for name, column in self._held_out.items():
-                    column[1:] = column[:-1]
-                    column[0] = row[name]
-                self._num_held_out = min(NUM_HELD_OUT, self._num_held_out + 1)
+                    column[self._num_held_out % NUM_HELD_OUT] = row[name]
+                self._num_held_out += 1
             else:
                 kept.append(row)
         if kept:
@@ -274,155 +267,5 @@ class GoalModel:
         }
 
 
-class ModelledGoalReward(SuggestedGoalReward):
-    """Rewards goals that a model of an LLM suggests, and the LLM's own.
-
-    Args:
-        model: learns from the answers.
-        ask: of the settings.
-        given: see `SuggestedGoalReward`.
-    """
-
-    def __init__(self, model: GoalModel, ask: str, *given: Any):
-        super().__init__(*given)
-        self.model, self._asks_unsure = model, ask != "new"
-        self.other_observations = [name for name in model.reader.columns if name != FEATURES]
-
-    @property
-    def goal_model(self) -> Any:  # type: ignore
-        return self.model.log_odds
-
-    def init(self, key: Array) -> ModelState:
-        return self.model.init(key)
-
-    def acting(self, state: ModelState) -> PyTree:
-        return self.model.use(state)
-
-    def doubts(self, state: ModelState, asked: Sequence[bytes]) -> np.ndarray | None:
-        inputs = [self.model.reader.of_item(item) for item in asked]
-        known = [own for own in inputs if own is not None]
-        return self.model.expected_wrong(known, state.params) if len(known) == len(asked) else None
-
-    def observe(self, captions: StepCaptions) -> None:
-        super().observe(captions)
-        own = captions.own
-        items = {self._item(caption): i for i, caption in enumerate(own.captions)}
-        met = {x: i for x, i in items.items() if x in self._worths and not self.model.knows(x)}
-        if met and (steps := _steps(own)) is not None:
-            rows = {item: self.model.reader.of_step(own, steps[i]) for item, i in met.items()}
-            self._learn({item: row for item, row in rows.items() if row is not None})
-
-    def _learn(self, rows: Mapping[bytes, Mapping[str, np.ndarray]]) -> None:
-        if rows:
-            self.model.learn([*rows], [*rows.values()], [self._worths[item] for item in rows])
-
-    def _add(self, matches: Matches) -> None:
-        super()._add(matches)
-        rows = {item: self.model.reader.of_item(item) for item, _ in matches if not self.model.knows(item)}
-        self._learn({item: row for item, row in rows.items() if row is not None})
-
-    def _weights(self, unanswered: Mapping[bytes, int], captions: CaptionBatch) -> Mapping[bytes, float]:
-        if not self._asks_unsure or self.model.params is None:
-            return unanswered
-        steps, found = _steps(captions), {}
-        of = {self._item(caption): i for i, caption in enumerate(captions.captions)}
-        for item in unanswered:
-            inputs = self.model.reader.of_item(item) or self.model.reader.of_step(captions, steps[of[item]])
-            if inputs is not None:
-                found[item] = inputs
-        wrong = dict(zip(found, self.model.expected_wrong([*found.values()]).tolist()))
-        weights = {item: count * wrong.get(item, 1.0) for item, count in unanswered.items()}
-        return {item: weight for item, weight in weights.items() if weight > KNOWN_WELL * unanswered[item]}
-
-    def steps_due(self) -> int:
-        return self.model.steps_due()
-
-    def train_step(self, state: ModelState) -> ModelState:
-        return self.model.train(state)
-
-    def metrics(self) -> Mapping[str, Array]:
-        return {**super().metrics(), **self.model.metrics()}
-
-    def save(self) -> Mapping[str, np.ndarray]:
-        return {**super().save(), **self.model.save()}
-
-    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        self.model.restore(saved)
-
-
-class FrozenGoalReward(GoalReward):
-    """Rewards goals that a model suggests which learns no more.
-
-    Args:
-        model: of an LLM's answers.
-        params: its parameters, the device state.
-    """
-
-    def __init__(self, model: GoalModel, params: PyTree):
-        self._params, self.goal_model = params, model.log_odds
-
-    def init(self, key: Array) -> PyTree:
-        return self._params
-
-    def acting(self, state: PyTree) -> PyTree:
-        return state
-
-
-def _steps(captions: CaptionBatch) -> np.ndarray:
-    """Returns a step of each caption, as an index into the batch's flattened steps."""
-    rows = np.empty(len(captions.captions), np.int64)
-    rows[captions.index.ravel()] = np.arange(captions.index.size)
-    return rows
-
-
 def _code(item: bytes) -> bytes:
     return hashlib.blake2b(item, digest_size=CODE_SIZE).digest()
-
-
-def save_goal_model(folder: str, params: PyTree, goals: Sequence[str], made_of: str) -> None:
-    """Saves what a goal model has learnt, for `--reward_dir`. Raises UserError: it can't be written.
-
-    Args:
-        folder: new, or one that holds another.
-        params: the model's parameters.
-        goals: the environment's.
-        made_of: whose answers, in words.
-    """
-    save_trained(folder, 1, params, {"goals": list(goals), "answers": made_of})
-
-
-def make_frozen(context: RewardContext) -> FrozenGoalReward:
-    """Makes the reward of a saved goal model. Raises UserError: it is damaged, or of another environment."""
-    model, folder = make_goal_model(context), context.config.reward.reward_dir
-    like = jax.eval_shape(model.init, jax.random.key(0)).params
-    if not holds_trained(folder):
-        raise UserError(f"--reward_dir {folder}: holds no goal model; launch.train_goals writes one")
-    try:
-        params, settings = load_trained(folder)
-    except Exception as error:  # orbax raises many types
-        raise UserError(f"--reward_dir {folder}: can't be read ({reason(error)}); train it again") from None
-    shapes = [jax.tree.map(lambda x: (tuple(x.shape), str(x.dtype)), tree) for tree in (like, params)]
-    if settings.get("goals") != list(context.spec.goals) or shapes[0] != shapes[1]:
-        raise UserError(f"--reward_dir {folder}: is of another environment, or of another program's version")
-    if not all(np.isfinite(x).all() for x in jax.tree.leaves(params)):
-        raise UserError(f"--reward_dir {folder}: holds NaN or inf; train it again")
-    return FrozenGoalReward(model, jax.tree.map(jnp.asarray, params))
-
-
-def make_goal_model(context: RewardContext) -> GoalModel:
-    """Makes the goal model of an environment. Raises UserError: settings of the encoder that don't fit."""
-    config, spec = context.config, context.spec
-    environment = find_environment(config.env)
-    assert environment.device is not None
-    env, encoder = environment.device(config.env).env, None  # type: ignore  # without the goals themselves
-    if env.num_caption_features:
-        reader: Reader = CaptionReader(env)
-    else:
-        shown = {name: own for name, own in env.spec.observations.items() if name in spec.observations}
-        reader = ObservationReader(shown)
-        network = dataclasses.replace(config.network, goal_conditioned=False, language_state=False)
-        encoder = find_encoder(network).make(network, spec._replace(observations=shown))
-    network = GoalNetwork(len(spec.goals), encoder)
-    return GoalModel(
-        reader, network, config.reward, config.run.seed, context.replicas, config.env.goals.goal_table_size
-    )

@@ -69,7 +69,8 @@ class ClassificationScorer(Scorer):
     def observe_captions(self, captions: CaptionBatch) -> None:
         self._trainer.on_update()
         self._newest = captions.captions
-        self._counts = np.bincount(captions.index.ravel(), minlength=len(captions.captions)).tolist()
+        if self._asks_unsure:
+            self._counts = np.bincount(captions.index.ravel(), minlength=len(captions.captions)).tolist()
 
     def acting(self, state: ModelState) -> PyTree:
         self._state = state
@@ -85,10 +86,10 @@ class ClassificationScorer(Scorer):
         return np.concatenate(found)
 
     def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
-        counts = dict(zip(self._newest, self._counts))
         new = [x for x in self._newest if x and x[:MESSAGE_SIZE] not in self._labelled]
         if self._asks_unsure and self._state is not None and new and limit:
             doubts = dict(zip(new, self.doubts(self._state, new)))  # type: ignore
+            counts = dict(zip(self._newest, self._counts))
             new = sorted((x for x in new if doubts[x] > KNOWN_WELL), key=lambda x: doubts[x] * counts[x])
         return newest(((x,) for x in reversed(new)), limit)
 

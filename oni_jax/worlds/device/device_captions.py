@@ -7,7 +7,7 @@ import numpy as np
 from oni_jax.envs.captions import EpisodicCounts
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.shown import TextTable
-from oni_jax.ops.captions import unique_in_order
+from oni_jax.ops.captions import a_step_of_each, unique_in_order
 from oni_jax.types import CaptionBatch
 
 
@@ -61,6 +61,5 @@ class TextReader:
     def captions(self, codes: np.ndarray, keys: np.ndarray) -> CaptionBatch:
         """Returns the captions of codes [T, N] uint64 with keys [T, N, M] uint8."""
         unique, index = unique_in_order(codes)
-        rows = np.empty(len(unique), np.int64)
-        rows[index.ravel()] = np.arange(index.size)  # a row of each
-        return CaptionBatch(self._table.look_up(unique, keys.reshape(codes.size, -1)[rows]), index)
+        steps = a_step_of_each(index, len(unique))
+        return CaptionBatch(self._table.look_up(unique, keys.reshape(codes.size, -1)[steps]), index)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -15,7 +15,7 @@ from oni_jax.envs.device.resets import default_chunk, map_rows
 from oni_jax.envs.device.shown import Shown
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.ops.sampling import sample_actions
-from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
+from oni_jax.types import Array, EnvSpec, GoalModelFn, PyTree, Trajectory
 
 _ACTIONS = 0x7FFF_FFFF  # folded into an environment's key; an index below it would be an episode's number
 
@@ -47,11 +47,10 @@ class Task(NamedTuple):
     policy: ActorCritic
     limit: int  # steps after which an episode is truncated
     unroll: int  # T
-    # (parameters, an environment, its state) -> log-odds that each goal is suggested [G]; None: there is no model
-    goal_model: Callable[[PyTree, DeviceEnv, Any], Array] | None = None
+    goal_model: GoalModelFn | None = None
 
 
-class Acting(NamedTuple):
+class Inputs(NamedTuple):
     """Parameters and random numbers of a rollout; replicated."""
 
     params: PyTree  # of the policy
@@ -71,8 +70,8 @@ def make_start_fn(task: Task, seed: int) -> Callable[[Array], Running]:
     return start
 
 
-def make_collect_fn(task: Task) -> Callable[[Acting, PyTree, Running], tuple[Running, Trajectory, Texts]]:
-    """Returns collect(acting, table, running) -> (running, trajectories, texts).
+def make_collect_fn(task: Task) -> Callable[[Inputs, PyTree, Running], tuple[Running, Trajectory, Texts]]:
+    """Returns collect(inputs, table, running) -> (running, trajectories, texts).
 
     `table`: the goals that an LLM has suggested, see `DeviceEnv.suggesting`; (): none are asked for.
 
@@ -81,10 +80,10 @@ def make_collect_fn(task: Task) -> Callable[[Acting, PyTree, Running], tuple[Run
     spec, policy, limit, unroll, goal_model = task[1:]
     names = tuple(spec.observations)
 
-    def collect(acting: Acting, table: PyTree, running: Running) -> tuple[Running, Trajectory, Texts]:
-        model = goal_model and functools.partial(goal_model, acting.goal_params)
+    def collect(inputs: Inputs, table: PyTree, running: Running) -> tuple[Running, Trajectory, Texts]:
+        model = goal_model and functools.partial(goal_model, inputs.goal_params)
         env = task.env.suggesting(table or None, model) if table or model else task.env
-        params, count = with_tables(policy, acting.params), acting.count
+        params, count = with_tables(policy, inputs.params), inputs.count
         chex.assert_rank(running.is_first, 1)
         chunk = default_chunk(len(running.is_first))
 

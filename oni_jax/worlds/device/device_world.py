@@ -5,7 +5,7 @@ that learns from it. It stays on the device, but for the codes of its captions. 
 seeds give equal runs, and a resumed run continues bit for bit where one process can save it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import jax
@@ -18,14 +18,14 @@ from oni_jax.envs.device.shown import first_scene, join_codes
 from oni_jax.envs.display import Terminal, drawn, failed_terminal
 from oni_jax.envs.goals import BY_LLM
 from oni_jax.host.runtime import WaitClock
-from oni_jax.ops.captions import NO_CAPTIONS
+from oni_jax.ops.captions import NO_CAPTIONS, a_step_of_each
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.settings.config import Config
-from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
-from oni_jax.worlds.actors import actor_world
+from oni_jax.types import Array, CaptionBatch, EnvSpec, GoalModelFn, PyTree, StepCaptions, Trajectory
+from oni_jax.worlds.actors.actor_world import Acting
 from oni_jax.worlds.base import Collected, Episodes, World, WorldReport, with_finals
 from oni_jax.worlds.device.device_captions import CodeCounts, TextReader
-from oni_jax.worlds.device.device_rollout import Acting, Running, Task, Texts, make_collect_fn, make_start_fn
+from oni_jax.worlds.device.device_rollout import Inputs, Running, Task, Texts, make_collect_fn, make_start_fn
 from oni_jax.worlds.device.goal_table import SuggestedGoals
 
 
@@ -39,7 +39,7 @@ class DeviceWorld(World):
         acting: the initial policy; its devices are not used.
         replicas: the learner's devices.
         seed: of the environments, the same in all processes.
-        goal_model: see `device_rollout.Task`; its parameters are pushed.
+        goal_model: of an LLM's suggestions; `suggest_by` brings its parameters.
     """
 
     payload_sharding = TRAJECTORY
@@ -50,10 +50,10 @@ class DeviceWorld(World):
         config: Config,
         spec: EnvSpec,
         env: DeviceEnv,
-        acting: actor_world.Acting,
+        acting: Acting,
         replicas: Replicas,
         seed: int,
-        goal_model: Callable[[PyTree, DeviceEnv, Any], Array] | None = None,
+        goal_model: GoalModelFn | None = None,
     ):
         self.spec, self._replicas, self._params = spec, replicas, acting.params
         self._goal_params: PyTree = ()
@@ -83,7 +83,7 @@ class DeviceWorld(World):
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
         goals = config.env.goals
-        has_table = goals.goal_suggester in BY_LLM and goals.goal_answers == "first"
+        has_table = goals.goal_suggester in BY_LLM and goals.goal_answers == "first" and not config.reward.reward_dir
         is_exact = goals.goal_similarity == "exact"
         self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size, is_exact) if has_table else None
         self._goal_table: PyTree = ()
@@ -99,7 +99,7 @@ class DeviceWorld(World):
         if self._running is None:
             self._running = self._start_fn((), self._replicas.put(self._indices(), AXIS_0))
         self._answer_scene()
-        self._collect = self._collect.lower(self._acting(), self._suggestions(), self._running).compile()
+        self._collect = self._collect.lower(self._inputs(), self._suggestions(), self._running).compile()
 
     def _suggestions(self) -> PyTree:
         """Returns the table of suggested goals: each device has all of it; () without an LLM that suggests them."""
@@ -115,15 +115,15 @@ class DeviceWorld(World):
     def suggest_by(self, goal_params: PyTree) -> None:
         self._goal_params = goal_params
 
-    def _acting(self) -> Acting:
-        return Acting(self._params, np.int32(self._num_rollouts), self._goal_params)  # type: ignore
+    def _inputs(self) -> Inputs:
+        return Inputs(self._params, np.int32(self._num_rollouts), self._goal_params)  # type: ignore
 
     def publish(self, version: int, params: PyTree) -> None:
         self._params = params
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
         del version, timeout_secs
-        self._running, trajectory, on_device = self._collect(self._acting(), self._suggestions(), self._running)
+        self._running, trajectory, on_device = self._collect(self._inputs(), self._suggestions(), self._running)
         self._num_rollouts += 1
         self._answer_scene()
         ended = local_rows(trajectory.terminations) | local_rows(trajectory.truncations)  # blocks
@@ -139,9 +139,8 @@ class DeviceWorld(World):
                 caused = self._captions(after, texts.final_keys, _HostRows(trajectory, ended, False))
             captions = StepCaptions(own, caused)
             if self._goals:
-                rows = np.empty(len(captions.own.captions), np.int64)
-                rows[captions.own.index.ravel()] = np.arange(captions.own.index.size)  # a step of each
-                self._goals.see(captions.own.captions, codes[:-1].ravel()[rows])
+                steps = a_step_of_each(own.index, len(own.captions))
+                self._goals.see(own.captions, codes[:-1].ravel()[steps])
         own_counts, caused_counts = self._counted
         payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
         is_first = local_rows(trajectory.is_first)[:-1]

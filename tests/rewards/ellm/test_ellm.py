@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.registry import env_spec, with_chosen_env
-from oni_jax.rewards.ellm import ellm
+from oni_jax.rewards.ellm import ellm, goal_rewards
 from oni_jax.rewards.ellm.ellm import Matcher
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
@@ -73,7 +73,7 @@ def test_the_most_frequent_are_asked_first_and_once():
 
 
 def test_few_wait_for_an_answer_at_a_time(monkeypatch):
-    monkeypatch.setattr(ellm, "MAX_ASKED", 2)
+    monkeypatch.setattr(goal_rewards, "MAX_ASKED", 2)
     rewards = make()
     observe(rewards, *(b"you see %d." % i for i in range(5)))
     first = asked(rewards)
@@ -106,7 +106,7 @@ def test_answers_are_worth_what_they_name_in_all_captions_that_read_alike():
 
 def test_what_is_put_aside_is_not_covered_and_makes_room_for_others(monkeypatch):
     """The labeller, which has asked once more, would never answer it again: it must not be waited for."""
-    monkeypatch.setattr(ellm, "MAX_ASKED", 1)
+    monkeypatch.setattr(goal_rewards, "MAX_ASKED", 1)
     rewards = make()
     observe(rewards, GRASS, GRASS, COW)
     assert asked(rewards) == [GRASS]

@@ -16,6 +16,7 @@ from oni_jax.envs.device.goals import SUGGESTED
 from oni_jax.envs.registry import env_spec, find_environment, languages, with_chosen_env
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.ellm import goal_model
+from oni_jax.rewards.ellm.goal_rewards import ModelledGoalReward
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.rewards.trained import load_trained, save_trained
@@ -97,7 +98,7 @@ def test_everything_new_is_asked_about_where_the_settings_say_so():
     rewards = make()
     reward = rewards.rewards[0]
     state = trained(rewards, rewards.init(jax.random.key(0)), [((GRASS,), b"- chop grass")] * 1)
-    new = goal_model.ModelledGoalReward(reward.model, "new", reward._prompt, reward._matcher)  # type: ignore
+    new = ModelledGoalReward(reward.model, "new", reward._prompt, reward._matcher)  # type: ignore
     new.acting(state)
     batch = CaptionBatch([SAND], np.zeros((1, 1), np.int32), {})
     new.observe(StepCaptions(batch, batch))

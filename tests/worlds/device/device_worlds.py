@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from oni_jax.learner.update import TrainState
-from oni_jax.rewards.base import GoalModelFn
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import build
+from oni_jax.types import GoalModelFn
 from oni_jax.worlds.base import Collected
 from oni_jax.worlds.device.device_world import DeviceWorld
 from tests.support import signals_plugin
