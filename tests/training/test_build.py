@@ -41,22 +41,24 @@ def checkpoints(folder: pathlib.Path) -> list[int]:
 
 
 def test_a_run_labels_messages_and_learns_from_them(tmp_path):
-    words = "--answers=judge", "--goal_key=zeroknowledge", "--train_for_env_steps=2048"  # many messages help
+    words = "--answers=judge", "--goal_key=zeroknowledge", "--train_for_env_steps=100000000"  # many messages help
     run = train(tmp_path, *RETRIEVAL, *words)
+    folder = tmp_path / "run"
+    run.wait_for(lambda: rows(folder) and rows(folder)[-1]["rewarded_steps"] and rows(folder)[-1]["labels_held"] > 10)
+    run.process.send_signal(signal.SIGINT)
     output = run.finish()
     assert run.process.returncode == 0, output
     assert "rule-based stand-in" in output
     assert output.startswith("starting: importing JAX and building the networks")
-    assert 0 < output.index("compiling the update") < output.index(" of 2,048 steps")
-    folder = tmp_path / "run"
+    assert 0 < output.index("compiling the update") < output.index(" of 100 M steps")
     done = summary(folder)
-    assert done["env_steps"] == 2048 and done["updates"] == 8
+    assert done["env_steps"] == 256 * done["updates"] > 0
     assert done["labels_held"] > 10 and done["rewarded_steps"] > 0
     assert done["labels_asked"] >= done["labels_held"]
     assert done["labels_by"] == "rule-based judge, not an LLM" and f"labels by: {done['labels_by']} (" in output
-    assert checkpoints(folder) == [2048]
+    assert checkpoints(folder) == [done["env_steps"]]
     assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
-    assert rows(folder)[-1]["env_steps"] == 2048
+    assert rows(folder)[-1]["env_steps"] == done["env_steps"]
     assert undocumented({name for row in rows(folder) for name in row} - {"step"}) == []
     assert run.leftovers() == []
 
