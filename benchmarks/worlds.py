@@ -57,6 +57,7 @@ SMALL = "--train_for_env_steps 1280 --batch_size 128 --rollout 32 --log_every_se
 CRAFTER = "Crafter-v1"
 CRAFTER_TRAINING = f"--encoder_custom generic_encoder --hidden_size {HIDDEN_SIZE} --use_rnn False --log_every_sec 1"
 CRAFTER_FULL = "--train_for_env_steps 1000000 --batch_size 8192 --rollout 32"
+REWARDED_FULL = "--train_for_env_steps 2000000 --batch_size 8192 --rollout 32"  # a goal model learns in the first third
 CRAFTAX_FULL = "--train_for_env_steps 300000 --batch_size 8192 --rollout 32"
 CRAFTAX = f"--plugin {craftax_classic.__name__} --root_env {craftax_classic.NAME}"
 ASYNC_ENVS = 16  # processes of a vector: hundreds would not fit
@@ -275,7 +276,7 @@ def measure_curiosity(repeats: int) -> dict[str, Any]:
 
 def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[str, Any]:
     """Measures training on ELLM's Crafter with rewards against none; kinds: name -> type and other flags."""
-    own = f"--root_env CrafterTextEnv-v1 {sized(CRAFTER_FULL, SMALL)}"
+    own = f"--root_env CrafterTextEnv-v1 {sized(REWARDED_FULL, SMALL)}"
     sides = {}
     for name, kind in kinds.items():
         reward_type, _, words = kind.partition(" ")

@@ -18,12 +18,11 @@ from oni_jax.annotation.service import Question
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import find_environment, languages
-from oni_jax.settings.annotation import JUDGE_SETTINGS, AnnotationConfig
+from oni_jax.settings.annotation import JUDGE, JUDGE_SETTINGS, RECORDED, AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 
 FOLDER = pathlib.Path(__file__).with_name("data")
-RECORDED, JUDGE = "recorded", "judge"  # of --answers
 SERVER, NOBODY = "server", ""
 SUFFIX = ".jsonl.gz"
 

@@ -5,6 +5,7 @@ import re
 
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
 
+RECORDED, JUDGE = "recorded", "judge"  # of --answers
 JUDGE_SETTINGS = ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs")  # of the embedded judge
 
 
@@ -112,10 +113,10 @@ def check_annotation(annotation: AnnotationConfig) -> None:
     if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
         raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
     replaced_by = "--llm_server_addr" if annotation.llm_server_addr else "--answers" if annotation.answers else ""
-    for name in JUDGE_SETTINGS if annotation.answers != "judge" and replaced_by else ():
+    for name in JUDGE_SETTINGS if annotation.answers != JUDGE and replaced_by else ():
         if value := getattr(annotation, name):
             raise UserError(f"--{name} {value}: is of the embedded judge, which {replaced_by} replaces; leave it out")
-    if annotation.answers == "judge" and annotation.llm_server_addr:
+    if annotation.answers == JUDGE and annotation.llm_server_addr:
         raise UserError("--answers judge: answers in a server's stead; leave --llm_server_addr out")
     if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
         raise UserError(

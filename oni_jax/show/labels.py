@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from oni_jax.annotation.judge_answers import load_rules
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.answers.answerer import JUDGE, find_answerer
+from oni_jax.answers.answerer import find_answerer
 from oni_jax.envs.base import Environment, Language
 from oni_jax.envs.registry import find_environment
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.types import Annotation
 

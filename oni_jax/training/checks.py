@@ -14,10 +14,11 @@ def check_run(config: Config) -> None:
     from oni_jax.annotation.address import api_key_header, server_url
     from oni_jax.annotation.judge_answers import load_rules
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
-    from oni_jax.answers.answerer import JUDGE, find_answerer
+    from oni_jax.answers.answerer import find_answerer
     from oni_jax.envs.registry import env_spec, find_environment, with_chosen_env
     from oni_jax.networks.registry import policy_observations
     from oni_jax.rewards.registry import check_rewards, questions
+    from oni_jax.settings.annotation import JUDGE
 
     check_config(config)
     config = with_chosen_env(config)

@@ -11,9 +11,7 @@ from oni_jax.annotation.labeller import check_stored
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.annotation.service import AnnotationService
 from oni_jax.answers.answerer import (
-    JUDGE,
     NOBODY,
-    RECORDED,
     SERVER,
     find_answerer,
     models_of,
@@ -26,7 +24,7 @@ from oni_jax.envs import catch, registry
 from oni_jax.envs.registry import languages
 from oni_jax.host.runtime import Every
 from oni_jax.rewards.registry import questions
-from oni_jax.settings.annotation import AnnotationConfig, check_annotation
+from oni_jax.settings.annotation import JUDGE, RECORDED, AnnotationConfig, check_annotation
 from oni_jax.settings.config import Config, config_from_json, config_to_json, with_values
 from oni_jax.settings.fields import UserError
 from oni_jax.training.checks import check_run

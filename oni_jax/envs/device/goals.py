@@ -10,7 +10,7 @@ import numpy as np
 
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.wrapper import DeviceWrapper
-from oni_jax.envs.goals import ORACLE, TASK, goal_spec
+from oni_jax.envs.goals import TASK, goal_spec
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import GOAL_REWARD, OPEN_GOALS, EnvSpec
 
@@ -19,9 +19,9 @@ _SUGGESTING = 0x60A1  # folded into the key of a step
 
 
 class GoalTable(NamedTuple):
-    """Goals suggested for K captions, a power of 2; sorted by code."""
+    """Goals suggested for captions: a hash table of K rows, a power of 2, two of which may hold a code: `rows_of`."""
 
-    codes: jax.Array  # [K, 2] uint32, see `DeviceEnv.caption_code`; rows without one come last, with all bits set
+    codes: jax.Array  # [K, 2] uint32, see `DeviceEnv.caption_code`; all bits are set in rows without one
     worths: jax.Array  # [K, G + 1] float32 or uint8; what reaching each is worth; last, how many words name none
 
 
@@ -40,6 +40,7 @@ class Goals(NamedTuple):
     reached: jax.Array  # [G] bool; paid in this episode, or of the same meaning as one that was
     suggested: jax.Array  # [G] float32; for the present state: what reaching each is worth, 0 of those not suggested
     num_other: jax.Array  # [] float32; suggested for it, and none of the goals
+    possible: jax.Array  # [G] bool; by the oracle, in the present state
     paid: jax.Array  # [] float32; by the last action
     num_paid: jax.Array  # [] int32; actions paid in this episode
     was_suggested: jax.Array  # [G] bool; open in the states before this one
@@ -74,7 +75,8 @@ class WithGoals(DeviceWrapper):
         inner = self.env.reset(key)
         nothing = jnp.zeros(len(self.env.spec.goals), bool)
         none = jnp.zeros(4, jnp.int32)
-        return Goals(inner, nothing, *self._suggest(inner, key), jnp.float32(0), jnp.int32(0), nothing, none)
+        suggested = *self._suggest(inner, key), self.env.goals_possible(inner)
+        return Goals(inner, nothing, *suggested, jnp.float32(0), jnp.int32(0), nothing, none)
 
     def step(self, state: Goals, action: jax.Array, key: jax.Array) -> Step[Goals]:
         state = self._counted(state)
@@ -83,7 +85,7 @@ class WithGoals(DeviceWrapper):
         paid, reached = pay(
             self._open(state), taken, state.reached, same_meaning(self.env.spec.goals, self.env.same_goals)
         )
-        suggested = self._suggest(outcome.state, key)
+        suggested = *self._suggest(outcome.state, key), self.env.goals_possible(outcome.state)
         num_paid = state.num_paid + (paid > 0)
         after = Goals(outcome.state, reached, *suggested, paid, num_paid, state.was_suggested, state.num_open)
         return outcome._replace(state=after)
@@ -97,8 +99,7 @@ class WithGoals(DeviceWrapper):
     def _counted(self, state: Goals) -> Goals:
         """Returns a state, in which an action is to be taken, with its goals counted."""
         is_open = self._open(state) > 0
-        by_oracle = self.settings.goal_suggester == ORACLE
-        is_timely = is_open if by_oracle else is_open & self.env.goals_possible(state.inner)
+        is_timely = is_open & state.possible
         can_be = np.isin(self.env.spec.goals, self.env.attainable_goals)
         # Sums as products, which a CPU computes several times faster
         sums = jnp.stack([is_open, is_timely]).astype(jnp.float32) @ np.stack([can_be, ~can_be], 1).astype(np.float32)
@@ -148,14 +149,17 @@ def pay(worth: jax.Array, taken: jax.Array, reached: jax.Array, together: np.nda
     return paid.max(), reached
 
 
+def rows_of(code: Any, size: int) -> Any:
+    """Returns the two rows [2] of a table of this size that may hold a code [2] uint32."""
+    return code & (size - 1)
+
+
 def look_up(table: GoalTable, code: jax.Array, otherwise: jax.Array | float = 0.0) -> jax.Array:
     """Returns the table's row [G + 1] for the caption with this code [2]; `otherwise` [G + 1] where it has none."""
-    row, step = jnp.int32(0), len(table.codes) // 2
-    while step:  # a binary search: so many rows come before the code
-        first, second = table.codes[row + step - 1]
-        is_before = (first < code[0]) | (first == code[0]) & (second < code[1])
-        row, step = jnp.where(is_before, row + step, row), step // 2
-    return jnp.where((table.codes[row] == code).all(), table.worths[row].astype(jnp.float32), otherwise)
+    rows = rows_of(code, len(table.codes)).astype(jnp.int32)
+    is_first, is_second = (table.codes[rows] == code).all(1)
+    worths = table.worths[jnp.where(is_first, *rows)].astype(jnp.float32)
+    return jnp.where(is_first | is_second, worths, otherwise)
 
 
 def _model(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:

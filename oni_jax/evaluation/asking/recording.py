@@ -15,7 +15,7 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import Prompt, escape, load_prompt, unescape
 from oni_jax.annotation.queries.registry import QUERIES
-from oni_jax.answers.answerer import JUDGE, SUFFIX, models_of, shipped
+from oni_jax.answers.answerer import SUFFIX, models_of, shipped
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
 from oni_jax.envs.registry import find_environment, languages
 from oni_jax.host.files import check_output, write_output
@@ -24,7 +24,7 @@ from oni_jax.rewards.registry import questions
 from oni_jax.runs.experiment import read_settings
 from oni_jax.runs.labels import store_path
 from oni_jax.runs.message_counts import MessageCounts
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, nearest, setting
 from oni_jax.types import NO_MESSAGE, Item

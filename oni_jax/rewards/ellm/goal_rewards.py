@@ -25,6 +25,7 @@ from oni_jax.rewards.ellm.goal_model import (
 from oni_jax.rewards.embeddings.settings import make_memo
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.trained import holds_trained, load_trained, reason, save_trained
+from oni_jax.settings.annotation import JUDGE
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, CaptionBatch, ModelState, PyTree, StepCaptions
 
@@ -34,13 +35,13 @@ class ModelledGoalReward(SuggestedGoalReward):
 
     Args:
         model: learns from the answers.
-        ask: of the settings.
+        asks_unsure: what the model is unsure of is asked about, else what has no answer.
         given: see `SuggestedGoalReward`.
     """
 
-    def __init__(self, model: GoalModel, ask: str, *given: Any):
+    def __init__(self, model: GoalModel, asks_unsure: bool, *given: Any):
         super().__init__(*given)
-        self.model, self._asks_unsure = model, ask != "new"
+        self.model, self._asks_unsure = model, asks_unsure
         self.other_observations = [name for name in model.reader.columns if name != FEATURES]
 
     @property
@@ -192,5 +193,7 @@ def make(context: RewardContext) -> GoalReward:
     max_asked = min(MAX_ASKED, context.config.annotation.llm_max_backlog)
     given = context.prompt(), matcher, is_slow, memo, max_asked
     if settings.goal_suggester == MODEL:
-        return ModelledGoalReward(make_goal_model(context), context.config.annotation.ask, *given)
+        annotation = context.config.annotation
+        somebody_answers = annotation.llm_server_addr or annotation.answers == JUDGE
+        return ModelledGoalReward(make_goal_model(context), bool(somebody_answers) and annotation.ask != "new", *given)
     return SuggestedGoalReward(*given)

@@ -16,6 +16,7 @@ from oni_jax.envs.device.shown import Shown
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.ops.sampling import sample_actions
 from oni_jax.types import Array, EnvSpec, GoalModelFn, PyTree, Trajectory
+from oni_jax.worlds.device.goal_table import with_new_rows
 
 _ACTIONS = 0x7FFF_FFFF  # folded into an environment's key; an index below it would be an episode's number
 
@@ -70,17 +71,23 @@ def make_start_fn(task: Task, seed: int) -> Callable[[Array], Running]:
     return start
 
 
-def make_collect_fn(task: Task) -> Callable[[Inputs, PyTree, Running], tuple[Running, Trajectory, Texts]]:
-    """Returns collect(inputs, table, running) -> (running, trajectories, texts).
+def make_collect_fn(
+    task: Task,
+) -> Callable[[Inputs, PyTree, PyTree, Running], tuple[Running, PyTree, Trajectory, Texts]]:
+    """Returns collect(inputs, table, new, running) -> (running, table, trajectories, texts).
 
-    `table`: the goals that an LLM has suggested, see `DeviceEnv.suggesting`; (): none are asked for.
+    `table`: the goals that an LLM has suggested, see `DeviceEnv.suggesting`; (): none are asked for. `new`: its
+    `goal_table.NewRows`.
 
     Actions are the same however the environments are sharded. The trajectories lack their counts of captions.
     """
     spec, policy, limit, unroll, goal_model = task[1:]
     names = tuple(spec.observations)
 
-    def collect(inputs: Inputs, table: PyTree, running: Running) -> tuple[Running, Trajectory, Texts]:
+    def collect(
+        inputs: Inputs, table: PyTree, new: PyTree, running: Running
+    ) -> tuple[Running, PyTree, Trajectory, Texts]:
+        table = with_new_rows(table, new) if new else table
         model = goal_model and functools.partial(goal_model, inputs.goal_params)
         env = task.env.suggesting(table or None, model) if table or model else task.env
         params, count = with_tables(policy, inputs.params), inputs.count
@@ -116,7 +123,7 @@ def make_collect_fn(task: Task) -> Callable[[Inputs, PyTree, Running], tuple[Run
         trajectory = _trajectory(spec, running, shown, is_first, stepped, acted)
         final = stepped.final
         codes = shown.caption_code, shown.caption_key, final.caption_code, final.caption_key
-        return after, trajectory, Texts(*codes, stepped.stats)
+        return after, table, trajectory, Texts(*codes, stepped.stats)
 
     return collect
 

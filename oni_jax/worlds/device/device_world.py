@@ -63,9 +63,11 @@ class DeviceWorld(World):
         limit = step_limit(env, config.env.max_episode_steps)
         task = Task(env, spec, acting.policy, limit, learner.rollout, goal_model)
         collect = replicas.sharded(
-            make_collect_fn(task), (AXIS_0, AXIS_0), (AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * len(Texts._fields)))
+            make_collect_fn(task),
+            (AXIS_0, AXIS_0, AXIS_0),
+            (AXIS_0, AXIS_0, TRAJECTORY, Texts(*[AXIS_1] * len(Texts._fields))),
         )
-        self._collect: Any = jax.jit(collect, donate_argnums=2)  # compiled by `start`
+        self._collect: Any = jax.jit(collect, donate_argnums=(1, 3))  # compiled by `start`
         start = make_start_fn(task, seed)
         self._start_fn = jax.jit(replicas.sharded(lambda _, indices: start(indices), (AXIS_0,), AXIS_0))
         self._first_index = jax.process_index() * self._num_envs
@@ -99,14 +101,21 @@ class DeviceWorld(World):
         if self._running is None:
             self._running = self._start_fn((), self._replicas.put(self._indices(), AXIS_0))
         self._answer_scene()
-        self._collect = self._collect.lower(self._inputs(), self._suggestions(), self._running).compile()
+        self._collect = self._collect.lower(self._inputs(), *self._suggestions(), self._running).compile()
 
-    def _suggestions(self) -> PyTree:
-        """Returns the table of suggested goals: each device has all of it; () without an LLM that suggests them."""
-        if self._goals and (table := self._goals.take()):
-            copies = jax.tree.map(lambda x: np.tile(x, (self._replicas.num_local, 1)), table)
-            self._goal_table = self._replicas.put(copies, AXIS_0)
-        return self._goal_table
+    def _suggestions(self) -> tuple[PyTree, PyTree]:
+        """Returns the table of suggested goals, and its new rows: each device has all; () without an LLM's goals."""
+        if not self._goals:
+            return (), ()
+        new = self._goals.new_rows()
+        if new is None or self._goal_table == ():
+            self._goal_table, new = self._copies(self._goals.table()), self._goals.new_rows()
+        return self._goal_table, self._copies(new)
+
+    def _copies(self, tree: PyTree) -> PyTree:
+        """Puts arrays on each device."""
+        number = self._replicas.num_local
+        return self._replicas.put(jax.tree.map(lambda x: np.tile(x, (number, *[1] * (x.ndim - 1))), tree), AXIS_0)
 
     def suggest(self, worths: Mapping[bytes, np.ndarray]) -> None:
         if self._goals:
@@ -123,7 +132,10 @@ class DeviceWorld(World):
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
         del version, timeout_secs
-        self._running, trajectory, on_device = self._collect(self._inputs(), self._suggestions(), self._running)
+        suggestions = self._suggestions()
+        self._running, self._goal_table, trajectory, on_device = self._collect(
+            self._inputs(), *suggestions, self._running
+        )
         self._num_rollouts += 1
         self._answer_scene()
         ended = local_rows(trajectory.terminations) | local_rows(trajectory.truncations)  # blocks

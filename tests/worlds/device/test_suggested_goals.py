@@ -1,8 +1,10 @@
 """Suggested goals on the device: found by the caption's code, shown and paid as a plain account says, and saved."""
 
 import dataclasses
+import hashlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from oni_jax.envs.device.goals import GoalTable, look_up
 from oni_jax.settings.worlds import GoalConfig
-from oni_jax.worlds.device.goal_table import SuggestedGoals
+from oni_jax.worlds.device.goal_table import SuggestedGoals, with_new_rows
 from tests.support.processes import equal_on_devices
 from tests.worlds.device.device_worlds import CONFIG, N, collect, make_world
 
@@ -36,27 +38,46 @@ def rows(of=WORTHS):
     return {caption: np.array(worths, np.float32) for caption, worths in of.items()}
 
 
-codes = st.integers(0, 2**64 - 2)  # the largest stands for no code
+def hashed(number):
+    """Returns a caption's code, as good as random."""
+    return int.from_bytes(hashlib.blake2b(b"%d" % number, digest_size=8).digest())
+
+
+codes = st.integers(0, 100).map(hashed)
 find = jax.jit(look_up)
 
 
 @given(st.lists(codes, max_size=40), st.lists(codes, max_size=5), st.sampled_from([1, 2, 5, 16, 33]), st.booleans())
 def test_a_table_returns_what_was_put_into_it_last(known, others, size, is_exact):
     table, held = SuggestedGoals(1, size, is_exact), {}
-    capacity = 1 << (size - 1).bit_length()
     for number, code in enumerate(known):
         table.see([b"%d" % code], np.array([code], np.uint64))
         table.add({b"%d" % code: np.array([number + 1.0])})
         if code not in held:
             held[code] = number + 1.0
-            if len(held) > capacity:
+            if len(held) > size:
                 del held[next(iter(held))]
-    device = table.take()
-    assert device is not None and table.take() is None
+    device = table.table()
     for code in {*known, *others}:
         pair = np.array([code >> 32, code & 0xFFFF_FFFF], np.uint32)
         found = float(find(GoalTable(*device), pair)[0])
         assert found == held.get(code, 0.0)
+
+
+def test_the_device_follows_the_host():
+    table, size, numbers, num_replaced = SuggestedGoals(1, 2000, is_exact=True), 2000, range(3000), 0
+    device, follow = jax.tree.map(jnp.asarray, table.table()), jax.jit(with_new_rows)
+    for first in range(0, len(numbers), 600):
+        for number in numbers[first : first + 600]:
+            table.see([b"%d" % number], np.array([hashed(number)], np.uint64))
+            table.add({b"%d" % number: np.array([number % 200 + 1.0])})
+        new = table.new_rows()
+        device, num_replaced = (table.table(), num_replaced + 1) if new is None else (follow(device, new), num_replaced)
+    assert 0 < num_replaced < 3  # where old ones give way, more rows change than follow at a time
+    jax.tree.map(np.testing.assert_array_equal, device, table.table())
+    for number in numbers[::7]:
+        code = np.array([hashed(number) >> 32, hashed(number) & 0xFFFF_FFFF], np.uint32)
+        assert float(find(device, code)[0]) == (number % 200 + 1.0 if number >= len(numbers) - size else 0.0)
 
 
 def test_captions_that_were_not_seen_are_left_out():
@@ -177,5 +198,4 @@ def test_more_other_things_than_a_byte_counts_are_as_many_as_it_counts():
     table = SuggestedGoals(2, 1, is_exact=True)
     table.see([b"a"], np.array([7], np.uint64))
     table.add({b"a": np.array([1.0, 300.0], np.float32)})
-    device = table.take()
-    assert device is not None and device.worths.tolist() == [[1, 255]]
+    assert find(table.table(), np.array([0, 7], np.uint32)).tolist() == [1, 255]
