@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from benchmarks.studies import __main__ as program
 from benchmarks.studies import base, results
 from benchmarks.studies.base import Study
 from launch.sweeps import children
+from oni_jax.answers.answerer import shipped_path
 from oni_jax.rewards.bk.goals import GoalLibrary, write_library
 from oni_jax.settings.fields import UserError
 from tests.launch.stand_in_sweep import use_stand_in
@@ -50,6 +52,8 @@ def test_training_accepts_the_runs(study, tmp_path):
     if study.prepared:  # something of the kind
         (tmp_path / "goals").mkdir()
         write_library(str(tmp_path / "goals"), GoalLibrary(["go"], ["there"], [[0]]))
+        for file in re.findall(rf"{study.prepared}/(\S+\.jsonl\.gz)", " ".join(study.cases)):
+            (tmp_path / file).symlink_to(shipped_path("crafter", "suggestions"))
         cases = tuple(case.replace(study.prepared, str(tmp_path)) for case in study.cases)
         study = dataclasses.replace(study, cases=cases)
     runs = study.runs(str(tmp_path))
