@@ -29,7 +29,9 @@ STUDY = Study(
     left_out=256 * 400,  # environments, and their episodes: of those that end earlier all succeed
     note=(
         "The task pays 1 for a wooden pickaxe, and nothing on the way there. One pretrained policy, by the "
-        "oracle's goals, serves all seeds: `tuned` goes on learning with it; `guided` learns from scratch, while "
+        "oracle's goals, serves all seeds: `tuned` goes on learning with it; `tuned_from_answers` does the same "
+        "with a policy pretrained on the goals of a model of a language model's recorded answers, without an "
+        "oracle: it succeeds as often. `guided` learns from scratch, while "
         "it acts at half of the steps at first, at none after 0.5 million: what is reached before is in part its "
         "success. From scratch the reward is hardly ever found. The pickaxe is among the goals of the "
         "pretraining, whose five million steps are not counted: `tuned` is asked for a goal that it has learnt "
