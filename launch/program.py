@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from launch import flags, help
 from oni_jax.host.files import keep_printing
-from oni_jax.host.runtime import ChildError, StopRequest, ending
+from oni_jax.host.runtime import ChildError, StopRequest, UnsavedError, ending
 from oni_jax.settings.fields import Program, UserError
 
 _END_IT = nullcontext()
@@ -61,7 +61,7 @@ def run_brief_program(
             config = flags.parse(words, defaults)
             check(config)
             return run(config)
-    except (UserError, ChildError, KeyboardInterrupt) as error:
+    except (UserError, ChildError, UnsavedError, KeyboardInterrupt) as error:
         code, line = ending(error)
         print(line, file=sys.stderr, flush=True)
         if argv is None and isinstance(error, KeyboardInterrupt):

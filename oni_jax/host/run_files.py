@@ -10,7 +10,8 @@ from oni_jax.settings.run import RunConfig
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
 TRAINED = "reward_model"  # folder of a model that was trained beforehand
 LOCK = "lock"  # locked while a process trains
-FINISHED, STOPPED, DIED = "finished", "stopped", "died"  # how a start ended: `state` in the summary
+# How a start ended: `state` in the summary.
+FINISHED, STOPPED, DIED, UNSAVED = "finished", "stopped", "died", "unsaved"
 _ROW_BYTES = 1 << 16  # upper bound of a row of metrics
 
 

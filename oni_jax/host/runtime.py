@@ -35,13 +35,17 @@ class ChildError(RuntimeError):
     """A child process failed; the text is its traceback, its UserError, or the exit code."""
 
 
+class UnsavedError(RuntimeError):
+    """The last save of a run failed; the text says what is lost."""
+
+
 def ending(error: BaseException) -> tuple[int, str]:
     """Returns exit code and last line of a program that an error ends; an empty line for an unexpected error."""
     if isinstance(error, UserError):
         return 2, f"error: {' '.join(str(error).split())}"
     if isinstance(error, KeyboardInterrupt):
         return 130, str(error) or "interrupted"
-    return 1, f"error: {error}" if isinstance(error, ChildError) else ""
+    return 1, f"error: {error}" if isinstance(error, ChildError | UnsavedError) else ""
 
 
 def tune_memory() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from oni_jax.host.run_files import TRAINED
+from oni_jax.ops.checksums import check_arrays, check_finite, opened, sealed
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
@@ -20,7 +21,8 @@ def save_trained(folder: str, epoch: int, arrays: PyTree, settings: Mapping[str,
     """
     try:
         with _manager(folder) as manager:
-            items = ocp.args.Composite(model=ocp.args.StandardSave(arrays), settings=ocp.args.JsonSave(dict(settings)))
+            about = ocp.args.JsonSave(sealed(settings, {"model": arrays}))
+            items = ocp.args.Composite(model=ocp.args.StandardSave(arrays), settings=about)
             manager.save(epoch, args=items)
             manager.wait_until_finished()
     except Exception as error:  # orbax and tensorstore raise many types for a full disk
@@ -34,11 +36,17 @@ def holds_trained(folder: str) -> bool:
 
 
 def load_trained(folder: str) -> tuple[Any, Any]:
-    """Returns the arrays and the settings of the newest epoch. Raises whatever orbax does for damaged files."""
+    """Returns the arrays and the settings of the newest epoch.
+
+    Raises whatever orbax does for damaged files, and ValueError: an array is damaged, or holds NaN or inf.
+    """
     with _manager(folder, read_only=True) as manager:
         items = ocp.args.Composite(model=ocp.args.StandardRestore(), settings=ocp.args.JsonRestore())
         restored = manager.restore(manager.latest_step(), args=items)
-    return restored["model"], restored["settings"]
+    settings, sums = opened(restored["settings"])
+    check_arrays({"model": restored["model"]}, sums)
+    check_finite(restored["model"])
+    return restored["model"], settings
 
 
 def reason(error: Exception) -> str:

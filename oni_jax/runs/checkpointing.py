@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.run_files import checkpoint_steps
+from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
@@ -48,6 +49,7 @@ class Checkpoints:
     def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
         _quieten()
         self._directory = os.path.abspath(directory)
+        self._problem = ""  # why the last save failed
         self._keep, self._milestone_secs = keep, milestone_secs
         try:
             os.makedirs(self._directory, exist_ok=True)
@@ -76,18 +78,20 @@ class Checkpoints:
 
         A failure is logged in one line and leaves the earlier checkpoints: a full disk does not end a run.
         """
-        self._finish()
+        self.finish()
+        self._problem = ""
         self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
-        # Orbax would expect a shard from each process of an array on the devices of all.
-        state = saved.state if jax.process_count() == 1 else jax.device_get(saved.state)
-        parts: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
+        # On the host: of several processes, orbax would expect a shard from each.
+        arrays: dict[str, PyTree] = {"state": jax.device_get(saved.state)}
         if saved.reward:
-            parts["reward"] = ocp.args.StandardSave({"npz": to_npz(saved.reward)})
+            arrays["reward"] = {"npz": to_npz(saved.reward)}
         if saved.acting:
-            parts["acting"] = ocp.args.StandardSave({"npz": to_npz(saved.acting)})
-        parts["progress"] = ocp.args.JsonSave({**saved.progress, PARTS: sorted(parts)})
+            arrays["acting"] = {"npz": to_npz(saved.acting)}
+        parts: dict[str, Any] = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
+        progress = {**saved.progress, PARTS: sorted(parts)}
+        parts["progress"] = ocp.args.JsonSave(sealed(progress, arrays))
         try:
             self._manager.save(step, args=ocp.args.Composite(**parts))
         except Exception as error:  # orbax and tensorstore raise many types
@@ -128,10 +132,11 @@ class Checkpoints:
             if os.path.isdir(os.path.join(self.path(step), name)):
                 parts[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**parts))
-        progress = dict(restored["progress"])
+        progress, sums = opened(restored["progress"])
         missing = set(progress.pop(PARTS, ())) - set(parts)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
+        check_arrays({name: restored[name] for name in ARRAYS if name in parts}, sums)
         reward, acting = (_arrays(restored.get(name) or {}) for name in ARRAYS[1:])
         return Saved(restored["state"], reward, progress, acting)
 
@@ -149,23 +154,25 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for the pending save."""
-        self._finish()
+        self.finish()
         self._manager.close()
         self._remove_unfinished()
 
-    def _finish(self) -> None:
-        """Waits for the pending save, and logs a failure."""
+    def finish(self) -> str:
+        """Waits for the pending save, and logs a failure. Returns why the last save failed; empty: it did not."""
         try:
             self._manager.wait_until_finished()
         except Exception as error:  # orbax and tensorstore raise many types
             self._failed(error)
+        return self._problem
 
     def _failed(self, error: Exception) -> None:
         """Logs the failure, removes the unfinished checkpoint, since a full disk needs the room, and reopens orbax.
 
         Orbax raises its background failures one at a time, the next ones at the next save.
         """
-        print(f"warning: a checkpoint in {self._directory} can't be written ({_reason(error)})", flush=True)
+        self._problem = _reason(error)
+        print(f"warning: a checkpoint in {self._directory} can't be written ({self._problem})", flush=True)
         for _ in range(MAX_FAILURES):
             with contextlib.suppress(Exception):
                 self._manager.close()
@@ -210,7 +217,13 @@ def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -
     Raises:
         UserError: no checkpoint can be read into `like`.
     """
-    return _newest(directory, lambda path: _restore_part(path, "params", like), env_steps)
+
+    def restore(path: str) -> PyTree:
+        params = _restore_part(path, "params", like)
+        check_finite(params)
+        return params
+
+    return _newest(directory, restore, env_steps)
 
 
 def restore_reward(
@@ -234,6 +247,7 @@ def restore_reward(
         state = _restore_part(path, "reward_state", like) if jax.tree.leaves(like) else like
         host = os.path.join(path, "reward")
         arrays = _reader(ocp.StandardCheckpointHandler).restore(host) if os.path.isdir(host) else {}
+        check_arrays({"reward": arrays}, _sums(path))
         return state, _arrays(arrays)
 
     return _newest(directory, restore, env_steps)
@@ -274,7 +288,13 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
     )
     part = _reader(ocp.PyTreeCheckpointHandler).restore(os.path.join(path, "state"), args=args)[name]
     check_shapes(part, tree[name])  # which orbax does not compare here
+    check_arrays({"state": {name: part}}, _sums(path))
     return part
+
+
+def _sums(path: str) -> Mapping[str, int]:
+    """Reads the checksums of a checkpoint's arrays. Raises ValueError: they are damaged."""
+    return opened(_reader(ocp.JsonCheckpointHandler).restore(os.path.join(path, "progress")))[1]
 
 
 def check_shapes(stored: PyTree, wanted: PyTree, where: str = "there") -> None:
@@ -287,8 +307,7 @@ def check_shapes(stored: PyTree, wanted: PyTree, where: str = "there") -> None:
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
     """Returns {path: shape} of every leaf."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
+    return {path: tuple(leaf.shape) for path, leaf in named_leaves(tree).items()}
 
 
 def _reason(error: Exception) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY
-from oni_jax.host.runtime import Every, StopRequest, code_commit, return_memory
+from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY, UNSAVED, saved_steps
+from oni_jax.host.runtime import Every, StopRequest, UnsavedError, code_commit, return_memory
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
@@ -88,6 +88,7 @@ class Training:
         self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)
         self._returns.add(np.array(progress.last_intrinsic_returns))
         self._gauges, self._machine = Gauges(learner, world, annotator), this_machine()
+        self._unsaved = ""  # why nothing was given to the last save
         self._notes: list[str] = []  # of the environments, to be printed
         self._metrics: Scalars = {}  # of the last update
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
@@ -133,8 +134,9 @@ class Training:
                     self._annotator.close()  # waits for answers in flight, which the summary counts
                 if last_row:
                     self._show({**last_row, **self._counts()}, sinks, view)
+                unsaved = "" if isinstance(sys.exception(), KeyboardInterrupt) else self._why_unsaved()
                 if is_primary:
-                    state = DIED if sys.exception() else FINISHED if self._limit_is_reached() else STOPPED
+                    state = DIED if sys.exception() else UNSAVED if unsaved else self._state()
                     summary = {**self.summary(), "state": state}
                     write_json(os.path.join(self._folder, SUMMARY), summary)
                     if "labels_by" in summary:
@@ -142,6 +144,20 @@ class Training:
                         if self.learner.reward.asks_about_captions:
                             held += f", {1.0 - self.learner.unanswered_fraction():.1%} of steps"
                         print(f"labels by: {summary['labels_by']} ({held})", flush=True)
+
+        if unsaved:
+            steps, saved = self.progress.env_steps, max(saved_steps(self._folder), default=0)
+            raise UnsavedError(
+                f"{self._folder}: the last save failed ({unsaved}), {steps - saved:,} of {steps:,} environment steps "
+                "are lost; make room, and start the same command again"
+            )
+
+    def _why_unsaved(self) -> str:
+        """Waits for the last save. Returns why it failed; empty: it did not."""
+        return self._unsaved or (self._checkpoints.finish() if self._checkpoints else "")
+
+    def _state(self) -> str:
+        return FINISHED if self._limit_is_reached() else STOPPED
 
     def leave(self, stop: StopRequest) -> None:
         """Ends a run, in one process, that was asked to stop while it started."""
@@ -227,8 +243,9 @@ class Training:
     def _save(self, at_rest: bool = True) -> None:
         if self._checkpoints is None:
             return
-        if problem := _problem(self.learner.state):
-            print(f"warning: nothing is saved: {problem}; the checkpoints stay as they are", flush=True)
+        self._unsaved = _problem(self.learner.state)
+        if self._unsaved:
+            print(f"warning: nothing is saved: {self._unsaved}; the checkpoints stay as they are", flush=True)
             return
         progress = dataclasses.replace(
             self.progress,

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,53 @@ def damage(folder: pathlib.Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
+
+
+def random_damage(folder: pathlib.Path, rng: np.random.Generator) -> str:
+    """Overwrites 1 to 64 bytes of a file with random ones. Returns the file's name."""
+    path = rng.choice(sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.stat().st_size))
+    content = bytearray(pathlib.Path(path).read_bytes())
+    size = min(int(rng.integers(1, 65)), len(content))
+    first = int(rng.integers(0, len(content) - size + 1))
+    content[first : first + size] = rng.bytes(size)
+    pathlib.Path(path).write_bytes(content)
+    return f"{size} bytes at {first} of {path}"
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_damage_is_noticed_or_harmless(tmp_path, seed):
+    rng, states = np.random.default_rng(seed), []
+    checkpoints = Checkpoints(str(tmp_path / "good"), keep=2)
+    for step in (1, 2):
+        params = {"kernel": rng.normal(size=(80, 40)).astype(np.float32), "bias": rng.normal(size=40)}
+        states.append({"params": params, "count": np.array(step, np.int32)})
+        checkpoints.save(step, Saved(states[-1], {"table": rng.integers(0, 9, 500)}, {"counters": {"env_steps": step}}))
+    checkpoints.close()
+    num_noticed = 0
+    for number in range(25):
+        folder = tmp_path / f"damaged_{number}"
+        shutil.copytree(tmp_path / "good", folder)
+        where = random_damage(folder / "2", rng)
+        found = restore(folder, Saved(states[0], {}, {}))
+        assert found is not None, where
+        step = int(found.state["count"])
+        num_noticed += step == 1
+        chex.assert_trees_all_equal(found.state, states[step - 1])
+        assert found.progress == {"counters": {"env_steps": step}}, where
+        step, params = restore_params(str(folder), states[0]["params"])
+        chex.assert_trees_all_equal(params, states[step - 1]["params"])
+        shutil.rmtree(folder)
+    assert num_noticed > 5
+
+
+def test_parameters_that_are_not_finite_are_not_read(tmp_path):
+    checkpoints = Checkpoints(str(tmp_path))
+    for step, value in ((1, 1.0), (2, float("nan"))):
+        checkpoints.save(step, saved(1)._replace(state={"params": {"kernel": jnp.full((3, 2), value)}}))
+    checkpoints.close()
+    assert restore_params(str(tmp_path), {"kernel": jnp.zeros((3, 2))})[0] == 1
+    with pytest.raises(UserError, match="params.*kernel|kernel holds NaN"):
+        restore_params(str(tmp_path), {"kernel": jnp.zeros((3, 2))}, 2)
 
 
 def test_a_reward_may_have_seen_nothing_yet(tmp_path):
@@ -260,7 +308,7 @@ def test_saving_goes_on_when_there_is_room_again(three, max_bytes, capsys):
         with full_disk(max_bytes):
             checkpoints.save(step, saved(step))
             checkpoints.save(step, saved(step))  # waits for the first, and tries again
-            checkpoints._finish()
+            assert checkpoints.finish()
         assert sorted(whole(three)) == [2, 3] and len(unfinished(three)) <= 1
         counts.append(threading.active_count())
     assert min(counts[1:]) <= counts[0]  # none stays for each failure; one that is about to end is no matter

@@ -17,6 +17,7 @@ from oni_jax.runs.experiment import is_running
 from oni_jax.runs.message_counts import MessageCounts
 from tests.support.documented import undocumented
 from tests.support.faults import free_port
+from tests.support.full_disk import full_disk
 from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 
@@ -185,6 +186,21 @@ def test_a_task_of_other_actions_is_refused_by_name(tmp_path, finished, capfd):
     shutil.copytree(finished, tmp_path / "run")
     words = "--llm_reward_type=none", "--train_for_env_steps=512", "--root_env=NetHackScore-v1"
     assert "--root_env" in refused(capfd, tmp_path, *words)
+
+
+def test_a_run_whose_last_save_failed_is_not_finished(tmp_path, capfd):
+    words = (  # with a network that is larger than a file may be
+        "--root_env=Catch-v0 --llm_reward_type=none --encoder_custom=mlp_encoder --hidden_size=512 --num_workers=1 "
+        "--num_envs_per_worker=4 --batch_size=64 --rollout=16 --recurrence=16 --actor_pool=serial "
+        f"--train_dir={tmp_path} --experiment=run --train_for_env_steps=128"
+    ).split()
+    with full_disk(300_000):
+        assert program.main(words) == 1
+    assert summary(tmp_path / "run")["state"] == "unsaved" and checkpoints(tmp_path / "run") == []
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert "the last save failed" in line and "128 of 128 environment steps are lost" in line
+    assert program.main(words, False) == 0
+    assert summary(tmp_path / "run")["state"] == "finished" and checkpoints(tmp_path / "run") == [128]
 
 
 def test_a_killed_run_leaves_nothing_but_what_it_saved(tmp_path):

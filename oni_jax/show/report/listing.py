@@ -15,6 +15,7 @@ from oni_jax.host.run_files import (
     SETTINGS,
     STOPPED,
     SUMMARY,
+    UNSAVED,
     fraction_done,
     last_row,
     saved_steps,
@@ -155,7 +156,7 @@ def _state(config: Config, row: Mapping[str, Any], ended: Mapping[str, Any], is_
         return STOPPED if is_saved and not row else DIED
     if (_number(row, "env_steps") or 0) > steps:
         return DIED
-    if (state := ended.get("state")) in (FINISHED, STOPPED, DIED):
+    if (state := ended.get("state")) in (FINISHED, STOPPED, DIED, UNSAVED):
         return state
     return FINISHED if fraction_done(config.run, steps, _number(ended, "train_secs") or 0.0) >= 1 else STOPPED
 

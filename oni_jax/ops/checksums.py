@@ -1,0 +1,64 @@
+"""Checksums of what is saved, by which a damaged file is noticed when it is read."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+SUM, SUMS = "checksum", "checksums"  # in the JSON beside the arrays: its sum, and theirs by name
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Returns {path: leaf}."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def sealed(about: Mapping[str, Any], arrays: Any) -> dict[str, Any]:
+    """Returns JSON with the checksums of a tree of arrays, and one of itself."""
+    sums = {path: _sum(leaf) for path, leaf in named_leaves(arrays).items()}
+    text = json.loads(json.dumps({**about, SUMS: sums}))
+    return {**text, SUM: _sum_of_json(text)}
+
+
+def opened(about: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """Returns the JSON that was sealed, and the arrays' checksums; none of what earlier versions saved.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    text = dict(about)
+    found = text.pop(SUM, None)
+    if (found is not None or SUMS in text) and found != _sum_of_json(text):
+        raise ValueError("its JSON is damaged")
+    return text, text.pop(SUMS, {})
+
+
+def check_arrays(arrays: Any, sums: Mapping[str, int]) -> None:
+    """Compares arrays with their checksums, where there are any.
+
+    Raises:
+        ValueError: one is damaged.
+    """
+    for path, leaf in named_leaves(arrays).items():
+        if sums and sums.get(path) != _sum(leaf):
+            raise ValueError(f"{path} is damaged")
+
+
+def check_finite(arrays: Any) -> None:
+    """Raises ValueError, naming the first array with NaN or inf."""
+    for path, leaf in named_leaves(arrays).items():
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(np.asarray(leaf, np.float32)).all():
+            raise ValueError(f"{path} holds NaN or inf")
+
+
+def _sum(leaf: Any) -> int:
+    return zlib.crc32(np.asarray(leaf).tobytes())
+
+
+def _sum_of_json(text: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(text, sort_keys=True).encode())
