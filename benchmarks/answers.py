@@ -118,6 +118,8 @@ def main(argv: Sequence[str]) -> None:
     seeds, num_steps, counts = [*map(int, _SEEDS.value)], sized(_STEPS.value, 3), MessageCounts()
     if _OF.value:
         counts.restore(_OF.value)
+        if not counts.counts():
+            raise app.UsageError(f"--of {_OF.value}: holds no counts of messages")
     for goal in file.header.goals:
         answers = file.under(goal)
         if _OF.value:

@@ -10,11 +10,14 @@ import jax
 import numpy as np
 import pytest
 
+from launch import evaluate
+from launch import train as train_program
 from oni_jax.learner.descent import Examples
 from oni_jax.learner.shards import shard_take
 from oni_jax.ops.captions import both_ends, merge_captions, split_captions
 from oni_jax.parallel import Replicas
 from oni_jax.rewards import trainer
+from oni_jax.rewards.trained import load_trained
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig
@@ -22,6 +25,7 @@ from oni_jax.settings.worlds import DevicesConfig, EnvConfig
 from oni_jax.training import build
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
+from tests.show.terminals import person
 from tests.support.processes import Launched, equal_on_devices
 from tests.test_resume import DEVICE, Answers, train, write_files
 from tests.worlds.actors.test_server import Played, check_actions, unroll
@@ -160,10 +164,6 @@ def test_a_batch_that_can_not_be_shared(monkeypatch):
         build.choose_devices(Config(learner=LearnerConfig()))
 
 
-if __name__ == "__main__":
-    compare(pathlib.Path(sys.argv[1]), *sys.argv[2:])
-
-
 def test_a_cpu_that_counts_as_several_devices(tmp_path):
     words = (
         f"--train_dir={tmp_path} --experiment=run --root_env=Catch-v0 --encoder_custom=mlp_encoder --hidden_size=16 "
@@ -172,3 +172,58 @@ def test_a_cpu_that_counts_as_several_devices(tmp_path):
     words += "--rollout=8 --recurrence=8 --batch_size=32 --train_for_env_steps=64 --device=cpu --learner_devices=2"
     run = Launched("launch.train", *words.split(), "--cpu_devices=2")
     assert "64 steps" in run.finish() and run.process.returncode == 0
+
+
+SAVE_ON_THE_SECOND = """
+import sys
+import jax
+from oni_jax.rewards.trained import save_trained
+save_trained(sys.argv[1], 1, {"weights": jax.device_put(jax.numpy.arange(3.0), jax.devices()[1])}, {})
+print("equal")
+"""
+
+
+def test_model_of_another_device_is_read(tmp_path):
+    equal_on_devices(2, "-c", SAVE_ON_THE_SECOND, str(tmp_path))
+    assert jax.device_count() == 1
+    assert load_trained(str(tmp_path))[0]["weights"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        "--root_env=Catch-v0 --actor_pool=serial --num_workers=1 --num_envs_per_worker=4 --llm_reward_type=none",
+        pytest.param(
+            "--root_env=BabyAI-Text-GoToLocal-RedBall-S20 --llm_reward_type=online_cls_reward_model,rnd "
+            "--caption=event --llm_reward_coeff=0.1,0.1",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_checkpoint_of_two_devices_is_used_with_one(tmp_path, world, capfd):
+    shape = "--encoder_custom=mlp_encoder --hidden_size=16 --rollout=8 --recurrence=8 --batch_size=32"
+    folder = f"--train_dir={tmp_path} --experiment=run"
+    two = f"{folder} {world} {shape} --train_for_env_steps=64 --device=cpu --cpu_devices=2 --learner_devices=2"
+    run = Launched("launch.train", *two.split())
+    assert "64 steps" in run.finish() and run.process.returncode == 0
+    one = f"--resume={tmp_path / 'run'} --train_for_env_steps=128 --cpu_devices=1 --learner_devices=1"
+    assert train_program.main(one.split()) == 0 and "resumed at 64 environment steps" in capfd.readouterr().out
+    assert evaluate.main(f"{folder} --episodes=2 --max_episode_steps=20 --num_workers=1".split()) == 0
+
+
+@pytest.mark.slow
+def test_checkpoint_of_two_devices_plays_with_one(tmp_path):
+    words = (
+        f"--train_dir={tmp_path} --experiment=run --root_env=BabyAI-Text-GoToLocal-RedBall-S20 --llm_reward_type=none "
+    )
+    words += "--encoder_custom=mlp_encoder --hidden_size=16 --rollout=8 --recurrence=8 --batch_size=32 --cpu_devices=2 "
+    run = Launched("launch.train", *words.split(), "--train_for_env_steps=64", "--device=cpu", "--learner_devices=2")
+    assert "64 steps" in run.finish() and run.process.returncode == 0
+    with person("play", f"--train_dir={tmp_path}", "--experiment=run", "--policy=greedy", columns=120, rows=40) as own:
+        own.reads("step      2 of")
+        own.type("q")
+        assert own.leaves()[0] == 0
+
+
+if __name__ == "__main__":
+    compare(pathlib.Path(sys.argv[1]), *sys.argv[2:])

@@ -4,9 +4,10 @@ register_environment(gymnasium_environment("Taxi-v3", lambda: gymnasium.make("Ta
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -20,10 +21,19 @@ from oni_jax.types import ArraySpec, EnvSpec
 
 NAME = "observation"  # of an observation space that is not a Dict
 STATS = ("return", "length")
+NUMBERS = spaces.Box | spaces.Discrete | spaces.MultiBinary  # spaces of observations that a policy can read
+NUM_RESETS = 4  # of an environment with one seed, which have to show the same
 
 MakeGym = Callable[[], gymnasium.Env]
 Caption = Callable[[gymnasium.Env, Any], str]  # (environment, observation) -> text of the state, for an LLM
 Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, action, info) -> effect of the action
+
+
+class Start(NamedTuple):
+    """Start of an environment's episodes."""
+
+    reset: Callable[[gymnasium.Env, int], Any]  # (environment, seed) -> first observation
+    note: str = ""  # for the log, where seeds are ignored
 
 
 def gymnasium_environment(
@@ -44,41 +54,45 @@ def gymnasium_environment(
     """
 
     @functools.cache
-    def spec_of() -> EnvSpec:
+    def started() -> tuple[EnvSpec, Start]:
         try:
             with closing(make()) as gym:
                 actions, space = gym.action_space, gym.observation_space
                 shown = space.spaces if isinstance(space, spaces.Dict) else {NAME: space}
-                env = GymnasiumVectorEnv([gym], caption, None, 0, 0, 1, EnvSpec({}, 1, caption is not None, STATS))
-                env.reset(make_step_output(env.spec, 1))  # fails early if it can't be reset
+                spec = EnvSpec({}, 1, caption is not None, STATS)
+                env = GymnasiumVectorEnv([gym], caption, None, Start(_reset), 0, 0, 1, spec)
+                env.reset(make_step_output(spec, 1))  # fails early if it can't be reset
+                start = _find_start(name, gym, [key for key, x in shown.items() if isinstance(x, NUMBERS)])
         except Exception as error:  # third-party code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"--root_env {name}: does not start ({reason})") from error
         if not isinstance(actions, spaces.Discrete) or actions.start:
             raise UserError(f"--root_env {name}: the action space {actions} is unsupported; use Discrete(n), from 0 on")
         observations = {key: _array_spec(name, space) for key, space in shown.items()}
-        return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None)
+        return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None), start
 
     def make_envs(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
         gyms = [make() for _ in range(num_envs)]
-        return GymnasiumVectorEnv(gyms, caption, event, seed, first_index, config.max_episode_steps, spec)
+        args = seed, first_index, config.max_episode_steps, spec
+        return GymnasiumVectorEnv(gyms, caption, event, started()[1], *args)
 
-    return Environment((name,), lambda config: spec_of(), make_envs, language=language)
+    return Environment((name,), lambda config: started()[0], make_envs, language=language)
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):
     """Gymnasium environments stepped one after another; each episode is reset with its own seed. See `VectorEnv`."""
 
-    def __init__(self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, *args: Any):
+    def __init__(
+        self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, start: Start, *args: Any
+    ):
         super().__init__(len(gyms), *args)
-        self._gyms, self._caption, self._event = gyms, caption, event
+        self._gyms, self._caption, self._event, self._start = gyms, caption, event, start
         self._seen: list[Any] = [None] * len(gyms)  # newest observations
         self._cut_off = np.zeros(len(gyms), bool)
         self._captions, self._events = [b""] * len(gyms), [b""] * len(gyms)
 
     def begin(self, i: int) -> None:
-        seen, _ = self._gyms[i].reset(seed=int(self.generators[i].integers(2**31)))
-        self._see(i, seen)
+        self._see(i, self._start.reset(self._gyms[i], int(self.generators[i].integers(2**31))))
 
     def _see(self, i: int, seen: Any) -> None:
         self._seen[i] = seen
@@ -113,9 +127,49 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
     def events(self) -> list[bytes]:
         return self._events
 
+    def note(self) -> str:
+        return self._start.note
+
     def close(self) -> None:
         for gym in self._gyms:
             gym.close()
+
+
+def _find_start(task: str, gym: gymnasium.Env, shown: Collection[str]) -> Start:
+    """Finds what seeds an environment's episodes: `reset`, the method `seed` that gym had, or nothing."""
+    if _is_seeded(gym, _reset, shown):
+        return Start(_reset)
+    ignored = f"warning: {task} ignores reset(seed=...)"
+    with suppress(Exception):  # there is no such method, or another one
+        if _is_seeded(gym, _seed_and_reset, shown):
+            return Start(_seed_and_reset, f"{ignored}: its seed() is called before each reset")
+    return Start(_reset, f"{ignored}: resets with one seed differ, and so do runs with one --seed")
+
+
+def _is_seeded(gym: gymnasium.Env, reset: Callable[[gymnasium.Env, int], Any], shown: Collection[str]) -> bool:
+    """Returns whether episodes of one seed begin with equal observations, of those `shown`."""
+
+    def first() -> dict[str, np.ndarray]:
+        seen = reset(gym, 0)
+        named = seen if isinstance(seen, Mapping) else {NAME: seen}
+        return {name: np.array(named[name]) for name in shown if name in named}  # copies: arrays may be shown again
+
+    before = first()
+    return all(
+        name in before and np.array_equal(before[name], values, equal_nan=True)
+        for _ in range(NUM_RESETS - 1)
+        for name, values in first().items()
+    )
+
+
+def _reset(gym: gymnasium.Env, seed: int) -> Any:
+    return gym.reset(seed=seed)[0]
+
+
+def _seed_and_reset(gym: gymnasium.Env, seed: int) -> Any:
+    method = getattr(gym.unwrapped, "seed")  # noqa: B009
+    method(*[seed] * (2 if "disp" in inspect.signature(method).parameters else 1))  # NLE's: of two generators
+    return _reset(gym, seed)
 
 
 def _array_spec(task: str, space: spaces.Space) -> ArraySpec:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 
 from oni_jax.host.run_files import TRAINED
@@ -40,8 +41,10 @@ def load_trained(folder: str) -> tuple[Any, Any]:
 
     Raises whatever orbax does for damaged files, and ValueError: an array is damaged, or holds NaN or inf.
     """
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])  # for a model that was saved on other devices
+    model = ocp.args.StandardRestore(fallback_sharding=here)
     with _manager(folder, read_only=True) as manager:
-        items = ocp.args.Composite(model=ocp.args.StandardRestore(), settings=ocp.args.JsonRestore())
+        items = ocp.args.Composite(model=model, settings=ocp.args.JsonRestore())
         restored = manager.restore(manager.latest_step(), args=items)
     settings, sums = opened(restored["settings"])
     check_arrays({"model": restored["model"]}, sums)

@@ -124,10 +124,11 @@ class Checkpoints:
         return None
 
     def _restore_step(self, step: int, like: PyTree) -> Saved:
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         # Rejects a checkpoint of another network before any of it is read.
-        check_shapes(self._manager.item_metadata(step)["state"].tree, abstract)
-        parts = {"state": ocp.args.StandardRestore(abstract), "progress": ocp.args.JsonRestore()}
+        check_shapes(self._manager.item_metadata(step)["state"].tree, like)
+        # As NumPy's arrays, else orbax looks for the devices on which it was saved.
+        state = ocp.args.StandardRestore(jax.tree.map(np.asarray, like))
+        parts = {"state": state, "progress": ocp.args.JsonRestore()}
         for name in ARRAYS[1:]:
             if os.path.isdir(os.path.join(self.path(step), name)):
                 parts[name] = ocp.args.StandardRestore()
@@ -283,13 +284,13 @@ def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:
 def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
     """Restores one part of the learner's state."""
     tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
-    args = ocp.args.PyTreeRestore(
-        tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree), partial_restore=True
-    )
+    # To the host, and from there: the devices on which it was saved need not be here.
+    on_host = jax.tree.map(lambda x: ocp.RestoreArgs(restore_type=np.ndarray, dtype=x.dtype), tree)
+    args = ocp.args.PyTreeRestore(tree, restore_args=on_host, partial_restore=True)
     part = _reader(ocp.PyTreeCheckpointHandler).restore(os.path.join(path, "state"), args=args)[name]
     check_shapes(part, tree[name])  # which orbax does not compare here
     check_arrays({"state": {name: part}}, _sums(path))
-    return part
+    return jax.device_put(part)
 
 
 def _sums(path: str) -> Mapping[str, int]:

@@ -21,6 +21,7 @@ from oni_jax.answers.answerer import open_questions, with_chosen_answers
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
+from oni_jax.host.gpu import why_no_gpu
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.learner.descent import Epochs
@@ -86,6 +87,8 @@ def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> N
     check_config(config)
     for own in chosen if peers.is_primary else ():
         print(f"--{own.flag} {own.value} suits this machine: {own.reason}", flush=True)
+    if peers.is_primary and (reason := why_no_gpu(jax.default_backend())):
+        print(reason, flush=True)
     is_rewarded = config.reward.extrinsic_reward_coeff or any(own.reward.llm_reward_coeff for own in config.terms())
     if peers.is_primary and not is_rewarded:
         print("warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt", flush=True)

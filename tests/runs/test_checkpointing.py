@@ -74,7 +74,10 @@ def test_damage_is_noticed_or_harmless(tmp_path, seed):
     rng, states = np.random.default_rng(seed), []
     checkpoints = Checkpoints(str(tmp_path / "good"), keep=2)
     for step in (1, 2):
-        params = {"kernel": rng.normal(size=(80, 40)).astype(np.float32), "bias": rng.normal(size=40)}
+        params = {
+            "kernel": rng.normal(size=(80, 40)).astype(np.float32),
+            "bias": rng.normal(size=40).astype(np.float32),
+        }
         states.append({"params": params, "count": np.array(step, np.int32)})
         checkpoints.save(step, Saved(states[-1], {"table": rng.integers(0, 9, 500)}, {"counters": {"env_steps": step}}))
     checkpoints.close()

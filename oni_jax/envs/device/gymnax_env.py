@@ -38,8 +38,8 @@ class State(NamedTuple):
 class GymnaxEnv(DeviceEnv[State]):
     """An environment of gymnax's kind. Its own auto-reset is not used.
 
-    Where the environment reports a step limit as an end, as gymnax before 1.0 does, an end at that step is taken as a
-    truncation.
+    A step's outcome has `done`, or `terminated` and `truncated`. Where the environment reports a step limit as an end,
+    as gymnax before 1.0 does, an end at that step is taken as a truncation.
 
     Args:
       env: with `reset_env(key, params)`, `step_env(key, state, action, params)`, `num_actions` or `action_space`.
@@ -80,12 +80,20 @@ class GymnaxEnv(DeviceEnv[State]):
         return State(own, _named(observation), jnp.int32(0))
 
     def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
-        observation, own, reward, done, *_ = self.env.step_env(key, state.own, action, self.params)
+        observation, own, reward, done, *rest = self.env.step_env(key, state.own, action, self.params)
         num_steps = state.num_steps + 1
+        terminated, truncated = self._endings(own, num_steps, done, rest)
+        state = State(own, _named(observation), num_steps)
+        return Step(state, jnp.float32(reward), jnp.bool_(terminated), jnp.bool_(truncated))
+
+    def _endings(self, own: Any, num_steps: jax.Array, done: Any, rest: list) -> tuple[Any, Any]:
+        """Returns (terminated, truncated) after a step; `rest` is what its outcome has after `done`."""
+        if len(rest) == 2:  # truncated, info
+            return done, rest[0]
+        if hasattr(self.env, "is_truncated"):  # gymnax from 1.0 on, where a step limit is no end
+            return done, self.env.is_truncated(own, self.params)
         limit = self.max_episode_steps
-        # From gymnax 1.0 on, which has `is_truncated`, a step limit is no end.
-        ended = done if limit is None or hasattr(self.env, "is_truncated") else done & (num_steps < limit)
-        return Step(State(own, _named(observation), num_steps), jnp.float32(reward), jnp.bool_(ended))
+        return (done if limit is None else done & (num_steps < limit)), False
 
     def observe(self, state: State) -> dict[str, jax.Array]:
         return state.observations

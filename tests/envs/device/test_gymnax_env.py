@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.base import make_step_output
-from oni_jax.envs.device.gymnax_env import GymnaxEnv
+from oni_jax.envs.device.gymnax_env import GymnaxEnv, gymnax_environment
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec
-from tests.support.gymnax_plugin import NAME, Params
+from tests.support.gymnax_plugin import NAME, Line, Params
 
 CONFIG = EnvConfig(root_env=NAME, max_episode_steps=100)
 
@@ -52,6 +52,39 @@ def test_its_step_limit_is_a_truncation():
     assert (
         [step[3] for step in seen] == [False] * 19 + [True] and not any(step[2] for step in seen) and stats == [0, 20]
     )
+
+
+class NewLine(Line):
+    """As in gymnax from 1.0 on: a step limit is no end."""
+
+    def step_env(self, key, state, action, params):
+        seen, state, reward, _, info = super().step_env(key, state, action, params)
+        return seen, state, reward, reward > 0, info
+
+    def is_truncated(self, state, params):
+        return state["time"] >= 3
+
+
+class BothEndings(Line):
+    """With two endings in a step's outcome."""
+
+    def step_env(self, key, state, action, params):
+        seen, state, reward, _, info = super().step_env(key, state, action, params)
+        return seen, state, reward, reward > 0, state["time"] >= 3, info
+
+
+@pytest.mark.parametrize("kind", [NewLine, BothEndings])
+@pytest.mark.parametrize(("action", "length", "ending"), [(0, 9, "truncated"), (1, 2, "terminated")])
+def test_its_truncation_is_no_termination(kind, action, length, ending):
+    environment = gymnax_environment("New", lambda: (kind(), Params(length)))
+    env = environment.make(CONFIG, environment.make_spec(CONFIG), 1, 3, 0)
+    out = make_step_output(env.spec, 1)
+    env.reset(out)
+    for _ in range(3):
+        env.step(np.array([action], np.int32), out)
+        if out.records["is_first"][0]:
+            break
+    assert [name for name in ("terminated", "truncated") if out.records[name][0]] == [ending]
 
 
 @pytest.mark.parametrize(
