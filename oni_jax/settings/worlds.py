@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 
 from oni_jax.settings.fields import COUNT, setting
 
@@ -211,11 +212,25 @@ class DevicesConfig:
 
 def num_processes(devices: DevicesConfig) -> int:
     """Returns the number of a run's processes: that given, else that of Slurm's job step, else 1."""
-    # The variable is set for a job step, which srun started; a batch script itself is not in one.
-    return devices.num_processes or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+    return devices.num_processes or slurm_task()[1]
 
 
 def is_primary_process(devices: DevicesConfig) -> bool:
     """Returns whether this is the first of a run's processes, or its only one."""
     several = num_processes(devices) > 1
-    return not several or (devices.process_id if devices.num_processes else int(os.environ["SLURM_PROCID"])) == 0
+    return not several or (devices.process_id if devices.num_processes else slurm_task()[0]) == 0
+
+
+def slurm_task() -> tuple[int, int]:
+    """Returns the index of this process in Slurm's job step, and the number of its processes; (0, 1): it is in none.
+
+    A batch script, and a shell inside a job, are in no step that srun started: variables are missing.
+    """
+    index, number = (slurm_number(name) for name in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+    return (index, number) if 0 <= index < number else (0, 1)
+
+
+def slurm_number(name: str) -> int:
+    """Returns the number that a variable of Slurm holds; -1: none."""
+    text = os.environ.get(name, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
