@@ -126,7 +126,9 @@ def _lock(descriptor: int, folder: str, stack: ExitStack) -> None:
             time.sleep(LOOK_SECS)
         except OSError as error:
             _lock_by_file(folder, stack)
-            print(f"{folder}: its disk has no locks ({error.strerror}): a file {LOCK}.* keeps other runs out", flush=True)
+            print(
+                f"{folder}: its disk has no locks ({error.strerror}): a file {LOCK}.* keeps other runs out", flush=True
+            )
             return
 
 

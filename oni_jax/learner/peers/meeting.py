@@ -32,8 +32,6 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["SingleProcess
     if num_processes(devices) == 1:
         if devices.coordinator_address:
             raise UserError("--coordinator_address: outside of Slurm, give --num_processes and --process_id as well")
-        if devices.num_processes == 0 and slurm_number("SLURM_STEP_NUM_TASKS") > 1:
-            print("SLURM_STEP_NUM_TASKS without SLURM_PROCID: no task of srun, so a run of one process", flush=True)
         yield SINGLE_PROCESS
         return
     try:
@@ -77,7 +75,9 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     except (RuntimeError, ValueError, KeyError) as error:
         reason = one_line(error)
         if in_slurm:
-            reason += "; where variables of Slurm are missing, give --coordinator_address, --num_processes, --process_id"
+            reason += (
+                "; where variables of Slurm are missing, give --coordinator_address, --num_processes, --process_id"
+            )
         raise UserError(f"--coordinator_address: the processes of this run did not meet ({reason})") from None
 
 
