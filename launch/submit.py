@@ -158,7 +158,7 @@ def _run(training: Sequence[str], shows_next: bool, program: Submission) -> int:
 
 def job_script(program: Submission, training: Sequence[str], config: Config) -> str:
     """Fills in the template of launch/slurm, for sbatch. `training`: the flags of `config`."""
-    template = (LAUNCH / "slurm" / TEMPLATES[program.server.server]).read_text()
+    template = (LAUNCH / "slurm" / TEMPLATES[program.server.server]).read_text(encoding="utf-8")
     header, body = template[: template.rindex("source ")], template[template.rindex("source ") :]
     header = "".join(line for line in header.splitlines(True) if not line.startswith("# "))
     parts = zip(header.split(HETJOB), _options(program, config.run.experiment), strict=True)

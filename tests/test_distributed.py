@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import local
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.worlds import DevicesConfig
+from oni_jax.settings.worlds import DevicesConfig, is_primary_process, num_processes
 from oni_jax.training import build
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
@@ -289,6 +290,61 @@ def test_who_else_there_is(monkeypatch):
     assert isinstance(found(DevicesConfig(num_processes=1)), SingleProcess)
     assert found(DevicesConfig()) == "peers" and found(DevicesConfig(coordinator_address="a:1")) == "peers"
     assert asked == [(("a:1",), {**always, **given}), (), ((None,), always), (), (("a:1",), always), ()]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "index", "number", "is_primary"),
+    [
+        (None, None, 1, True),
+        (None, "3", 1, True),
+        ("1(x2)", "0", 1, True),
+        ("", "0", 1, True),
+        ("many", "one", 1, True),
+        ("0", None, 1, True),
+        ("1", None, 1, True),
+        ("2", "0", 2, True),
+        ("2", "1", 2, False),
+        ("2", None, 2, None),
+        ("2", "", 2, None),
+        ("2", "1(x2)", 2, None),
+        ("2", "2", 2, None),
+    ],
+)
+def test_variables_of_slurm_may_be_half_set(monkeypatch, tasks, index, number, is_primary):
+    """None: of several processes, there is no telling which this is."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for name, value in {"SLURM_STEP_NUM_TASKS": tasks, "SLURM_PROCID": index}.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    devices = DevicesConfig()
+    assert num_processes(devices) == number and is_primary_process(DevicesConfig(num_processes=1))
+    if is_primary is None:
+        with pytest.raises(UserError, match="SLURM_PROCID .* --num_processes 1"):
+            is_primary_process(devices)
+    else:
+        assert is_primary_process(devices) == is_primary
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node0", "SLURM_NTASKS": "1(x2)", "SLURM_LOCALID": "0"},
+        {"SLURM_JOB_ID": "", "SLURM_STEP_NODELIST": "", "SLURM_NTASKS": "2", "SLURM_LOCALID": ""},
+    ],
+)
+def test_processes_that_slurm_does_not_describe_end_in_a_line(tmp_path, variables):
+    """Several processes are meant, and JAX can't learn from the other variables where they meet."""
+    given = {**os.environ, **variables, "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0", "SLURM_STEP_NUM_NODES": ""}
+    program = (
+        "from oni_jax.host.runtime import StopRequest; from oni_jax.learner.peers.meeting import joined\n"
+        "from oni_jax.settings.worlds import DevicesConfig\n"
+        "with joined(DevicesConfig(), StopRequest()): pass"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2 and ended.stderr.splitlines()[-1].startswith("error: --coordinator_address"), ended
+    assert "Traceback" not in ended.stderr and "--num_processes" in ended.stderr
 
 
 def main(path: str, *words: str) -> int:

@@ -4,18 +4,23 @@ An answer is keyed by model, prompt digest and item (one caption, or two), and s
 encodes. A file of the earlier schema, with labels instead of answers, is upgraded when it is opened.
 
 Write-ahead log, synced at every commit: committed answers survive a kill and a power cut, and readers never block on a
-writer. Only processes of one host may use the file at a time: they share the log's index through memory.
+writer. Only processes of one host may use the file at a time: they share the log's index through memory. On a disk
+without shared memory a rollback journal replaces the log. On one without locks, too, a file beside the store lets
+one process at a time read or write.
 
 The file is untrusted: it is checked before SQLite opens it, and then its schema, its pages and each row.
 """
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from oni_jax.host.lock_files import lock_file, probe_disk
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
 
@@ -38,6 +43,7 @@ _EARLIER_SCHEMA = (  # with labels instead of answers
     "label INTEGER NOT NULL CHECK (label IN (0, 1, 2)), probability REAL NOT NULL CHECK (probability BETWEEN 0 AND 1), "
     "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
 )
+_LOCKS_HINT = "; its disk may lack locks or shared memory: name one on a local disk with --label_store"
 _MAX_ITEMS_PER_QUERY = 500
 _MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's own limit is a gigabyte
 _SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
@@ -60,13 +66,20 @@ class LabelStore:
         self._database: sqlite3.Connection | None = None
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            self._disk = probe_disk(self.path)
             self._open().close()
         except OSError as error:
             raise UserError(f"label store {self.path}: {error}") from None
 
     def check_writable(self) -> None:
-        """Raises UserError: answers can't be written, so that nobody is asked for them."""
-        with contextlib.closing(self._open()) as database:
+        """Says what the disk lacks. Raises UserError: answers can't be written, so that nobody is asked for them."""
+        if not self._disk.shares_memory:
+            lacks, instead = "shared memory", "a rollback journal in place of the write-ahead log"
+            if not self._disk.has_locks:
+                lacks, instead = "locks", f"{instead}, and one process at a time"
+            hint = "--label_store names another file, such as one on a local disk"
+            print(f"label store {self.path}: its disk has no {lacks}: {instead} ({hint})", flush=True)
+        with contextlib.closing(self._open()) as database, self._locked(not self._disk.has_locks):
             try:
                 database.execute("BEGIN IMMEDIATE")
                 database.execute("ROLLBACK")
@@ -75,7 +88,7 @@ class LabelStore:
                     raise UserError(f"label store {self.path}: {error}") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_database": None}
+        return {"path": self.path, "_disk": self._disk, "_database": None}
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]:
         """Returns the stored answers of these items."""
@@ -137,42 +150,70 @@ class LabelStore:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if self._database is None:
             self._database = self._open()
-        try:
-            yield self._database
-        except sqlite3.IntegrityError:
-            raise  # an answer of the wrong type: the caller's mistake
-        except sqlite3.OperationalError as error:
-            raise OSError(f"label store {self.path}: {error}") from error
-        except _DAMAGE_ERRORS as error:
-            text = f"label store {self.path} is damaged ({_line(error)}); move it away or name another"
-            raise UserError(text) from error
+        with self._locked(not self._disk.has_locks):
+            try:
+                yield self._database
+            except sqlite3.IntegrityError:
+                raise  # an answer of the wrong type: the caller's mistake
+            except sqlite3.OperationalError as error:
+                raise OSError(f"label store {self.path}: {error}") from error
+            except _DAMAGE_ERRORS as error:
+                text = f"label store {self.path} is damaged ({_line(error)}); move it away or name another"
+                raise UserError(text) from error
+
+    @contextlib.contextmanager
+    def _locked(self, is_needed: bool, wait_secs: float = _LOCK_WAIT_SECS) -> Iterator[None]:
+        """Keeps other processes out by a file, where it is needed."""
+        with contextlib.ExitStack() as stack:
+            if is_needed:
+                stack.enter_context(lock_file(f"{self.path}-lock", wait_secs))
+            yield
 
     def _open(self) -> sqlite3.Connection:
         self._check_files()
-        try:
-            database = sqlite3.connect(self.path, timeout=_UPGRADE_WAIT_SECS, isolation_level=None)
-        except sqlite3.Error as error:
-            raise OSError(str(error)) from None
-        try:
-            # An untrusted file must not run code: no function in its schema is trusted.
-            database.execute("PRAGMA trusted_schema = OFF")
-            database.execute("PRAGMA cell_size_check = ON")
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
-            database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        with self._locked(not self._disk.shares_memory, _UPGRADE_WAIT_SECS):
+            try:
+                database = self._connect()
+            except sqlite3.Error as error:
+                raise OSError(str(error)) from None
+            try:
+                # An untrusted file must not run code: no function in its schema is trusted.
+                database.execute("PRAGMA trusted_schema = OFF")
+                database.execute("PRAGMA cell_size_check = ON")
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
+                database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+                self._prepare(database)
+                database.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_SECS * 1000:.0f}")
+            except sqlite3.OperationalError as error:
+                database.close()
+                raise OSError(f"{error}{_LOCKS_HINT if _is_of_locks(error) else ''}") from None
+            except _DAMAGE_ERRORS as error:
+                database.close()
+                text = f"label store {self.path} is no label store ({_line(error)}); name another file"
+                raise UserError(text) from None
+            except BaseException:
+                database.close()
+                raise
+        return database
+
+    def _connect(self) -> sqlite3.Connection:
+        query = "" if self._disk.has_locks else "?vfs=unix-none"  # SQLite without locks
+        name = f"file:{urllib.parse.quote(self.path)}{query}"
+        return sqlite3.connect(name, timeout=_UPGRADE_WAIT_SECS, isolation_level=None, uri=True)
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        """Checks the file, and chooses its journal by what the disk can do."""
+        if self._disk.shares_memory:
             self._check(database)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
-            database.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_SECS * 1000:.0f}")
-        except sqlite3.OperationalError as error:
-            database.close()
-            raise OSError(str(error)) from None
-        except _DAMAGE_ERRORS as error:
-            database.close()
-            raise UserError(f"label store {self.path} is no label store ({_line(error)}); name another file") from None
-        except BaseException:
-            database.close()
-            raise
-        return database
+        else:  # a log that it got elsewhere can be read without shared memory by a process that is alone
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._check(database)
+            database.execute("PRAGMA journal_mode = DELETE")
+            database.execute("PRAGMA locking_mode = NORMAL")
+            database.execute("PRAGMA synchronous = EXTRA")  # a journal that a power cut brings back undoes a commit
+        database.execute("SELECT count(*) FROM sqlite_master")  # the first use of this journal and these locks
 
     def _check_files(self) -> None:
         """Refuses links, special files, and a journal that names another file, before SQLite opens them.
@@ -217,6 +258,11 @@ class LabelStore:
             raise UserError(
                 f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another"
             )
+
+
+def _is_of_locks(error: sqlite3.Error) -> bool:
+    """Returns whether an error is of the kinds that a disk without locks gives: SQLITE_PROTOCOL, SQLITE_IOERR_LOCK."""
+    return re.search("PROTOCOL|IOERR_.*(LOCK|SHM)", error.sqlite_errorname or "") is not None
 
 
 def _schema(database: sqlite3.Connection) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from oni_jax.host.limits import core_limit, memory_limit
 from oni_jax.settings.fields import UserError
 
 LOWEST_PRIORITY = 19  # niceness
-CPU_QUOTA = "/sys/fs/cgroup/cpu.max"
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -61,24 +61,18 @@ def tune_memory() -> None:
     if platform.libc_ver()[0] == "glibc" and "glibc.malloc.hugetlb" not in tunables and sys.executable:
         tunables = f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={max(2, num_cores())}:{tunables}".removesuffix(":")
         command = [sys.executable, *sys.orig_argv[1:]]
-        os.execve(sys.executable, command, {**os.environ, "GLIBC_TUNABLES": tunables})
+        with suppress(OSError):  # it may be another user's: without
+            os.execve(sys.executable, command, {**os.environ, "GLIBC_TUNABLES": tunables})
 
 
 def memory_bytes() -> int:
-    """Returns the machine's memory, or as much of it as the control group of this process leaves it."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:  # no such file, or "max"
-        memory = min(memory, int(file.read()))
-    return memory
+    """Returns the machine's memory, or as much of it as control groups and Slurm leave this process."""
+    return int(min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), memory_limit()))
 
 
 def num_cores() -> int:
-    """Returns the number of cores that this process may use, by its affinity and the quota of its control group."""
-    cores = len(os.sched_getaffinity(0))
-    with suppress(OSError, ValueError), open(CPU_QUOTA) as file:  # no such file, or "max"
-        quota, period = map(int, file.read().split())
-        cores = min(cores, max(1, -(-quota // period)))
-    return cores
+    """Returns the number of cores that this process may use, by its affinity, control groups and Slurm."""
+    return int(min(len(os.sched_getaffinity(0)), core_limit()))
 
 
 def allow_open_files() -> None:

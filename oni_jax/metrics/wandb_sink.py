@@ -112,7 +112,7 @@ def _has_key() -> bool:
 
 
 def _kept_id(path: pathlib.Path) -> str:
-    kept = path.read_text().strip() if path.exists() else ""
+    kept = path.read_text(encoding="utf-8").strip() if path.exists() else ""
     if not kept:
         kept = uuid.uuid4().hex[:8]
         write_atomically(path, kept.encode())
@@ -123,7 +123,7 @@ def _settings(path: pathlib.Path) -> dict[str, Any]:
     """Reads the run's settings by name, without secrets."""
     if not path.exists():
         return {}
-    sections = json.loads(path.read_text())
+    sections = json.loads(path.read_text(encoding="utf-8"))
     of_others = sections.pop("others", [])
     values = {name: value for section in sections.values() for name, value in section.items()}
     return {**values, **({"others": of_others} if of_others else {})}

@@ -61,8 +61,11 @@ class PreferenceFile:
         if rows:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(rows), rows.start)
-            except OSError:
+            except (BlockingIOError, PermissionError):
                 raise UserError(f"{self.path}: another process labels some of pairs {rows[0]}-{rows[-1]}") from None
+            except OSError as error:
+                without = "no process notices another that labels the same pairs"
+                print(f"{self.path}: its disk has no locks ({error.strerror}): {without}", flush=True)
         self._map = mmap.mmap(self._file.fileno(), num_pairs)
         self._unreadable = np.frombuffer(self._map, np.uint8)
 

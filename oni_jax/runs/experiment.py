@@ -4,10 +4,11 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from oni_jax.envs.registry import env_spec, with_chosen_env
 from oni_jax.host.files import write_atomically
+from oni_jax.host.lock_files import STALE_SECS, lock_file, lock_holder
 from oni_jax.host.run_files import LOCK, SETTINGS
 from oni_jax.settings.config import (
     Config,
@@ -36,18 +37,17 @@ def open_experiment(config: Config) -> Iterator[str]:
         UserError: it can't be written, another run has locked it, or a fixed setting has changed.
     """
     folder = experiment_folder(config)
-    try:
-        os.makedirs(folder, exist_ok=True)
-        descriptor = os.open(_lock_path(folder), os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UserError(f"--train_dir: {folder} can't be written ({error.strerror}); choose another") from None
-    try:
-        _lock(descriptor, folder)
+    with ExitStack() as stack:
+        try:
+            os.makedirs(folder, exist_ok=True)
+            descriptor = os.open(_lock_path(folder), os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"--train_dir: {folder} can't be written ({error.strerror}); choose another") from None
+        stack.callback(os.close, descriptor)
+        _lock(descriptor, folder, stack)
         if differences := check_unchanged(config):
             print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)
         yield folder
-    finally:
-        os.close(descriptor)
 
 
 def is_running(folder: str) -> bool:
@@ -61,7 +61,7 @@ def is_running(folder: str) -> bool:
     except BlockingIOError:
         return True
     except OSError:  # a disk without locks
-        return False
+        return bool(lock_holder(_lock_path(folder)))
     finally:
         os.close(descriptor)
     return False
@@ -114,7 +114,7 @@ def check_unchanged(config: Config) -> list[str]:
     return changed(*map(of_all_processes, (old, config)))
 
 
-def _lock(descriptor: int, folder: str) -> None:
+def _lock(descriptor: int, folder: str, stack: ExitStack) -> None:
     # The kernel drops it however the process ends. Of a file, as NFS hands on no lock of a folder to other hosts.
     for last in (False, True):
         try:
@@ -125,7 +125,21 @@ def _lock(descriptor: int, folder: str) -> None:
                 raise UserError(f"{folder} is in use by another run; choose another --experiment") from None
             time.sleep(LOOK_SECS)
         except OSError as error:
-            raise UserError(f"--train_dir: {folder} can't be locked ({error.strerror}); choose another disk") from None
+            _lock_by_file(folder, stack)
+            print(
+                f"{folder}: its disk has no locks ({error.strerror}): a file {LOCK}.* keeps other runs out", flush=True
+            )
+            return
+
+
+def _lock_by_file(folder: str, stack: ExitStack) -> None:
+    try:
+        stack.enter_context(lock_file(_lock_path(folder)))
+    except BlockingIOError as error:
+        hint = f"choose another --experiment, or wait {STALE_SECS:.0f} s where its host is gone"
+        raise UserError(f"{folder} is in use by another run ({error.strerror}); {hint}") from None
+    except OSError as error:
+        raise UserError(f"--train_dir: {folder} can't be locked ({error.strerror}); choose another disk") from None
 
 
 def _lock_path(folder: str) -> str:

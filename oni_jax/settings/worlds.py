@@ -2,8 +2,9 @@
 
 import dataclasses
 import os
+import re
 
-from oni_jax.settings.fields import COUNT, setting
+from oni_jax.settings.fields import COUNT, UserError, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,10 +213,28 @@ class DevicesConfig:
 def num_processes(devices: DevicesConfig) -> int:
     """Returns the number of a run's processes: that given, else that of Slurm's job step, else 1."""
     # The variable is set for a job step, which srun started; a batch script itself is not in one.
-    return devices.num_processes or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+    return devices.num_processes or max(1, slurm_number("SLURM_STEP_NUM_TASKS"))
 
 
 def is_primary_process(devices: DevicesConfig) -> bool:
-    """Returns whether this is the first of a run's processes, or its only one."""
-    several = num_processes(devices) > 1
-    return not several or (devices.process_id if devices.num_processes else int(os.environ["SLURM_PROCID"])) == 0
+    """Returns whether this is the first of a run's processes, or its only one.
+
+    Raises:
+        UserError: Slurm's job step has several, and nothing says which this is.
+    """
+    several = num_processes(devices)
+    if several == 1 or devices.num_processes:
+        return several == 1 or devices.process_id == 0
+    index = slurm_number("SLURM_PROCID")
+    if not 0 <= index < several:
+        raise UserError(
+            f"SLURM_STEP_NUM_TASKS is {several}, but SLURM_PROCID names none of these processes: start them by srun, "
+            "or give --num_processes 1 for a run of one process"
+        )
+    return index == 0
+
+
+def slurm_number(name: str) -> int:
+    """Returns the number that a variable of Slurm holds; -1: none, or something else, as `1(x2)`."""
+    text = os.environ.get(name, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1

@@ -7,7 +7,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ from oni_jax.answers.answerer import open_questions, with_chosen_answers
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
+from oni_jax.host.caches import cache_folder
 from oni_jax.host.gpu import why_no_gpu
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import LOWEST_PRIORITY, StopRequest
@@ -107,9 +108,8 @@ def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> N
 def keep_compiled_code() -> None:
     """Turns on JAX's persistent compilation cache; $JAX_COMPILATION_CACHE_DIR names another folder for it."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        if os.path.isabs(cache):  # there may be no home
-            folder = os.path.join(cache, "oni_jax", f"compiled-{_processor_digest()}")
+        with suppress(UserError):  # without
+            folder = os.path.join(cache_folder(), f"compiled-{_processor_digest()}")
             jax.config.update("jax_compilation_cache_dir", folder)
 
 

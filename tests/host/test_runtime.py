@@ -231,7 +231,7 @@ def test_no_signal_reaches_a_child_even_while_it_starts(start):
 def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
     package = tmp_path / "oni_jax"
     installed = pathlib.Path(oni_jax.host.runtime.__file__).parents[1]
-    for name in ("host/runtime.py", "settings/fields.py"):
+    for name in ("host/runtime.py", "host/limits.py", "settings/fields.py"):
         (package / name).parent.mkdir(parents=True)
         shutil.copy(installed / name, package / name)
 
@@ -257,16 +257,11 @@ def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
     assert told() == f"{commit[: len(told()) - len('-dirty')]}-dirty"
 
 
-@pytest.mark.parametrize(
-    "quota, cores", [("max 100000", 8), ("150000 100000", 2), ("9900000 100000", 8), ("5000 100000", 1)]
-)
-def test_cores_are_those_of_the_container(monkeypatch, tmp_path, quota, cores):
-    (tmp_path / "cpu.max").write_text(f"{quota}\n")
-    monkeypatch.setattr(oni_jax.host.runtime, "CPU_QUOTA", str(tmp_path / "cpu.max"))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {*range(8)})
-    assert oni_jax.host.runtime.num_cores() == cores
-    (tmp_path / "cpu.max").unlink()
-    assert oni_jax.host.runtime.num_cores() == 8
+def test_program_that_cannot_start_anew_goes_on(tmp_path):
+    """As another user's, whose Python it may not start."""
+    program = f"import sys; sys.executable = {str(tmp_path / 'python')!r}\n{PROGRAM}".replace("GLIBC_TUNABLES", "HOME")
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0 and len(ended.stdout.splitlines()) == 2, ended.stderr
 
 
 def test_children_compute_on_the_cpu(monkeypatch):

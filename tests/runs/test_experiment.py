@@ -1,5 +1,6 @@
 """A run's folder: one owner, also after a kill; its settings, whole or refused in a line."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oni_jax.host.run_files import LOCK
-from oni_jax.runs.experiment import open_experiment, read_settings, write_settings
+from oni_jax.runs.experiment import is_running, open_experiment, read_settings, write_settings
 from oni_jax.settings.config import Config, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
 from tests.support.full_disk import full_disk
+from tests.support.lockless_disk import lockless_environment
 
 
 def config_in(folder) -> Config:
@@ -46,6 +48,27 @@ def test_a_second_owner_is_refused_until_the_first_is_gone_however_it_went(tmp_p
             pass
     assert os.listdir(tmp_path / "run") == [LOCK]
     assert (tmp_path / "run" / LOCK).is_file()  # NFS hands on to other hosts what is locked of a file, not of a folder
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_second_run_is_refused_on_a_disk_without_locks(tmp_path, monkeypatch, capsys, error):
+    def fails(*_: object):
+        raise OSError(error, os.strerror(error))
+
+    folder = tmp_path / "run"
+    environment = lockless_environment(tmp_path, "sqlite", error)
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    monkeypatch.setattr("fcntl.flock", fails)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as owner:
+        assert owner.stdout and "its disk has no locks" in owner.stdout.readline()
+        assert owner.stdout.readline().strip() == str(folder) and is_running(str(folder))
+        with pytest.raises(UserError, match="in use by another run"), open_experiment(config_in(tmp_path)):
+            pass
+        owner.kill()
+    assert not is_running(str(folder)) and capsys.readouterr().out == ""
+    with open_experiment(config_in(tmp_path)):
+        assert is_running(str(folder)) and "its disk has no locks" in capsys.readouterr().out
+    assert os.listdir(folder) == [LOCK]
 
 
 def test_what_a_run_raises_is_not_taken_for_the_lock(tmp_path):

@@ -19,13 +19,14 @@ from rich.progress import track
 
 from oni_jax.envs.crafter import things
 from oni_jax.envs.crafter.maps import MAX_BORN, Map, episode_seed, make_map
+from oni_jax.host.caches import cache_folder
 from oni_jax.host.files import write_atomically
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.runtime import ChildError, heeded, num_cores, start_child, stop_child
 from oni_jax.settings.fields import UserError
 
 SEED = 0  # whose first episodes' maps the stock is of
-CACHE = "ONI_JAX_CACHE"  # environment variable: the folder, ~/.cache/oni_jax when unset
+CACHE = "ONI_JAX_CACHE"  # environment variable: the folder; `cache_folder` when unset
 FEW = 64  # maps that are made in this process
 _ZIP = b"PK"  # with which no error's text begins
 _VERSION = 1  # of the file's form
@@ -122,8 +123,4 @@ def _signals_raise() -> Iterator[None]:
 
 
 def _path(size: int) -> pathlib.Path:
-    try:
-        folder = pathlib.Path(os.environ.get(CACHE) or "~/.cache/oni_jax").expanduser()
-    except RuntimeError:  # there is no such home
-        raise UserError(f"there is no home folder for Crafter's maps: set {CACHE} to a folder") from None
-    return folder / f"crafter_maps_{_VERSION}_{size}.npz"
+    return pathlib.Path(os.environ.get(CACHE) or cache_folder()).expanduser() / f"crafter_maps_{_VERSION}_{size}.npz"

@@ -16,7 +16,7 @@ import jax
 from oni_jax.host.runtime import BackgroundThread, StopRequest, ending
 from oni_jax.learner.peers.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.worlds import DevicesConfig, num_processes
+from oni_jax.settings.worlds import DevicesConfig, num_processes, slurm_number
 
 MEETING_SECS = 300  # time-out of processes waiting for each other at the start
 HEARTBEAT_SECS = 30  # heartbeat time-out, after which a process counts as dead, and the others are ended
@@ -68,11 +68,17 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
             )
         if waited_secs > 3 and not logged:
             logged = True
-            print(f"waiting for the other processes of this run{where}", flush=True)
+            alone = "; --num_processes 1 runs this one alone" if in_slurm else ""
+            print(f"waiting for the other processes of this run{where}{alone}", flush=True)
     try:
         meeting.check()
-    except (RuntimeError, ValueError) as error:
-        raise UserError(f"--coordinator_address: the processes of this run did not meet ({one_line(error)})") from None
+    except (RuntimeError, ValueError, KeyError) as error:
+        reason = one_line(error)
+        if in_slurm:
+            reason += (
+                "; where variables of Slurm are missing, give --coordinator_address, --num_processes, --process_id"
+            )
+        raise UserError(f"--coordinator_address: the processes of this run did not meet ({reason})") from None
 
 
 def _check_own_name(coordinator: str) -> None:
@@ -95,7 +101,7 @@ def _check_own_name(coordinator: str) -> None:
 
 def _slurm_host() -> str:
     """Returns the host on which srun started the job step, if that has several nodes, else ""."""
-    several = int(os.environ.get("SLURM_STEP_NUM_NODES", 1)) > 1
+    several = slurm_number("SLURM_STEP_NUM_NODES") > 1
     return os.environ.get("SLURM_SRUN_COMM_HOST", "") if several else ""
 
 

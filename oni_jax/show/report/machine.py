@@ -1,13 +1,12 @@
 """Versions and hardware of this process."""
 
 import importlib.metadata
-import os
 import platform
 from collections.abc import Mapping
 
 import jax
 
-from oni_jax.host.runtime import memory_bytes
+from oni_jax.host.runtime import memory_bytes, num_cores
 
 PACKAGES = ("oni-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "nle")
 
@@ -17,7 +16,7 @@ def describe_machine() -> Mapping[str, str]:
     devices = jax.devices()
     versions = {found.name: found.version for found in importlib.metadata.distributions()}  # oni-jax may be a checkout
     return {
-        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "processor": f"{_processor()}, {num_cores()} cores",
         "memory": f"{memory_bytes() / 2**30:.1f} GiB",
         "JAX computes on": f"{len(devices)} x {devices[0].device_kind}",
         "system": platform.platform(),

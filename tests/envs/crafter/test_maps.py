@@ -13,6 +13,7 @@ import pytest
 
 from oni_jax.envs.crafter import maps, stock, things
 from oni_jax.envs.crafter.noise import lattice_of, noise
+from oni_jax.host.caches import cache_folder
 from oni_jax.host.runtime import ChildError
 from oni_jax.settings.fields import UserError
 from tests.envs.crafter.reference import KINDS, Reference
@@ -102,15 +103,15 @@ def test_an_error_of_the_making_is_told():
         list(stock._made_by_children(["no seed"], stack))  # type: ignore
 
 
-def test_without_a_home(monkeypatch):
-    def missing(path):
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv(stock.CACHE, raising=False)
-    monkeypatch.setattr("pathlib.Path.expanduser", missing)
+def test_stock_without_a_home_is_in_the_temporary_folder(monkeypatch, tmp_path):
+    cache_folder.cache_clear()
+    for name, value in {stock.CACHE: "", "XDG_CACHE_HOME": "", "HOME": "/dev/null"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     stock.load_stock.cache_clear()
-    with pytest.raises(UserError, match=f"set {stock.CACHE} to a folder"):
-        stock.load_stock(2)
+    assert stock.load_stock(2).kinds.shape[0] == 2
+    assert [*tmp_path.glob("oni_jax_cache_*/crafter_maps_*_2.npz")]
+    cache_folder.cache_clear()
 
 
 def test_nothing_starts_where_it_can_not_stand():

@@ -1,0 +1,40 @@
+"""The folder of what is made once and used by later programs: compiled code, Crafter's maps."""
+
+import functools
+import os
+import tempfile
+
+from oni_jax.settings.fields import UserError
+
+
+@functools.cache
+def cache_folder() -> str:
+    """Returns $XDG_CACHE_HOME/oni_jax, or ~/.cache/oni_jax; where there is no such home, one in the temporary folder.
+
+    Says so once. Raises UserError: none can be written.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(home, "oni_jax")
+    if os.path.isabs(folder) and _is_writable(folder):  # a user without an entry has no home: `~` stays
+        return folder
+    try:
+        instead = os.path.join(tempfile.gettempdir(), f"oni_jax_cache_{os.getuid()}")
+    except OSError as error:
+        raise UserError(f"there is no folder for temporary files ({error.strerror}); set $TMPDIR") from None
+    # Others write in the temporary folder, too: code that they put there is not run.
+    if not _is_writable(instead) or os.path.islink(instead) or os.lstat(instead).st_uid != os.getuid():
+        raise UserError(f"neither {folder} nor {instead} can be written: set $XDG_CACHE_HOME to a folder that can")
+    os.chmod(instead, 0o700)
+    print(
+        f"{folder} can't be written: {instead} keeps compiled code and maps ($XDG_CACHE_HOME names another)", flush=True
+    )
+    return instead
+
+
+def _is_writable(folder: str) -> bool:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
