@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oni_jax.annotation.first_turn import first_line
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.settings.fields import is_within
 from oni_jax.types import Annotation
@@ -37,6 +38,9 @@ class ChoiceAnswers(QueryKind):
     """Base of the kinds of query with choices."""
 
     names: Sequence[str]  # of the choices, for display
+
+    def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        return self.read(first_line(text), logprobs, answer_key) or self.read(text, logprobs, answer_key)
 
     def is_answer(self, kept: bytes) -> bool:
         try:
