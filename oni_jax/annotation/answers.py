@@ -24,7 +24,8 @@ class Reply(NamedTuple):
     text: str  # without reasoning, and without turns that the model made up
     answer: bytes | None  # as the kind of query encodes it; None: unreadable
     usage: Mapping[str, int] = types.MappingProxyType({})  # TOKEN_COUNTS that a request of one prompt reports
-    reasoning: str = ""  # location of the model's reasoning, such as `reasoning_content`; empty: none is shown
+    reasons: bool = False  # the model's reasoning is shown
+    reasoning_field: str = ""  # that holds the reasoning, such as `reasoning_content`; empty: the text, if anything
     is_cut_off: bool = False  # it ended at its limit of tokens
     has_logprobs: bool = False
 
@@ -35,7 +36,7 @@ class Reply(NamedTuple):
             return ""
         if self.text.strip():
             return "unreadable"
-        return ONLY_REASONING if self.reasoning or self.is_cut_off else "empty_text"
+        return ONLY_REASONING if self.reasons or self.is_cut_off else "empty_text"
 
 
 def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool = False) -> Reply:
@@ -44,7 +45,7 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     one_word: a choice alone was asked for, see `QueryKind.read_word`.
     """
     fields = choice if isinstance(choice, Mapping) else {}
-    whole, where = _content(fields)
+    whole, field = _content(fields)
     text, thought = split_reasoning(whole)
     text = first_turn(text, kind.openings)
     is_cut_off = fields.get("finish_reason") == "length"
@@ -60,7 +61,8 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     return Reply(
         text,
         answer if valid else None,
-        reasoning=where or ("the text, in tags" if thought.strip() else ""),
+        reasons=bool(field or thought.strip()),
+        reasoning_field=field,
         is_cut_off=is_cut_off,
         has_logprobs=has_probabilities(logprobs),
     )
@@ -74,7 +76,7 @@ def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _content(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the text of a completion, or of a chat message (a string, or a list of parts); where its reasoning is.
+    """Returns the text of a completion or chat message (a string, or a list of parts), and its field of reasoning.
 
     Lone surrogates, which neither UTF-8 nor SQLite holds, are replaced.
     """

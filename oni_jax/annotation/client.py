@@ -129,7 +129,7 @@ class Client:
         return (await self._replies([conversation]))[0]
 
     async def _replies(self, conversations: Sequence[Sequence[Turn]]) -> list[Reply]:
-        form = self._form
+        form, refusal = self._form, ""
         while True:  # drops or renames what the server refuses
             try:
                 replies = await self._request(conversations, form)

@@ -23,7 +23,7 @@ _CHANNEL = re.compile(
 )
 _CHANNELS = re.compile(r"\s*(?:<\|start\|>assistant\s*)?<\|channel\|>")
 _OPENED_CHANNEL = re.compile(
-    r"\s*(?:(?P<name>analysis|commentary|final)<\|message\|>|[^<\s](?:(?!<\|).)*<\|end\|>\s*<\|start\|>assistant\s*"
+    r"\s*(?:(?P<name>analysis|commentary|final)<\|message\|>|(?!<\|)\S(?:(?!<\|).)*<\|end\|>\s*<\|start\|>assistant\s*"
     r"<\|channel\|>final)",
     re.DOTALL,
 )
@@ -36,9 +36,9 @@ _SPEAKER = r"(?:user|assistant|system|human|model)"
 _TURN = re.compile(
     rf"(?P<token>{_TOKEN})"
     # a line such as "User:", "### Assistant", "**Human:** ..."
-    rf"|^[ \t#*_>\[(]{{0,6}}(?i:{_SPEAKER}[\])*_ \t]{{0,4}}(?:\r?$|:)|instructions?[*_ ]{{0,3}}:)"
+    rf"|^[ \t#*_>\[(]{{0,6}}(?i:{_SPEAKER}[\])*_ \t]{{0,4}}(?:\r?$|:)|(?:ai|instructions?)[*_ ]{{0,3}}:)"
     # Llama's header without its special tokens, right after the answer
-    r"|(?<=[^\sa-z])(?:assistant|user|system)(?=\r?\n)"
+    r"|(?<=\S)assistant(?=\r?\n)|(?<=[^\sa-z])(?:user|system)(?=\r?\n)"
     r"|(?<=\s)(?:User|Assistant|USER|ASSISTANT)\s{0,2}:(?=\s)",
     re.MULTILINE,
 )
@@ -86,7 +86,8 @@ def first_turn(text: str, openings: Iterable[str] = ()) -> str:
         if turn["token"] or text.count(_FENCE, 0, turn.start()) % 2 == 0:  # a block of code may hold "user:"
             ends.append(turn.start())
             break
-    return text[: min((end for end in ends if end >= 0), default=len(text))]
+    end = min((end for end in ends if end >= 0), default=-1)
+    return text if end < 0 else text[:end].rstrip()
 
 
 def first_line(text: str) -> str:

@@ -39,7 +39,7 @@ _SPELLINGS = {
     "response_format": r"response[_\s-]?format|json[_\s-]?schema",
     "structured_outputs": r"structured[_\s-]?outputs?|guided[_\s-]?\w{1,20}",
     # a word of every day: only where it can't be one
-    "stop": r"(?<=['\"`])stop(?=['\"`])|stop(?=[\s_-]?(?:sequences?|words?|strings?|param|field|is|not|must)\b)"
+    "stop": r"(?<=['\"`])stop(?=\\?['\"`])|stop(?=[\s_-]?(?:sequences?|words?|strings?|param|field|is|not|must)\b)"
     r"|(?<=body\.)stop|(?<=parameter )stop|(?<=field )stop|(?<=argument )stop|(?<=parameter: )stop|(?<=field: )stop",
 }
 _SYSTEM_TURN = re.compile(

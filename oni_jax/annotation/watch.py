@@ -60,14 +60,14 @@ class Watch:
         for reply in replies:
             if reply.failure == ONLY_REASONING:
                 self._num_reasoned += 1
-                self.say_once(ONLY_REASONING, reasoning_hint(self._one_word, reply.reasoning, reply.is_cut_off))
+                self.say_once(ONLY_REASONING, reasoning_hint(self._one_word, reply.reasoning_field, reply.is_cut_off))
             else:
                 self._num_reasoned = 0
             if self._one_word:
                 self._see_constraint(reply, sent)
                 self._see_probability(reply, events)
         if self._num_reasoned >= MAX_REASONED_IN_ROW:
-            hint = reasoning_hint(self._one_word, replies[-1].reasoning, replies[-1].is_cut_off)
+            hint = reasoning_hint(self._one_word, replies[-1].reasoning_field, replies[-1].is_cut_off)
             raise RequestError(ONLY_REASONING, hint, server_at_fault=True, retry_after_secs=REASONED_RETRY_SECS)
 
     def say_once(self, about: str, line: str) -> None:
@@ -110,7 +110,7 @@ def reasoning_hint(one_word: bool, where: str, is_cut_off: bool) -> str:
 
     Args:
         one_word: a choice alone was asked for.
-        where: the reasoning is, such as a field's name; empty: not shown.
+        where: the field that holds the reasoning; empty: the text, in tags.
         is_cut_off: the answer ended at its limit of tokens.
     """
     if is_cut_off and one_word:
@@ -123,7 +123,9 @@ def reasoning_hint(one_word: bool, where: str, is_cut_off: bool) -> str:
             "the model reasons before it answers, and has used up its tokens: raise --llm_max_tokens (--llm_extra_body "
             f"where a server counts otherwise), or {TURN_OFF}"
         )
+    if not where:
+        return f"the model's reasoning does not end, and reasoning is never read as a label: {TURN_OFF}"
     return (
-        f"the whole answer is in {where or 'the reasoning'}, which is never read as a label: start the server without "
+        f"the whole answer is in {where}, which is never read as a label: start the server without "
         f"a reasoning parser (vLLM: --reasoning-parser), or {TURN_OFF}"
     )

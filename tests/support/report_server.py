@@ -31,10 +31,6 @@ def refuse(message: str, status: int = 400, **more: Any) -> Answer:
     return status, {"error": {"message": message, "type": "invalid_request_error", **more}}, {}
 
 
-def asks_for(body: Body, name: str) -> bool:
-    return name in body
-
-
 def budget(body: Body) -> int:
     return body.get("max_completion_tokens", body.get("max_tokens", 1 << 30))
 
@@ -73,7 +69,6 @@ def filtered(body: Body) -> Answer:
 
 
 EVENTS = 'data: {"choices":[{"delta":{"content":"<label>FOO</label>"}}]}\n\ndata: [DONE]\n\n'
-NO_ANSWER = {"FOO": 0.0, "BAR": -9999.0}
 
 
 class Case:
@@ -86,9 +81,13 @@ class Case:
 CASES: dict[str, Callable[[Body, Case], Answer]] = {
     "good": lambda b, s: chat(),
     # a turn that the model made up
-    "run_on": lambda b, s: chat(f'{GOOD}assistant\n\nThe next message is "You are hungry." <label>BAR</label>', "length"),
+    "run_on": lambda b, s: chat(
+        f'{GOOD}assistant\n\nThe next message is "You are hungry." <label>BAR</label>', "length"
+    ),
     "run_on_user": lambda b, s: chat("FOO\n\nUser: You are hungry.\n\nAssistant: BAR"),
-    "run_on_tokens": lambda b, s: chat(f"{GOOD}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n<label>BAR</label>"),
+    "run_on_tokens": lambda b, s: chat(
+        f"{GOOD}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n<label>BAR</label>"
+    ),
     "repeated_prompt": lambda b, s: chat(f"{GOOD}\n<message>\nYou die.\n</message>\n<label>BAR</label>", "length"),
     # reasoning
     "magistral": lambda b, s: chat("[THINK]FOO would be helpful.[/THINK]BAR? No: <label>FOO</label>"),
@@ -97,7 +96,8 @@ CASES: dict[str, Callable[[Body, Case], Answer]] = {
     "sky": lambda b, s: chat(f"<|begin_of_thought|><label>BAR</label><|end_of_thought|>{GOOD}"),
     "template_opened": lambda b, s: chat("It may be <label>BAR</label>.\n</think>\n\n<label>FOO</label>"),
     "harmony": lambda b, s: chat(
-        "<|channel|>analysis<|message|>FOO or BAR?<|end|><|start|>assistant<|channel|>final<|message|><label>BAR</label>"
+        "<|channel|>analysis<|message|>FOO, or BAR?<|end|>"
+        "<|start|>assistant<|channel|>final<|message|><label>BAR</label>"
     ),
     "harmony_bare": lambda b, s: chat("analysisFOO or BAR?assistantfinal<label>BAR</label>"),
     "answer_in_reasoning": lambda b, s: chat(None, reasoning=GOOD),
@@ -108,8 +108,12 @@ CASES: dict[str, Callable[[Body, Case], Answer]] = {
         refuse("invalid temperature: only 1 is allowed for this model") if b.get("temperature", 1) != 1 else chat()
     ),
     "bedrock": lambda b, s: without("temperature", "This model doesn't support the temperature field.")(b),
-    "late_name": lambda b, s: without("temperature", "x" * 200 + " provider error " + "y" * 200 + " bad temperature")(b),
-    "no_stop": lambda b, s: without("stop", '[{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]', 422)(b),
+    "late_name": lambda b, s: without("temperature", "x" * 200 + " provider error " + "y" * 200 + " bad temperature")(
+        b
+    ),
+    "no_stop": lambda b, s: without(
+        "stop", '[{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]', 422
+    )(b),
     "gpt5": lambda b, s: gpt5(b),
     "gemma": lambda b, s: refuse("System role not supported") if "system" in roles(b) else chat(),
     "mistral_template": lambda b, s: (
@@ -129,9 +133,11 @@ CASES: dict[str, Callable[[Body, Case], Answer]] = {
     "error_in_200": lambda b, s: (200, {"error": {"code": 429, "message": "Rate limit exceeded"}}, {}),
     "azure_filter": lambda b, s: filtered(b),
     "quota": lambda b, s: refuse("You exceeded your current quota.", 429, code="insufficient_quota"),
-    "balance": lambda b, s: refuse("Insufficient Balance", 402),
+    "balance": lambda b, s: chat() if s.num_served < 20 else refuse("Insufficient Balance", 402),
+    "no_balance": lambda b, s: refuse("Insufficient Balance", 402),
     "context_all": lambda b, s: refuse("Context size has been exceeded.", 500) if s.num_in_flight > 1 else chat(),
     "sse": lambda b, s: (200, EVENTS, {"Content-Type": "text/event-stream"}),
+    "blank_lines": lambda b, s: (200, "\n\n\n" + json.dumps(chat()[1]), {}),
     "html_502": lambda b, s: (502, "<!DOCTYPE html><title>502</title>", {"Content-Type": "text/html"}),
 }
 

@@ -14,6 +14,9 @@ _DENIED = re.compile(
     r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
 )
 DENIAL_CHARS = 24
+_PART = re.compile(
+    r"<(/?)(knowledge|analysis)>", re.I
+)  # tags of a reasoned answer, around what comes before the choice
 
 
 class Label(NamedTuple):
@@ -93,6 +96,24 @@ class TwoChoices(ChoiceAnswers):
 def bare(text: str) -> str:
     """Upper-cases a text, without spaces and punctuation around it; empty if it is long."""
     return re.sub(r"^[\W_]+|[\W_]+$", "", text[:64]).upper() if len(text.strip()) <= 64 else ""
+
+
+def without_parts(text: str, next_tag: str = "") -> str:
+    """Returns a reasoned answer without its knowledge and analysis.
+
+    next_tag: ends a part that was not closed; empty: such a part is kept.
+    """
+    kept, start, name, opened = "", 0, "", 0
+    for tag in _PART.finditer(text):
+        if not tag[1]:
+            kept, opened = (kept, opened) if name else (kept + text[start : tag.start()], tag.start())
+            name = tag[2].lower()
+        elif tag[2].lower() == name:
+            start, name = tag.end(), ""
+    if name:
+        end = text.lower().find(next_tag, opened) if next_tag else opened
+        start = end if end >= 0 else len(text)
+    return kept + text[start:]
 
 
 def is_denied(before: str) -> bool:

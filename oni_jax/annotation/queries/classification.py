@@ -5,17 +5,12 @@ import re
 from oni_jax.annotation.first_turn import first_line
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label, is_denied
+from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label, is_denied, without_parts
 from oni_jax.types import Item
 
 HELPFUL, UNHELPFUL = "FOO", "BAR"
 
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
-# The parts that come before the label; the second of one that was not closed.
-_PARTS = (
-    re.compile(r"<(knowledge|analysis)>.*?</\1>", re.IGNORECASE | re.DOTALL),
-    re.compile(r"<(?:knowledge|analysis)>.*?(?=<label>|\Z)", re.IGNORECASE | re.DOTALL),
-)
 _PARAGRAPHS = re.compile(r"\n[ \t\r]*\n")
 # Stand-alone: no letter or digit beside it.
 _STANDING_ALONE = re.compile(rf"(?<![^\W_])({HELPFUL}|{UNHELPFUL})(?![^\W_])")
@@ -73,9 +68,7 @@ def read_label(text: str) -> int | None:
     paragraphs differ in it.
     """
     # ONI: as published, the first "FOO" anywhere wins, also in "this is not FOO ... <label>BAR</label>".
-    text = text.replace("\ufffd", "")
-    for part in _PARTS:
-        text = part.sub("", text)
+    text = without_parts(text.replace("\ufffd", ""), next_tag="<label>")
     tagged = _TAGGED.search(text)
     for whole in [tagged[1]] if tagged else (text, first_line(text)):
         if bare(whole) in (HELPFUL, UNHELPFUL):

@@ -5,11 +5,17 @@ from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import DENIAL_CHARS, ChoiceAnswers, bare, decode_label, encode_label, is_denied
+from oni_jax.annotation.queries.choices import (
+    DENIAL_CHARS,
+    ChoiceAnswers,
+    bare,
+    decode_label,
+    encode_label,
+    is_denied,
+    without_parts,
+)
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 
-# What comes before the choice. Searched from a tag to its end alone.
-_PARTS = re.compile(r"<(knowledge|analysis)>.*?</\1>", re.IGNORECASE | re.DOTALL)
 _PREFERENCES = {"1": FIRST, "2": SECOND, "NONE": TIE, "NULL": TIE}
 # "1 or 2", "1/2": the choices repeated. Bounded, as every search in a server's text.
 _OR_BEFORE = re.compile(r"\bor[\W_]{0,8}$", re.I)
@@ -64,7 +70,7 @@ def read_preference(text: str, answer_key: str) -> int | None:
     the whole text may be the choice.
     """
     # ONI: as published one key is searched for whatever the prompt asks for, and an unreadable answer is a tie.
-    text = _PARTS.sub("", text.replace("\ufffd", ""))
+    text = without_parts(text.replace("\ufffd", ""))
     if (whole := bare(text)) in _PREFERENCES:
         return _PREFERENCES[whole]
     key = r"[\s\\_-]{0,3}".join(map(re.escape, answer_key.split("_")))
