@@ -165,18 +165,16 @@ class Client:
         max_bytes = min((1 + len(conversations)) * MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES)
         reuse = types.SimpleNamespace(reused=False)
         try:
-            raw = await self._post(self._session, body, form, max_bytes, reuse)
+            raw = await self._post(self._session, body, max_bytes, reuse)
         except RequestError as error:
             # A stale pooled connection: the server never read the request, so retry on a new one.
             if error.name != "disconnected" or not reuse.reused:
                 raise
             self.events["stale_connections"] += 1
-            raw = await self._post(self._fresh_session, body, form, max_bytes, None)
+            raw = await self._post(self._fresh_session, body, max_bytes, None)
         return self._read(raw, len(conversations))
 
-    async def _post(
-        self, session: aiohttp.ClientSession, body: bytes, form: Form, max_bytes: int, reuse: object
-    ) -> bytes:
+    async def _post(self, session: aiohttp.ClientSession, body: bytes, max_bytes: int, reuse: object) -> bytes:
         """Posts a request; returns the body of a 200 answer, at most `max_bytes` long."""
         answered = False
         try:
@@ -190,7 +188,7 @@ class Client:
                         raise RequestError("too_large", f"an answer of more than {max_bytes} bytes")
                 if response.status != 200:
                     text = raw.decode("utf-8", "replace")
-                    raise self._refusal(response.status, response.headers, text, form)
+                    raise self._refusal(response.status, response.headers, text)
                 return bytes(raw)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             detail = self.line(str(error).replace(" ssl:default", ""))
@@ -203,10 +201,10 @@ class Client:
         except (aiohttp.ClientError, ValueError) as error:
             raise RequestError("bad_http", self.line(f"{type(error).__name__}: {error}")) from None
 
-    def _refusal(self, status: int, headers: Mapping[str, str], text: str, form: Form) -> RequestError:
+    def _refusal(self, status: int, headers: Mapping[str, str], text: str) -> RequestError:
         """Classifies an answer other than 200, by its whole text."""
         detail = self.line(f"{headers.get('Location', '')} {text}")
-        error = read_refusal(status, headers, detail, self._config.llm_model, text, form.is_named_in(text))
+        error = read_refusal(status, headers, detail, self._config.llm_model, text, self._form.is_named_in(text))
         if error.name == ONLY_REASONING:
             error.detail = f"{reasoning_hint(self._one_word, '', is_cut_off=True)} ({detail})"
         return error
