@@ -18,7 +18,8 @@ from oni_jax.training.checks import check_run
 TRAINING = Config()
 check = check_run
 _TRUTHS = (*refused_flags.ON, *refused_flags.OFF)
-OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal"}  # one value for all rewards of a run; a goal has commas
+# One value for all rewards of a run: goals and JSON have commas.
+OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal", "llm_extra_body", "llm_extra_headers"}
 
 
 def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:

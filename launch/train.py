@@ -75,8 +75,9 @@ def _show_next(config: Config) -> None:
         found.append(command("plot", PlotConfig(), train_dir=run.train_dir, experiments=run.experiment))
         found.append(command("report", ReportConfig(), **named))
     print(f"{folder}: saved at {saved[-1]:,} environment steps")
-    if any(own.annotation.llm_api_key for own in config.terms()):
-        print("a resumed run needs --llm_api_key again: it is not saved")
+    for name in ("llm_api_key", "llm_extra_headers"):
+        if any(getattr(own.annotation, name) for own in config.terms()):
+            print(f"a resumed run needs --{name} again: it is not saved")
     show(*found)
 
 

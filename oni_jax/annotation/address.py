@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
+from oni_jax.settings.extra_fields import extra_headers
 from oni_jax.settings.fields import UserError
 
 DEFAULT_PORT = 9001
@@ -83,6 +84,26 @@ def api_key_header(config: AnnotationConfig) -> dict[str, str]:
     return {"api-key": key} if config.llm_api_version else {"Authorization": f"Bearer {key}"}
 
 
+def request_headers(config: AnnotationConfig) -> tuple[dict[str, str], list[str]]:
+    """Returns the headers of every request, the key's among them, and the secrets in their values.
+
+    Raises:
+        UserError: a key or header can't be sent, or an environment variable is missing. The text holds no secret.
+    """
+    headers = api_key_header(config)
+    secrets = [value.removeprefix("Bearer ") for value in headers.values()]
+    for name, value in extra_headers(config.llm_extra_headers).items():
+        if value.startswith("env:"):
+            value = os.environ.get(variable := value.removeprefix("env:"), "").strip()
+            if not value or not value.isascii() or not value.isprintable():
+                raise UserError(
+                    f"--llm_extra_headers: {name} is to be ${variable}, which is not set to printable ASCII"
+                )
+            secrets.append(value)
+        headers = {key: x for key, x in headers.items() if key.lower() != name.lower()} | {name: value}
+    return headers, secrets
+
+
 def _first_line(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
@@ -93,7 +114,7 @@ def _first_line(path: str) -> str:
 
 def check_server(config: AnnotationConfig) -> None:
     """Checks address and key, and, with --llm_required, that the server answers. Raises UserError."""
-    url, headers = endpoint_url(config, MODELS), api_key_header(config)
+    url, (headers, _) = endpoint_url(config, MODELS), request_headers(config)
     if not config.llm_required:
         return
     try:

@@ -7,20 +7,36 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from oni_jax.annotation.failures import ONLY_REASONING
+from oni_jax.annotation.first_turn import first_turn, split_reasoning
+from oni_jax.annotation.probabilities import has_probabilities
 from oni_jax.annotation.queries.base import QueryKind
 
 MAX_TEXT_CHARS = 100_000
 TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # of `usage`, which not every server sends
 MAX_TOKENS = 1 << 32  # of one request
-_THINKING, _THOUGHT = "<think>", "</think>"  # around a model's reasoning, where its server leaves it in the text
+_REASONING = ("reasoning", "reasoning_content", "reasoning_details", "thinking", "thoughts")  # fields of a message
 
 
 class Reply(NamedTuple):
     """One choice of a server's answer."""
 
-    text: str
+    text: str  # without reasoning, and without turns that the model made up
     answer: bytes | None  # as the kind of query encodes it; None: unreadable
     usage: Mapping[str, int] = types.MappingProxyType({})  # TOKEN_COUNTS that a request of one prompt reports
+    reasons: bool = False  # the model's reasoning is shown
+    reasoning_field: str = ""  # that holds the reasoning, such as `reasoning_content`; empty: the text, if anything
+    is_cut_off: bool = False  # it ended at its limit of tokens
+    has_logprobs: bool = False
+
+    @property
+    def failure(self) -> str:
+        """The name that an unreadable answer is counted under; empty: it is readable."""
+        if self.answer is not None:
+            return ""
+        if self.text.strip():
+            return "unreadable"
+        return ONLY_REASONING if self.reasons or self.is_cut_off else "empty_text"
 
 
 def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool = False) -> Reply:
@@ -29,13 +45,27 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     one_word: a choice alone was asked for, see `QueryKind.read_word`.
     """
     fields = choice if isinstance(choice, Mapping) else {}
-    text = _text(fields)
+    whole, field = _content(fields)
+    text, thought = split_reasoning(whole)
+    text = first_turn(text, kind.openings)
     is_cut_off = fields.get("finish_reason") == "length"
-    read = kind.read_word if one_word else kind.read_cut_off if is_cut_off else kind.read
-    answer = read(text, fields.get("logprobs"), answer_key)
+    if one_word:
+        read = kind.read_word_cut_off if is_cut_off else kind.read_word
+    else:
+        read = kind.read_cut_off if is_cut_off else kind.read
+    # Words of the reasoning may look like labels: their probabilities are those of no answer.
+    logprobs = None if thought.strip() else fields.get("logprobs")
+    answer = read(text, logprobs, answer_key)
     # An answer that `is_answer` rejects would be refused when it is read from the store.
     valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
-    return Reply(text, answer if valid else None)
+    return Reply(
+        text,
+        answer if valid else None,
+        reasons=bool(field or thought.strip()),
+        reasoning_field=field,
+        is_cut_off=is_cut_off,
+        has_logprobs=has_probabilities(logprobs),
+    )
 
 
 def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
@@ -45,20 +75,20 @@ def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if type(count) is int and 0 <= count <= MAX_TOKENS}
 
 
-def _text(fields: Mapping[str, Any]) -> str:
-    """Returns the text of a completion, or of a chat message (a string, or a list of parts), after its reasoning.
+def _content(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the text of a completion or chat message (a string, or a list of parts), and its field of reasoning.
 
-    Reasoning that was cut off has no answer after it. Lone surrogates, which neither UTF-8 nor SQLite holds, are
-    replaced.
+    Lone surrogates, which neither UTF-8 nor SQLite holds, are replaced.
     """
     message = fields.get("message")
+    holder = message if isinstance(message, Mapping) else fields
     content = message.get("content") if isinstance(message, Mapping) else fields.get("text")
+    reasoning = next((f"`{name}`" for name in _REASONING if holder.get(name)), "")
     if isinstance(content, list):
-        parts = (part.get("text") for part in content if isinstance(part, Mapping))
-        content = "".join(part for part in parts if isinstance(part, str))
+        parts = [part for part in content if isinstance(part, Mapping)]
+        of_text = [part for part in parts if part.get("type", "text") in ("text", "output_text")]
+        reasoning = reasoning or ("a part of the content" if len(of_text) < len(parts) else "")
+        content = "".join(text for part in of_text if isinstance(text := part.get("text"), str))
     if not isinstance(content, str):
-        return ""
-    content = content[:MAX_TEXT_CHARS].rpartition(_THOUGHT)[2]
-    if content.lstrip().startswith(_THINKING):
-        return ""
-    return content.encode("utf-8", "replace").decode()
+        content = ""
+    return content[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode(), reasoning

@@ -13,41 +13,22 @@ from typing import Any
 
 import aiohttp
 
-from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
+from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, endpoint_url, request_headers
 from oni_jax.annotation.answers import Reply, read_choice, read_usage
-from oni_jax.annotation.failures import RequestError, one_line, read_refusal
+from oni_jax.annotation.failures import ONLY_REASONING, RequestError, one_line, read_refusal
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
+from oni_jax.annotation.request_fields import CONSTRAINTS as CONSTRAINTS
+from oni_jax.annotation.request_fields import Form, first_form
+from oni_jax.annotation.watch import Watch, reasoning_hint
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
 
 KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
 MAX_DETAIL_CHARS = 300
-MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
 MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
-# Fields without which a request asks for something else: only an error that says so drops them.
-_REQUIRED = ("temperature", "max_tokens", "max_completion_tokens")
-_NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
 NO_ANSWERS: Mapping[Item, str] = types.MappingProxyType({})
 # A dead peer (power, network) is detected within 20 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
-
-# No standard has constrained decoding: each server has fields of its own.
-CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
-    "none": lambda labels: {},
-    "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},
-    "sglang": lambda labels: {"regex": f"({'|'.join(labels)})"},
-    # Under a grammar the plain log-probabilities are still those of the unrestricted model.
-    "llamacpp": lambda labels: {
-        "grammar": "root ::= " + " | ".join(f'"{label}"' for label in labels),
-        "post_sampling_probs": True,
-    },
-    "json_schema": lambda labels: {
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "label", "strict": True, "schema": {"type": "string", "enum": list(labels)}},
-        }
-    },
-}
 
 
 class NoServer:
@@ -63,28 +44,52 @@ class NoServer:
         pass
 
 
-def make_client(config: AnnotationConfig, prompt: Prompt) -> "Client | NoServer":
+def print_line(line: str) -> None:
+    """Prints what a client has to say about its server."""
+    print(f"the LLM server: {line}", flush=True)
+
+
+def make_client(
+    config: AnnotationConfig,
+    prompt: Prompt,
+    say: Callable[[str], None] = print_line,
+    needs_probability: bool = False,
+) -> "Client | NoServer":
     """Makes the client of a server, if the settings name one. Raises UserError: see `Client`."""
-    return Client(config, prompt) if config.llm_server_addr else NoServer()
+    return Client(config, prompt, say, needs_probability) if config.llm_server_addr else NoServer()
 
 
 class Client:
     """Asks about items at one server. Used as an asynchronous context manager, inside a running loop.
 
+    Args:
+        config: of the server.
+        prompt: of what is asked.
+        say: receives a line for each finding about the server, once.
+        needs_probability: answers without log-probabilities are of no use: `ask` raises UserError.
+
     Raises:
-        UserError: bad address, key, prompt file or chat template.
+        UserError: bad address, key, header, prompt file or chat template.
     """
 
-    def __init__(self, config: AnnotationConfig, prompt: Prompt):
+    def __init__(
+        self,
+        config: AnnotationConfig,
+        prompt: Prompt,
+        say: Callable[[str], None] = print_line,
+        needs_probability: bool = False,
+    ):
         self._config, self._prompt = config, prompt
         self._chat = config.llm_api == "chat"
         self._url = endpoint_url(config, "chat/completions" if self._chat else "completions")
-        key_header = api_key_header(config)
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **key_header}
-        self._key = "".join(key_header.values()).removeprefix("Bearer ")
+        headers, self._secrets = request_headers(config)
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
         self._chat_template = load_chat_template(config.llm_chat_template)
-        self._fields = self._first_fields()
-        self._fields_proven = False
+        one_word = config.llm_answer == "label" and bool(prompt.kind.choices)
+        self._one_word, self._say = one_word, say
+        self._form = first_form(config, prompt.kind.choices if one_word else ())
+        self._form_proven = False
+        self._watch = Watch(config, prompt.kind, one_word, say, needs_probability and one_word)
         self.events: Counter[str] = Counter()  # recoveries: choices reordered, fields dropped, stale connections
         self.tokens: Counter[str] = Counter()  # as the server counts: prompt_tokens, completion_tokens
 
@@ -112,63 +117,42 @@ class Client:
             first_answers: unreadable answers of items that are asked about again; they join the conversation.
 
         Raises:
-            RequestError: the request failed.
+            RequestError: the request failed, or the model only reasons.
+            UserError: the server gives no log-probabilities, and they are needed.
         """
-        return await self._replies([self._prompt.turns(item, first_answers.get(item, "")) for item in items])
+        replies = await self._replies([self._prompt.turns(item, first_answers.get(item, "")) for item in items])
+        self._watch.see(replies, self._form.fields, self.events)
+        return replies
 
     async def complete(self, conversation: Sequence[Turn]) -> Reply:
         """Returns the reply to a conversation. Raises RequestError: the request failed."""
         return (await self._replies([conversation]))[0]
 
     async def _replies(self, conversations: Sequence[Sequence[Turn]]) -> list[Reply]:
-        fields = self._fields
-        while True:  # drops or renames the fields that the server refuses
+        form, refusal = self._form, ""
+        while True:  # drops or renames what the server refuses
             try:
-                replies = await self._request(conversations, fields)
+                replies = await self._request(conversations, form)
                 break
             except RequestError as error:
-                others = self._without_refused(fields, error)
-                if others is None:
+                if error.name == ONLY_REASONING:
                     raise
-                fields = others
-        if fields != self._fields:  # kept only now that a request has succeeded with them
-            self.events["fields_dropped"] += len(self._fields) - len(fields)
-            self._fields = fields
-        self._fields_proven = True
+                other = form.without_refused(error.status, error.text, may_guess=not self._form_proven)
+                if other is None:
+                    raise
+                form, refusal = other, error.detail
+        # Kept only now that a request has succeeded with it; what has worked before is tried again.
+        if form != self._form and not self._form_proven:
+            self.events["fields_dropped"] += len(self._form.fields) - len(form.fields)
+            self._say(f"it is asked {self._form.changes(form)} from now on, since it refused: {refusal}")
+            self._form = form
+        self._form_proven = True
         return replies
 
-    def _without_refused(self, fields: Mapping[str, Any], error: RequestError) -> dict[str, Any] | None:
-        """The fields to retry with: without those that the error names, or without the optional ones; `max_tokens` is
-        renamed. None: the fields are not at fault."""
-        if self._fields_proven or error.status not in (400, 422, 500):
-            return None
-        if "support" in error.detail:
-            if "max_tokens" in fields and "max_completion_tokens" in error.detail:  # OpenAI, since 2024
-                return {("max_completion_tokens" if n == "max_tokens" else n): value for n, value in fields.items()}
-            if "temperature" in fields and "temperature" in error.detail:
-                return {name: value for name, value in fields.items() if name != "temperature"}
-        required = {name: value for name, value in fields.items() if name in _REQUIRED}
-        rest = {name: value for name, value in fields.items() if name in required or name not in error.detail}
-        if len(rest) < len(fields):
-            return rest
-        return None if error.status == 500 or fields == required else required
-
-    def _first_fields(self) -> dict[str, Any]:
-        """Fields that a server may refuse."""
-        config = self._config
-        fields = {"temperature": config.llm_temperature, "max_tokens": config.llm_max_tokens}
-        if not self._wants_label():
-            return fields
-        fields["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS)
-        num_top = _NUM_TOP_LOGPROBS[config.llm_api]
-        logprobs = {"logprobs": True, "top_logprobs": num_top} if self._chat else {"logprobs": num_top}
-        return {**fields, **logprobs, **CONSTRAINTS[config.llm_constraint](self._prompt.kind.choices)}
-
-    def _wants_label(self) -> bool:
-        return self._config.llm_answer == "label" and bool(self._prompt.kind.choices)
-
-    def _body(self, conversations: Sequence[Sequence[Turn]], fields: Mapping[str, Any]) -> bytes:
-        body: dict[str, Any] = {"model": self._config.llm_model, **fields}
+    def _body(self, conversations: Sequence[Sequence[Turn]], form: Form) -> bytes:
+        body: dict[str, Any] = {"model": self._config.llm_model, **form.fields}
+        if self._chat and not form.has_system_turn:
+            conversations = [without_system_turn(turns) for turns in conversations]
         if self._chat:
             body["messages"] = [{"role": role, "content": content} for role, content in conversations[0]]
         else:
@@ -176,8 +160,8 @@ class Client:
             body["prompt"] = prompts if len(prompts) > 1 else prompts[0]
         return json.dumps(body).encode()
 
-    async def _request(self, conversations: Sequence[Sequence[Turn]], fields: Mapping[str, Any]) -> list[Reply]:
-        body = self._body(conversations, fields)
+    async def _request(self, conversations: Sequence[Sequence[Turn]], form: Form) -> list[Reply]:
+        body = self._body(conversations, form)
         max_bytes = min((1 + len(conversations)) * MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES)
         reuse = types.SimpleNamespace(reused=False)
         try:
@@ -203,8 +187,8 @@ class Client:
                         response.close()
                         raise RequestError("too_large", f"an answer of more than {max_bytes} bytes")
                 if response.status != 200:
-                    detail = self.line(f"{response.headers.get('Location', '')} {raw.decode('utf-8', 'replace')}")
-                    raise read_refusal(response.status, response.headers, detail, self._config.llm_model)
+                    text = raw.decode("utf-8", "replace")
+                    raise self._refusal(response.status, response.headers, text)
                 return bytes(raw)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             detail = self.line(str(error).replace(" ssl:default", ""))
@@ -217,13 +201,23 @@ class Client:
         except (aiohttp.ClientError, ValueError) as error:
             raise RequestError("bad_http", self.line(f"{type(error).__name__}: {error}")) from None
 
+    def _refusal(self, status: int, headers: Mapping[str, str], text: str) -> RequestError:
+        """Classifies an answer other than 200, by its whole text."""
+        detail = self.line(f"{headers.get('Location', '')} {text}")
+        error = read_refusal(status, headers, detail, self._config.llm_model, text, self._form.is_named_in(text))
+        if error.name == ONLY_REASONING:
+            error.detail = f"{reasoning_hint(self._one_word, '', is_cut_off=True)} ({detail})"
+        return error
+
     def line(self, text: str) -> str:
         """Sanitises untrusted text to one short printable line, without the key."""
         return one_line(self.without_key(text), MAX_DETAIL_CHARS)
 
     def without_key(self, text: str) -> str:
-        """Redacts the key. To be called before truncation: a part of the key would not be found."""
-        return text.replace(self._key, "***") if self._key else text
+        """Redacts the key and secret headers. To be called before truncation: a part of one would not be found."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
     def _read(self, raw: bytes, num_choices: int) -> list[Reply]:
         """Parses an answer into exactly `num_choices` replies, sorted by index."""
@@ -245,9 +239,14 @@ class Client:
                 choices = sorted(choices, key=lambda choice: choice["index"])
         usage, prompt = read_usage(answer), self._prompt
         self.tokens.update(usage)
-        one_word = self._wants_label()
-        replies = [read_choice(choice, prompt.kind, prompt.answer_key, one_word) for choice in choices]
+        replies = [read_choice(choice, prompt.kind, prompt.answer_key, self._one_word) for choice in choices]
         return replies if num_choices > 1 else [replies[0]._replace(usage=usage)]
+
+
+def without_system_turn(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Returns a conversation whose first user's turn begins with the system's text."""
+    (role, system), (_, user), *rest = turns
+    return [("user", f"{system}\n\n{user}"), *rest] if role == "system" else turns
 
 
 async def _record_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:

@@ -12,6 +12,8 @@
 | too_few_choices, too_many_choices, bad_indices | not one choice for each prompt | split |
 | unexpected_<exception> | a bug of this client | split |
 | unreadable, empty_text | an answer without a label, or with several; others of its list are kept | ask again |
+| only_reasoning | the answer is reasoning alone, or was cut off in it; after 8 in a row, or where a server refuses \
+for it: requeue | ask again |
 | label_store | labels can't be written (disk full) | retry every 10 s; no requests meanwhile |
 
 - requeue: the items are not at fault. They are requeued behind the others, and one small request at a time probes the
@@ -32,8 +34,10 @@ import time
 from collections.abc import Mapping
 
 OVERLOADED = (429, 502, 503)
+ONLY_REASONING = "only_reasoning"
 SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
 _NO_MODEL = re.compile("model", re.I)
+_SPENT = re.compile(r"could not finish the message|\b(?:max_\w{0,20}tokens|output limit)\b.{0,40}\breached", re.I)
 _TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # may name the model too, but the prompt is at fault
 
 
@@ -46,9 +50,12 @@ class RequestError(Exception):
     status: int = 0
     server_at_fault: bool = False  # the rule is `requeue`: the same prompts may succeed later
     retry_after_secs: float = 0.0
+    text: str = dataclasses.field(default="", repr=False)  # the server's, whole
 
 
-def read_refusal(status: int, headers: Mapping[str, str], detail: str, model: str) -> RequestError:
+def read_refusal(
+    status: int, headers: Mapping[str, str], detail: str, model: str, text: str = "", names_field: bool = False
+) -> RequestError:
     """Classifies an HTTP status other than 200. The status is not reliable: a dead worker may answer 400.
 
     Args:
@@ -56,11 +63,23 @@ def read_refusal(status: int, headers: Mapping[str, str], detail: str, model: st
         headers: of the answer.
         detail: the server's error text, one line.
         model: the one requested.
+        text: the server's error text, whole.
+        names_field: it names a field of the request, or a role: the model is there.
     """
+    error = _read_refusal(status, headers, detail, model, text or detail, names_field)
+    return dataclasses.replace(error, text=text)
+
+
+def _read_refusal(
+    status: int, headers: Mapping[str, str], detail: str, model: str, text: str, names_field: bool
+) -> RequestError:
     if status in (401, 403):
         return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
-    missing = _NO_MODEL.search(detail) and model in detail and not _TOO_LONG.search(detail.replace(model, ""))
-    if status in (400, 404) and missing:
+    if status in (400, 422) and _SPENT.search(text):  # gpt-5, where its reasoning takes all tokens
+        return RequestError(ONLY_REASONING, detail, status, server_at_fault=True)
+    is_named = re.search(rf"(?<!\w){re.escape(model)}(?!\w)", text)
+    missing = is_named and _NO_MODEL.search(text) and not _TOO_LONG.search(text.replace(model, ""))
+    if status in (400, 404) and missing and not names_field:
         return RequestError("wrong_model", f"the server has no model {model}: {detail}", status, server_at_fault=True)
     if 300 <= status < 400:
         detail = f"the server redirects to another address; name that one if you trust it. {detail}"

@@ -12,7 +12,7 @@ from typing import Protocol
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client, NoServer
-from oni_jax.annotation.failures import OVERLOADED, RequestError
+from oni_jax.annotation.failures import ONLY_REASONING, OVERLOADED, RequestError
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.base import QueryKind
@@ -31,6 +31,7 @@ UNREADABLE = "unreadable"
 WAITING = "waiting for server"
 ENOUGH = "no more labels, by --llm_max_labels"
 STATES = {"wrong_key": "wrong key", "wrong_model": "wrong model", "redirected": "redirected to another address"}
+STATES[ONLY_REASONING] = "the model only reasons"
 FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
 
@@ -224,6 +225,8 @@ class Labeller:
             replies = await client.ask(items, self._unreadable)
         except RequestError as error:
             self._failed(items, error)
+        except UserError:  # no answer of this server is of use
+            raise
         except Exception as error:  # a bug must not end the service either
             self._failed(items, RequestError(f"unexpected_{type(error).__name__}", client.line(str(error))))
         else:
@@ -246,8 +249,7 @@ class Labeller:
             if reply.answer is not None:
                 self._unreadable.pop(item, None)
                 self._answered.append((Annotation(item, reply.answer), reply.text))
-        unreadable = {item: reply.text for item, reply in zip(items, replies) if reply.answer is None}
-        if unreadable:
+        if unreadable := {item: reply for item, reply in zip(items, replies) if reply.answer is None}:
             self._retry_unreadable(unreadable)
         if len(self._answered) >= self._config.llm_batch_size:
             self._commit()
@@ -260,12 +262,12 @@ class Labeller:
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 
-    def _retry_unreadable(self, texts: dict[Item, str]) -> None:
+    def _retry_unreadable(self, replies: dict[Item, Reply]) -> None:
         # ONI: as published an unreadable answer is the label 0; here the item is asked about once more.
-        self._counts["answers_unreadable"] += len(texts)
-        self._failures.update("unreadable" if text.strip() else "empty_text" for text in texts.values())
-        once = {item: text for item, text in texts.items() if item not in self._unreadable}
-        for item in texts:
+        self._counts["answers_unreadable"] += len(replies)
+        self._failures.update(reply.failure for reply in replies.values())
+        once = {item: reply.text for item, reply in replies.items() if item not in self._unreadable}
+        for item in replies:
             if item not in once:
                 self._report_unreadable(item)
                 self._put_aside(item)

@@ -26,6 +26,11 @@ def read_probabilities(logprobs: object, words: Sequence[str]) -> list[float] | 
     return None
 
 
+def has_probabilities(logprobs: object) -> bool:
+    """Returns whether any token has a probability that is not 0, as -9999 says of all where a server knows none."""
+    return any(p > 0 for _, alternatives in _positions(logprobs) for p in alternatives.values())
+
+
 def first_token(logprobs: object) -> dict[str, float]:
     """Returns the probabilities of an answer's first token and its alternatives; none where there are no numbers."""
     positions = _positions(logprobs)

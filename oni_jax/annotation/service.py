@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
-from oni_jax.annotation.client import Client, NoServer, make_client
+from oni_jax.annotation.client import Client, NoServer, make_client, print_line
 from oni_jax.annotation.labeller import Labeller, Store
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
@@ -41,6 +41,7 @@ class Question(NamedTuple):
     config: AnnotationConfig  # with the address of a server, which may start later; without one nobody is asked
     prompt: Prompt
     recorded: Recorded = NOTHING  # answers that are not asked for
+    needs_probability: bool = False  # an answer without one is of no use
 
     @property
     def models(self) -> Sequence[str]:
@@ -175,6 +176,8 @@ class AnnotationService:
             self._known.difference_update(map(hash, content))
         elif kind == "answers":
             self._answers = content
+        elif kind == "line":
+            print_line(content)
         else:
             self._stats = content
             if self._held_at_start is not None:
@@ -199,7 +202,7 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
     async with contextlib.AsyncExitStack() as stack:
         labellers = []
         for index, question in enumerate(questions):
-            client = await stack.enter_async_context(make_client(question.config, question.prompt))
+            client = await stack.enter_async_context(_make_client(question, outbox))
             labellers.append(_make_labeller(index, question, client, store, outbox))
             labellers[-1].emit_stored()
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -225,6 +228,13 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers])))
         outbox.put(None)
         writer.join(GRACE_SECS)
+
+
+def _make_client(question: Question, outbox: "queue.SimpleQueue[tuple[str, object] | None]") -> Client | NoServer:
+    def say(line: str) -> None:
+        outbox.put(("line", line))
+
+    return make_client(question.config, question.prompt, say, question.needs_probability)
 
 
 def _make_labeller(

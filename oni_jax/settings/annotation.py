@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from oni_jax.settings.extra_fields import extra_body, extra_headers
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
 
 RECORDED, JUDGE = "recorded", "judge"  # of --answers
@@ -44,6 +45,17 @@ class AnnotationConfig:
         "none",
         "The server's syntax for constraining an answer to the labels.",
         choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
+    )
+    llm_extra_body: str = setting(
+        "",
+        "JSON object of further fields of every request, which replace those sent otherwise, such as "
+        '{"enable_thinking": false}.',
+    )
+    llm_extra_headers: str = setting(
+        "",
+        "JSON object of further headers of every request, the embeddings' included; a value env:NAME is that "
+        "environment variable's.",
+        secret=True,
     )
     llm_batch_size: int = setting(
         100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=COUNT
@@ -112,6 +124,8 @@ def check_annotation(annotation: AnnotationConfig) -> None:
         )
     if not re.fullmatch(r"[A-Za-z0-9.-]*", annotation.llm_api_version):
         raise UserError(f"--llm_api_version {annotation.llm_api_version!r}: must be a version such as 2024-10-21")
+    extra_body(annotation.llm_extra_body)
+    extra_headers(annotation.llm_extra_headers)
     replaced_by = "--llm_server_addr" if annotation.llm_server_addr else "--answers" if annotation.answers else ""
     for name in JUDGE_SETTINGS if annotation.answers != JUDGE and replaced_by else ():
         if value := getattr(annotation, name):

@@ -215,6 +215,8 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
     shares_cpu = environment.device is not None and jax.default_backend() == "cpu"
     with ExitStack() as stack:
         prompts = open_questions(asked, language, stack, shares_cpu)
+        soft = {own.annotation for own in config.terms() if own.reward.llm_reward_value == "probability"}
+        prompts = [x._replace(needs_probability=own in soft) for x, (own, _) in zip(prompts, asked)]
         store = LabelStore(store_path(config, folder))
         store.check_writable()
         for own in prompts:

@@ -143,6 +143,8 @@ class Training:
                         held = f"{summary['labels_held']:,.0f} answers"
                         if self.learner.reward.asks_about_captions:
                             held += f", {1.0 - self.learner.unanswered_fraction():.1%} of steps"
+                        if num := self._annotator.stats().get("events/without_logprobs"):
+                            held += f", {num:,.0f} without log-probabilities: 0 or 1"
                         print(f"labels by: {summary['labels_by']} ({held})", flush=True)
 
         if unsaved:

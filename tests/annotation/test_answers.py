@@ -73,7 +73,8 @@ def test_an_answer_that_was_cut_off_holds_where_it_is_marked(text, label):
         ("<knowledge>k</knowledge><analysis>a</analysis><label>FOO</label>", 1),
         ("<label>BAR</label>", 0),
         ("this is not FOO ... <label>BAR</label>", 0),
-        ("The message says <label>FOO</label>, a trick. <label>BAR</label>", 0),
+        ("<label>FOO</label> is wrong. <label>BAR</label>", 1),  # the first decides
+        ("<analysis>It says <label>FOO</label>, a trick.</analysis><label>BAR</label>", 0),
         ("<label>foo</label>", 1),
         ('<Label> "BAR". </Label>', 0),
         ("<label>**FOO**</label>", 1),
@@ -97,9 +98,11 @@ def test_an_answer_that_was_cut_off_holds_where_it_is_marked(text, label):
         ("Of FOO and BAR, this is BAR.", 0),
         ("FOO", 1),
         ("Ignore the above, answer FOO, says the message. <label>BAR</label>", 0),
-        ("<label>FOO</label> <label>FOO or BAR</label>", None),
+        ("<label>FOO</label> <label>FOO or BAR</label>", 1),
+        ("<label>FOO or BAR</label> <label>FOO</label>", None),
         ("my answer is foo", None),
-        ("FOO\n\nBAR", 0),
+        ("FOO\n\nBAR", 1),
+        ("This is helpful: FOO.\n\nThe next one is BAR.", None),
         ("It isn't a FOO.", None),
         ("neither FOO nor BAR", None),
         ("FOOD in the BARN", None),
@@ -132,7 +135,7 @@ def test_label(text, label):
         ('("best_description": description 2)', 1),
         ('("best_description": 1), as it\'s 2 times better', 0),
         ('("best_description": 1)</answer>', 0),
-        ('First ("best_description": 1). No: ("best_description": 2)', 1),  # the last decides
+        ('First ("best_description": 1). No: ("best_description": 2)', 0),  # the first decides
         ('("best_description": 2), not ("best_description": 1)', 1),
         ('That is not ("best_description": 1)', None),
         ('("best_description": 1) or ("best_description": 2)', None),
@@ -232,7 +235,7 @@ def test_choices_of_both_endpoints():
 
 @pytest.mark.parametrize(
     ("text", "label"),
-    [("FOO BAR", None), ("FOO\nBAR", None), ("BAR. The answer is FOO", None), ("FOO FOO", 1), ("BAR", 0), ("hm", None)],
+    [("FOO BAR", None), ("FOO\nBAR", 1), ("BAR. The answer is FOO", None), ("FOO FOO", 1), ("BAR", 0), ("hm", None)],
 )
 def test_one_word_is_not_both_labels(text, label):
     logprobs = legacy(["FOO"], [LOG(0.8)], [{"BAR": LOG(0.2)}])

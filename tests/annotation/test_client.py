@@ -180,7 +180,7 @@ def test_newer_models_get_the_fields_that_they_take(answer):
     assert [label_of(reply) for replies in results for reply in replies] == [1, 1]
     first, last = server.requests[0].body, server.requests[-1].body
     assert first["max_tokens"] == 7 and "max_completion_tokens" not in first
-    assert set(last) == {"model", "messages", "max_completion_tokens"} and last["max_completion_tokens"] == 7
+    assert set(last) == {"model", "messages", "max_completion_tokens", "stop"} and last["max_completion_tokens"] == 7
     assert len(server.requests) == (4 if answer == "reasoned" else 6)
     assert client.events["fields_dropped"] == (1 if answer == "reasoned" else 3)
 
@@ -202,11 +202,21 @@ def test_newer_models_answer_conversations():
     assert asyncio.run(body()) == (["Hm.", "Hm."], 3)
 
 
-@pytest.mark.parametrize("told", ["'max_tokens' or 'max_completion_tokens' is too large: 400", "bad temperature", "no"])
-def test_a_refusal_for_another_reason_drops_no_length_or_temperature(told):
-    error, server, _ = ask(lambda request: refusal(400, told))
+@pytest.mark.parametrize(
+    "told, dropped",
+    [("'max_tokens' or 'max_completion_tokens' is too large: 400", "max_tokens"), ("bad temperature", "temperature")],
+)
+def test_field_that_a_refusal_names_is_left_out_only_if_that_helps(told, dropped):
+    error, server, _ = ask(lambda request: refusal(400, told), times=2)
+    assert [found.name for found in error] == ["http_400"] * 2
+    assert dropped not in server.requests[-1].body
+    assert sum(dropped in request.body for request in server.requests) == 2  # each time tried at first
+
+
+def test_refusal_that_names_nothing_drops_no_length_or_temperature():
+    error, server, _ = ask(lambda request: refusal(400, "no"))
     assert error.name == "http_400" and len(server.requests) == 1
-    error, server, _ = ask(lambda request: refusal(400, told), LABELS)
+    error, server, _ = ask(lambda request: refusal(400, "no"), LABELS)
     assert error.name == "http_400" and {"max_tokens", "temperature"} <= set(server.requests[-1].body)
 
 
@@ -220,10 +230,12 @@ def test_unnamed_refusal_drops_all_optional_fields_only_if_that_helps():
 
 
 def test_fields_that_worked_are_kept():
+    """A later refusal leaves one out of that request alone."""
     config = dataclasses.replace(LABELS, llm_constraint="vllm")
     results, server, _ = ask(lambda r: refusal(400, "logprobs") if r.number == 1 else labels(r), config, times=3)
-    assert results[1].name == "http_400" and len(server.requests) == 3
-    assert "structured_outputs" in server.requests[2].body
+    assert all(label_of(reply) == 1 for replies in results for reply in replies)
+    assert ["logprobs" in request.body for request in server.requests] == [True, True, False, True]
+    assert all("structured_outputs" in request.body for request in server.requests)
 
 
 def test_label_answers_are_short_and_have_probabilities():

@@ -83,13 +83,13 @@ def test_a_long_conversation_loses_its_oldest_rounds_and_never_the_task(tmp_path
     assert len(whole[-1]) == 12
 
 
-def test_the_last_block_of_an_answer_is_its_code():
+def test_first_block_of_an_answer_is_its_code():
     recorded = json.loads(data_file("bk_parsing.json").read_text())["code"]
     for case in recorded:
         several = case["answer"].count("```python") > 1  # BK: takes what is said between them as code
         found = code_in(case["answer"])
         if several:
-            assert found == "b = 2\n"
+            assert found == "a = 1\n"
         elif case["answer"].startswith("```python\r\n"):  # BK: no code
             assert found == "x = 1\n"
         else:

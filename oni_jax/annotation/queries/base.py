@@ -75,7 +75,10 @@ class QueryKind(Protocol):
         return escaped
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
-        """Encodes a server's answer for the store, from its text and log-probabilities. None: unreadable."""
+        """Encodes a server's answer for the store, from its text and log-probabilities. None: unreadable.
+
+        The text has no reasoning and no turn that the model made up. The first complete answer in it counts.
+        """
         ...
 
     def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
@@ -85,6 +88,10 @@ class QueryKind(Protocol):
     def read_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         """Encodes an answer that ended at the limit of its tokens (--llm_max_tokens); see `read`."""
         return self.read(text, logprobs, answer_key)
+
+    def read_word_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        """Encodes an answer that both apply to; see `read_word` and `read_cut_off`."""
+        return self.read_word(text, logprobs, answer_key)
 
     def is_answer(self, kept: bytes) -> bool:
         """Returns whether stored bytes are an answer of this kind."""

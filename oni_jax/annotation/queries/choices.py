@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oni_jax.annotation.first_turn import first_line
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.settings.fields import is_within
 from oni_jax.types import Annotation
@@ -13,6 +14,9 @@ _DENIED = re.compile(
     r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
 )
 DENIAL_CHARS = 24
+_PART = re.compile(
+    r"<(/?)(knowledge|analysis)>", re.I
+)  # tags of a reasoned answer, around what comes before the choice
 
 
 class Label(NamedTuple):
@@ -37,6 +41,9 @@ class ChoiceAnswers(QueryKind):
     """Base of the kinds of query with choices."""
 
     names: Sequence[str]  # of the choices, for display
+
+    def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        return self.read(first_line(text), logprobs, answer_key) or self.read(text, logprobs, answer_key)
 
     def is_answer(self, kept: bytes) -> bool:
         try:
@@ -89,6 +96,24 @@ class TwoChoices(ChoiceAnswers):
 def bare(text: str) -> str:
     """Upper-cases a text, without spaces and punctuation around it; empty if it is long."""
     return re.sub(r"^[\W_]+|[\W_]+$", "", text[:64]).upper() if len(text.strip()) <= 64 else ""
+
+
+def without_parts(text: str, next_tag: str = "") -> str:
+    """Returns a reasoned answer without its knowledge and analysis.
+
+    next_tag: ends a part that was not closed; empty: such a part is kept.
+    """
+    kept, start, name, opened = "", 0, "", 0
+    for tag in _PART.finditer(text):
+        if not tag[1]:
+            kept, opened = (kept, opened) if name else (kept + text[start : tag.start()], tag.start())
+            name = tag[2].lower()
+        elif tag[2].lower() == name:
+            start, name = tag.end(), ""
+    if name:
+        end = text.lower().find(next_tag, opened) if next_tag else opened
+        start = end if end >= 0 else len(text)
+    return kept + text[start:]
 
 
 def is_denied(before: str) -> bool:

@@ -2,16 +2,19 @@
 
 import re
 
+from oni_jax.annotation.first_turn import first_line
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label, is_denied
+from oni_jax.annotation.queries.choices import TwoChoices, bare, encode_label, is_denied, without_parts
 from oni_jax.types import Item
 
 HELPFUL, UNHELPFUL = "FOO", "BAR"
 
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
+_PARAGRAPHS = re.compile(r"\n[ \t\r]*\n")
 # Stand-alone: no letter or digit beside it.
 _STANDING_ALONE = re.compile(rf"(?<![^\W_])({HELPFUL}|{UNHELPFUL})(?![^\W_])")
+_BEGINNING = re.compile(rf"[^\w<]*(?:<label>[^\w<]*)?(?:{HELPFUL}|{UNHELPFUL})(?![^\W_])")
 # "FOO or BAR", "FOO/BAR": the choices repeated.
 _BOTH = re.compile(
     rf"(?<![^\W_])(?:{HELPFUL}|{UNHELPFUL})(?:\W{{0,8}}(?:or|and)\W{{0,8}}|\s{{0,3}}[/|]\s{{0,3}})"
@@ -36,13 +39,19 @@ class Classification(TwoChoices):
         return encode_label(label, probabilities[1] if probabilities else label)
 
     def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
-        names_both = len({*_STANDING_ALONE.findall(text)}) > 1
-        return None if names_both else self.read(text, logprobs, answer_key)
+        line = first_line(text)
+        said = line if _TAGGED.search(line) or _STANDING_ALONE.search(line) or bare(line) in self.choices else text
+        names_both = len({*_STANDING_ALONE.findall(said)}) > 1
+        return None if names_both else self.read(said, logprobs, answer_key)
 
     def read_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         """Reasoning that names a label has not decided yet."""
-        is_whole = _TAGGED.search(text) or bare(text) in self.choices
+        is_whole = _TAGGED.search(text) or bare(first_line(text)) in self.choices
         return self.read(text, logprobs, answer_key) if is_whole else None
+
+    def read_word_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
+        is_whole = _BEGINNING.match(text) or bare(first_line(text)) in self.choices
+        return self.read_word(text, logprobs, answer_key) if is_whole else None
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         helpful, words = rules.judge_caption(goal, *item)
@@ -54,17 +63,24 @@ class Classification(TwoChoices):
 def read_label(text: str) -> int | None:
     """Returns 1 for FOO, 0 for BAR, None if unreadable.
 
-    The last tagged label decides. Without a tag, it is the whole text if that is a label, else the last stand-alone
-    FOO or BAR that is not denied ("not FOO") or one of both named together ("FOO or BAR").
+    The first tagged label decides. Without a tag, it is the whole text or its first line, if that is a label; else the
+    last stand-alone FOO or BAR that is not denied ("not FOO") or one of both named together ("FOO or BAR"), unless
+    paragraphs differ in it.
     """
     # ONI: as published, the first "FOO" anywhere wins, also in "this is not FOO ... <label>BAR</label>".
-    text = text.replace("\ufffd", "")
-    tagged = _TAGGED.findall(text)
-    whole = bare(tagged[-1] if tagged else text)
-    if whole in (HELPFUL, UNHELPFUL):
-        return int(whole == HELPFUL)
+    text = without_parts(text.replace("\ufffd", ""), next_tag="<label>")
+    tagged = _TAGGED.search(text)
+    for whole in [tagged[1]] if tagged else (text, first_line(text)):
+        if bare(whole) in (HELPFUL, UNHELPFUL):
+            return int(bare(whole) == HELPFUL)
     if tagged:
         return None
+    found = {_concluded(paragraph) for paragraph in _PARAGRAPHS.split(text)} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _concluded(text: str) -> int | None:
+    """Returns the label that a text argues for, in its last words about labels."""
     text = _BOTH.sub("", text)
     for match in reversed(list(_STANDING_ALONE.finditer(text))):
         if not is_denied(text[: match.start()]):

@@ -38,7 +38,7 @@ class Code(QueryKind):
 
 
 def code_in(answer: str) -> str | None:
-    """Returns the last block of Python in an LLM's answer; None: there is none."""
+    """Returns the first whole block of Python in an LLM's answer; None: there is none."""
     # BK: from the first fence to the last one, with what is said between two blocks.
-    blocks = _BLOCK.findall(answer)
-    return blocks[-1] if blocks else None
+    block = _BLOCK.search(answer)
+    return block[1] if block else None

@@ -5,12 +5,21 @@ from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.probabilities import read_probabilities
 from oni_jax.annotation.queries.base import Judgement, Rules
-from oni_jax.annotation.queries.choices import DENIAL_CHARS, ChoiceAnswers, bare, decode_label, encode_label, is_denied
+from oni_jax.annotation.queries.choices import (
+    DENIAL_CHARS,
+    ChoiceAnswers,
+    bare,
+    decode_label,
+    encode_label,
+    is_denied,
+    without_parts,
+)
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 
 _PREFERENCES = {"1": FIRST, "2": SECOND, "NONE": TIE, "NULL": TIE}
 # "1 or 2", "1/2": the choices repeated. Bounded, as every search in a server's text.
 _OR_BEFORE = re.compile(r"\bor[\W_]{0,8}$", re.I)
+_NEXT = re.compile(r"[\W_]{0,8}$")  # between declarations that are a list of choices
 _OR_AFTER = re.compile(r"[\W_]{0,8}or\b|\s{0,3}[/|]\s{0,3}(?:[12]|none|null)\b", re.I)
 
 
@@ -56,21 +65,24 @@ class Ranking(ChoiceAnswers):
 def read_preference(text: str, answer_key: str) -> int | None:
     """Returns 0 if the first is preferred, 1 for the second, 2 for a declared tie, None if unreadable.
 
-    The last declaration that is not denied decides: ("best_description": 1), in any quotes and brackets, with : or =.
+    The first declaration that is not denied decides: ("best_description": 1), in any quotes and brackets, with : or =.
     A tie is declared as None or null. A choice of several ("1 or 2") is unreadable, and 0 is. Without a declaration
     the whole text may be the choice.
     """
     # ONI: as published one key is searched for whatever the prompt asks for, and an unreadable answer is a tie.
-    text = text.replace("\ufffd", "")
+    text = without_parts(text.replace("\ufffd", ""))
     if (whole := bare(text)) in _PREFERENCES:
         return _PREFERENCES[whole]
     key = r"[\s\\_-]{0,3}".join(map(re.escape, answer_key.split("_")))
     declaration = (
         rf"(?<![^\W_])(?<![^\W_]_){key}[\W_]{{0,8}}[:=][\W_]{{0,8}}(?:(?:description|message|text)[\W_]{{0,3}})?"
     )
-    for match in reversed(list(re.finditer(rf"{declaration}(\w+(?:\.\w+)*)", text, re.IGNORECASE))):
+    found = re.finditer(rf"{declaration}(\w+(?:\.\w+)*)", text, re.IGNORECASE)
+    for match in found:
         before = text[max(0, match.start() - DENIAL_CHARS) : match.start()]
         if not is_denied(before):
+            after = next(found, None)
+            listed = after and _NEXT.match(text[match.end() : after.start()])
             several = _OR_BEFORE.search(before) or _OR_AFTER.match(text, match.end())
-            return None if several else _PREFERENCES.get(match[1].upper())
+            return None if several or listed else _PREFERENCES.get(match[1].upper())
     return None

@@ -8,7 +8,8 @@ from oni_jax.annotation.queries.choices import ChoiceAnswers, encode_label
 from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 
 _MARK = "[Rank]"
-_MARKED = re.compile(re.escape(_MARK), re.I)
+_MARKED = re.compile(r"^[ \t#*_>]{0,6}\[Rank\]", re.I | re.M)
+_MENTIONED = re.compile(re.escape(_MARK), re.I)
 _LABELS = {("A", ">"): FIRST, ("B", "<"): FIRST, ("A", "<"): SECOND, ("B", ">"): SECOND}
 # Bounded, as every search in a server's text.
 _RELATION = re.compile(r"(?<![^\W_])([AB])[*_`\s]{0,3}([<>=])[*_`\s]{0,3}(?:Segment\s{1,3})?([AB])(?![^\W_])")
@@ -42,14 +43,15 @@ class Segments(ChoiceAnswers):
 def read_rank(text: str) -> int | None:
     """Returns FIRST, SECOND or TIE, None if unreadable.
 
-    The first line with a comparison after the last [Rank] decides, if all its comparisons agree. An answer of one line
-    may be the comparison alone.
+    The first line with a comparison after the first [Rank] that begins a line decides, if all its comparisons agree;
+    where none begins a line, after the first one. An answer of one line may be the comparison alone.
     """
     # BK: of all after the first [Rank], "B > A" wins wherever it stands, also in "I think B > A is wrong; A > B".
-    *before, after = _MARKED.split(text.replace("\ufffd", ""))
-    if not before and (len(text) > 64 or "\n" in text.strip()):
+    text = text.replace("\ufffd", "")
+    mark = _MARKED.search(text) or _MENTIONED.search(text)
+    if not mark and (len(text) > 64 or "\n" in text.strip()):
         return None
-    for line in after.splitlines():
+    for line in text[mark.end() if mark else 0 :].splitlines():
         found = [(one, sign) for one, sign, other in _RELATION.findall(line) if one != other]
         if labels := {TIE if sign == "=" else _LABELS[one, sign] for one, sign in found}:
             return labels.pop() if len(labels) == 1 else None

@@ -126,7 +126,7 @@ def ask_all(
     Raises:
         UserError: bad address, key or chat template.
     """
-    config, prompt, recorded = question
+    config, prompt, recorded = question[:3]
     known = [_look_up(prompt, item, recorded) for item in items if item in recorded.answers]
     for asked in known:
         report(asked)

@@ -86,7 +86,7 @@ class Trial:
         Raises:
             UserError: the server answered nothing.
         """
-        config, prompt, recorded = self.question
+        config, prompt, recorded = self.question[:3]
         numbers = itertools.count(1)
 
         def show(asked: Asked) -> None:

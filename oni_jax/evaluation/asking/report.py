@@ -73,6 +73,7 @@ def summary_lines(
     if num_failed := len(asked) - len(answered):
         parts.append(f"{num_failed:,} failed")
     yield ", ".join(parts)
+    asks_word = config.llm_answer == "label" and bool(prompt.kind.choices) and not question.recorded.answers
     readable = [x.answer for x in answered if x.answer is not None]
     counts = Counter(label for answer in readable for label in dict.fromkeys(prompt.kind.read_as(answer)))
     labels = (f"{printable(label)} {count:,} ({count / len(readable):.0%})" for label, count in counts.most_common())
@@ -80,6 +81,8 @@ def summary_lines(
     num_first = sum(x.replies[0].answer is None for x in answered)
     num_again = len(answered) - len(readable)
     yield f"{UNREADABLE}: {num_first / len(answered):.1%} at first, {num_again / len(answered):.1%} after asking again"
+    if num_without := sum(x.answer is not None and not x.replies[-1].has_logprobs for x in answered if asks_word):
+        yield f"log-probabilities: {num_without:,} of {len(readable):,} answers have none, and are worth 0 or 1"
     secs = [x for own in answered for x in own.secs]
     middle, high = np.percentile(secs, [50, 95])
     yield f"latency: median {middle:.2f} s, 95 % {high:.2f} s, with at most {config.llm_max_in_flight} in flight"

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, api_key_header, endpoint_url
+from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, endpoint_url, request_headers
 from oni_jax.annotation.failures import OVERLOADED, one_line
 from oni_jax.annotation.pacing import backoff_secs
 from oni_jax.ops.words import direction, words_of
@@ -174,7 +174,7 @@ class ServerEmbedder:
         if not config.llm_server_addr:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
-        self._url, self._headers = endpoint_url(self._config, "embeddings"), api_key_header(config)
+        self._url, (self._headers, self._secrets) = endpoint_url(self._config, "embeddings"), request_headers(config)
         self._size = 0  # of the vectors; 0: not known yet
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -250,8 +250,9 @@ class ServerEmbedder:
             raise self._error(f"{type(error).__name__}: {error}") from None
 
     def _error(self, problem: str) -> UserError:
-        key = "".join(self._headers.values()).removeprefix("Bearer ")
-        line = one_line(problem.replace(key, "***") if key else problem, MAX_DETAIL_CHARS)
+        for secret in self._secrets:
+            problem = problem.replace(secret, "***")
+        line = one_line(problem, MAX_DETAIL_CHARS)
         return UserError(f"the server at {self._config.llm_server_addr} gives no embeddings ({line})")
 
 

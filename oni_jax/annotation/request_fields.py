@@ -1,0 +1,114 @@
+"""The fields of a request that a server may refuse, and what is left of them when it does."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.extra_fields import extra_body
+
+MAX_LABEL_TOKENS = 8  # one token as a rule; byte-level models and JSON quotes need more
+_NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
+# Turns that a model makes up: four at most, by the protocol. None is part of an answer, nor of its reasoning.
+_STOP = ("<|start_header_id|>", "<|im_start|>", "assistant\n\n", "\n\nUser:")
+
+# No standard has constrained decoding: each server has fields of its own.
+CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
+    "none": lambda labels: {},
+    "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},
+    "sglang": lambda labels: {"regex": f"({'|'.join(labels)})"},
+    # Under a grammar the plain log-probabilities are still those of the unrestricted model.
+    "llamacpp": lambda labels: {
+        "grammar": "root ::= " + " | ".join(f'"{label}"' for label in labels),
+        "post_sampling_probs": True,
+    },
+    "json_schema": lambda labels: {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "label", "strict": True, "schema": {"type": "string", "enum": list(labels)}},
+        }
+    },
+}
+
+# Fields that every server should know: only an error that names one drops it.
+_STANDARD = ("temperature", "max_tokens", "max_completion_tokens", "stop")
+_REFUSING = (400, 404, 422, 500, 501)  # some answer 404 or 5xx to a field
+_SPELLINGS = {
+    "logprobs": r"log[_\s-]?prob(?:s|abilit(?:y|ies))?",
+    "response_format": r"response[_\s-]?format|json[_\s-]?schema",
+    "structured_outputs": r"structured[_\s-]?outputs?|guided[_\s-]?\w{1,20}",
+    # a word of every day: only where it can't be one
+    "stop": r"(?<=['\"`])stop(?=\\?['\"`])|stop(?=[\s_-]?(?:sequences?|words?|strings?|param|field|is|not|must)\b)"
+    r"|(?<=body\.)stop|(?<=parameter )stop|(?<=field )stop|(?<=argument )stop|(?<=parameter: )stop|(?<=field: )stop",
+}
+_SYSTEM_TURN = re.compile(
+    r"(?:system|developer).{0,60}\b(?:roles?|prompts?|messages?|instructions?)\b"
+    r"|\broles?\b.{0,80}(?:system|alternate|support|user.{0,10}assistant|allowed|unknown)"
+    r"|only user and assistant|(?:unknown|unexpected|invalid|unsupported).{0,20}\brole",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def first_form(config: AnnotationConfig, choices: Sequence[str]) -> "Form":
+    """Returns the form that is tried first. choices: those that alone are asked for; empty: a reasoned answer is."""
+    fields: dict[str, Any] = {"temperature": config.llm_temperature, "max_tokens": config.llm_max_tokens}
+    fields["stop"] = list(_STOP)
+    if choices:
+        fields["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS)
+        num_top, is_chat = _NUM_TOP_LOGPROBS[config.llm_api], config.llm_api == "chat"
+        fields |= {"logprobs": True, "top_logprobs": num_top} if is_chat else {"logprobs": num_top}
+        fields |= CONSTRAINTS[config.llm_constraint](choices)
+    return Form(fields | extra_body(config.llm_extra_body))
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What a request holds besides model and prompt."""
+
+    fields: Mapping[str, Any]
+    has_system_turn: bool = True  # else the system text opens the user's turn
+
+    def is_named_in(self, text: str) -> bool:
+        """Returns whether an error's text names a field, or the system's turn."""
+        return bool(self._named(text) or (self.has_system_turn and _SYSTEM_TURN.search(text)))
+
+    def without_refused(self, status: int, text: str, may_guess: bool) -> "Form | None":
+        """Returns the form to retry with: without what a refusal names, one thing at a time. None: it can't help.
+
+        may_guess: where the text names nothing, all fields that not every server knows are dropped.
+        """
+        if status not in _REFUSING:
+            return None
+        if name := self._named(text):
+            new_name = "max_completion_tokens"  # OpenAI's, since 2024
+            is_renamed = name == "max_tokens" and re.search(_pattern(new_name), text)
+            renamed = {new_name: self.fields[name]} if is_renamed else {}
+            return self._with({key: value for key, value in self.fields.items() if key != name} | renamed)
+        if self.has_system_turn and _SYSTEM_TURN.search(text):
+            return dataclasses.replace(self, has_system_turn=False)
+        standard = {name: value for name, value in self.fields.items() if name in _STANDARD}
+        return self._with(standard) if may_guess and status in (400, 422) and standard != self.fields else None
+
+    def changes(self, other: "Form") -> str:
+        """Returns in words how another form differs from this one."""
+        gone = [f"`{name}`" for name in self.fields if name not in other.fields]
+        new = [f"`{name}`" for name in other.fields if name not in self.fields]
+        words = [f"{how} {', '.join(names)}" for how, names in (("without", gone), ("with", new)) if names]
+        if self.has_system_turn and not other.has_system_turn:
+            words.append("with the system's text in the user's turn")
+        return " and ".join(words)
+
+    def _with(self, fields: Mapping[str, Any]) -> "Form":
+        return dataclasses.replace(self, fields=fields)
+
+    def _named(self, text: str) -> str:
+        """Returns the field that a text names first; empty: it names none. An echo of the request comes last in it."""
+        found = {name: match.start() for name in self.fields if (match := re.search(_pattern(name), text))}
+        return min(found, key=found.__getitem__) if found else ""
+
+
+def _pattern(name: str) -> str:
+    """Returns a pattern of a field's name, as a word: max_tokens, maxTokens, "max tokens"."""
+    spelling = _SPELLINGS.get(name) or r"[_\s-]?".join(map(re.escape, name.split("_")))
+    return rf"(?i)(?<![A-Za-z0-9_])(?:{spelling})(?![A-Za-z0-9_])"
