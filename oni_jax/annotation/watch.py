@@ -1,4 +1,4 @@
-"""What a server's answers say about the server: it only reasons, gives no probabilities, or ignores a constraint."""
+"""Findings about a server from its answers: it only reasons, gives no probabilities, or ignores a constraint."""
 
 import json
 from collections import Counter

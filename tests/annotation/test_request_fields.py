@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import pytest
-from aiohttp import web
 
 from launch import flags
 from oni_jax.annotation import pacing
@@ -253,6 +252,6 @@ def test_constraint_that_was_refused_is_not_ignored(capsys):
 
 def test_needed_probabilities_that_are_missing_end_it():
     client = Client(dataclasses.replace(LABELS, llm_server_addr="h"), load_prompt(LABELS), print_line, True)
-    replies = client._read(web.json_response({"choices": [{"text": "FOO"}]}).body, 1)
+    replies = client._read(b'{"choices": [{"text": "FOO"}]}', 1)
     with pytest.raises(UserError, match="--llm_reward_value probability: the server at h gives no log-probabilities"):
         client._watch.see(replies, (), client.events)

@@ -1,4 +1,4 @@
-"""Servers as people reported them, each asked by launch.ask in this process. `tests.support.reports` prints the table."""
+"""Servers as people reported them, each asked by launch.ask: `tests.support.reports` prints the table."""
 
 import threading
 
