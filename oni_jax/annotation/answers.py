@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from oni_jax.annotation.answer_errors import is_filtered
 from oni_jax.annotation.queries.base import QueryKind
 
 MAX_TEXT_CHARS = 100_000
@@ -21,6 +22,7 @@ class Reply(NamedTuple):
     text: str
     answer: bytes | None  # as the kind of query encodes it; None: unreadable
     usage: Mapping[str, int] = types.MappingProxyType({})  # TOKEN_COUNTS that a request of one prompt reports
+    filtered: bool = False  # a content filter has removed it, or a part of it
 
 
 def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool = False) -> Reply:
@@ -30,6 +32,8 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     """
     fields = choice if isinstance(choice, Mapping) else {}
     text = _text(fields)
+    if is_filtered(fields):
+        return Reply(text, None, filtered=True)
     is_cut_off = fields.get("finish_reason") == "length"
     read = kind.read_word if one_word else kind.read_cut_off if is_cut_off else kind.read
     answer = read(text, fields.get("logprobs"), answer_key)

@@ -29,7 +29,16 @@ MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never b
 MAX_RECEIVED = 100  # at once
 NEWEST_OF_FULL = 32  # queries that a full backlog has room for
 _INITIAL_STATS = dict.fromkeys(
-    ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
+    (
+        "labels_held",
+        "labels_asked",
+        "answers_unreadable",
+        "requests",
+        "requests_failed",
+        "dropped",
+        "put_aside",
+        "filtered",
+    )
     + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )

@@ -284,6 +284,7 @@ class Training:
             return {}
         named = {"server_state": stats.pop("state"), "labels_backlog": stats.pop("backlog")}
         counts = {name: stats.pop(name) for name in LABEL_COUNTS}
+        stats |= _of_servers(stats, counts)
         unanswered = {"steps_unanswered_fraction": self.learner.unanswered_fraction()}
         return {**named, **counts, **unanswered, **{f"annotation/{name}": value for name, value in stats.items()}}
 
@@ -300,6 +301,7 @@ class Training:
             **self._returns.row(),
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
+            **_of_servers(stats, stats),
             **({"labels_by": made_by, "steps_unanswered_fraction": unanswered} if made_by else {}),
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
@@ -311,6 +313,14 @@ class Training:
 def _task(config: Config) -> list[str]:
     """Returns the names of what episodes' statistics are about."""
     return [config.env.root_env, config.env.crafter.crafter_task]
+
+
+def _of_servers(stats: Mapping[str, Any], counts: Mapping[str, Any]) -> Row:
+    """Returns the fraction of answers that a content filter kept back, and how many of several servers answer."""
+    if not stats.get("servers"):
+        return {}
+    several = {name: stats[name] for name in ("servers", "servers_answering") if stats["servers"] > 1}
+    return {"filtered_fraction": stats["filtered"] / max(1, counts["labels_asked"]), **several}
 
 
 def _problem(state: TrainState) -> str:

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from oni_jax.annotation import failures, pacing
 from oni_jax.annotation.address import server_url
-from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
+from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.failures import MAX_DETAIL_CHARS
 from oni_jax.annotation.judge_answers import read_prompts
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.pacing import MAX_RETRY_AFTER_SECS, Pacer
