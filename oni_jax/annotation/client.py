@@ -173,11 +173,14 @@ class Client:
         max_bytes = min((1 + num_choices) * MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES)
         return await self._transport.ask(body, max_bytes, lambda raw, headers: self._read(raw, num_choices, headers))
 
+    def _error_in(self, answer: Mapping[str, Any], headers: Mapping[str, str]) -> RequestError | None:
+        return read_error(answer, headers, self._transport.text, self._config.llm_model)
+
     def _read(self, raw: bytes, num_choices: int, headers: Mapping[str, str] = NO_HEADERS) -> list[Reply]:
         """Parses an answer into exactly `num_choices` replies, sorted by index."""
         try:
             answer = read_stream(raw) if is_stream(raw) else json.loads(raw)
-            if isinstance(answer, dict) and (error := read_error(answer, headers, self.line, self._config.llm_model)):
+            if isinstance(answer, dict) and (error := self._error_in(answer, headers)):
                 raise error
             choices = answer["choices"]
         except (ValueError, RecursionError, TypeError, LookupError):

@@ -69,6 +69,8 @@ class Route:
 
     def _certificate_words(self, error: aiohttp.ClientConnectorCertificateError) -> str:
         cause = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        if "mismatch" in cause.lower():
+            return f"the certificate of {self.host} is another host's ({cause}): name the host that it is for"
         named = [f"{name} is {value}" for name in _CERTIFICATES if (value := os.environ.get(name))]
         missing = [name for name in _CERTIFICATES if not os.path.exists(os.environ.get(name) or "/")]
         given = f"; {' and '.join(missing)} names nothing that is there" if missing else f"; {' and '.join(named)}"

@@ -39,6 +39,7 @@ _INITIAL_STATS = dict.fromkeys(
         "put_aside",
         "filtered",
     )
+    + ("filtered", "filtered_fraction", "servers", "servers_answering")
     + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )
@@ -266,6 +267,8 @@ def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[name] = next((value for value in values if value not in ("ok", "")), max(values))
         else:
             merged[name] = sum(values) / len(values) if name == "latency_secs_mean" else sum(values)
+    if "filtered" in merged:
+        merged["filtered_fraction"] = merged["filtered"] / max(1, merged["labels_asked"])
     return merged
 
 

@@ -1,4 +1,4 @@
-"""What a label store holds for a prompt, checked."""
+"""The answers that a label store holds for a prompt, checked."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol

@@ -117,7 +117,7 @@ class Transport:
         if response.status != 200:
             said = page or raw.decode("utf-8", "replace")
             by = f" (by {route.proxy_words}; list {route.host} in NO_PROXY to pass it by)" if route.proxy else ""
-            text = self.line(f"{response.headers.get('Location', '')} {said}{by}", MAX_TEXT_CHARS)
+            text = self.text(f"{response.headers.get('Location', '')} {said}{by}")
             raise read_refusal(response.status, response.headers, text, self._config.llm_model)
         if page:
             raise self._sanitised(RequestError(WEB_PAGE, f"{page}: {PAGE_ADVICE}", 200, server_at_fault=True))
@@ -134,6 +134,10 @@ class Transport:
     def _sanitised(self, error: RequestError) -> RequestError:
         error.detail = self.line(error.detail, MAX_DETAIL_CHARS + 100)
         return error
+
+    def text(self, text: str) -> str:
+        """Sanitises untrusted text to one line that is long enough to be searched."""
+        return self.line(text, MAX_TEXT_CHARS)
 
     def line(self, text: str, max_chars: int = MAX_DETAIL_CHARS) -> str:
         """Sanitises untrusted text to one short printable line, without the key."""

@@ -284,7 +284,6 @@ class Training:
             return {}
         named = {"server_state": stats.pop("state"), "labels_backlog": stats.pop("backlog")}
         counts = {name: stats.pop(name) for name in LABEL_COUNTS}
-        stats |= _of_servers(stats, counts)
         unanswered = {"steps_unanswered_fraction": self.learner.unanswered_fraction()}
         return {**named, **counts, **unanswered, **{f"annotation/{name}": value for name, value in stats.items()}}
 
@@ -301,7 +300,7 @@ class Training:
             **self._returns.row(),
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
-            **_of_servers(stats, stats),
+            **_of_servers(stats),
             **({"labels_by": made_by, "steps_unanswered_fraction": unanswered} if made_by else {}),
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
@@ -315,12 +314,10 @@ def _task(config: Config) -> list[str]:
     return [config.env.root_env, config.env.crafter.crafter_task]
 
 
-def _of_servers(stats: Mapping[str, Any], counts: Mapping[str, Any]) -> Row:
+def _of_servers(stats: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fraction of answers that a content filter kept back, and how many of several servers answer."""
-    if not stats.get("servers"):
-        return {}
-    several = {name: stats[name] for name in ("servers", "servers_answering") if stats["servers"] > 1}
-    return {"filtered_fraction": stats["filtered"] / max(1, counts["labels_asked"]), **several}
+    several = ("servers", "servers_answering") if stats.get("servers", 0) > 1 else ()
+    return {name: stats[name] for name in (*several, *(["filtered_fraction"] * bool(stats.get("filtered"))))}
 
 
 def _problem(state: TrainState) -> str:

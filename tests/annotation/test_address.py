@@ -175,14 +175,6 @@ def test_no_redirect_is_followed(status):
     assert not reached
 
 
-def test_proxies_of_the_environment_are_not_used(monkeypatch):
-    """Nor is ~/.netrc: what is sent goes to the address alone."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    replies, server, _ = ask(lambda request: refusal(400), KEYED)
-    assert replies.name == "http_400" and len(server.requests) == 1
-
-
 # ---- where it is not seen
 
 
