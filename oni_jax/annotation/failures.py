@@ -109,7 +109,7 @@ def read_refusal(status: int, headers: Mapping[str, str], text: str, model: str)
     if status in FILTER_STATUSES and FILTER_WORDS.search(text):
         return RequestError(FILTERED, detail, status)
     if name := _unpaid(status, text):
-        return RequestError(name, f"{name.replace('_', ' ')}: {detail}", status, True, wait_secs)
+        return RequestError(name, detail, status, server_at_fault=True, retry_after_secs=wait_secs)
     if status in (401, 403):
         return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
     missing = _NO_MODEL.search(text) and model in text and not _TOO_LONG.search(text.replace(model, ""))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.client import NO_ANSWERS, Client, NoServer, make_client
-from oni_jax.annotation.failures import BALANCE, FILTERED, OVERLOADED, QUOTA, RequestError
+from oni_jax.annotation.failures import BALANCE, CONTEXT_FULL, FILTERED, OVERLOADED, QUOTA, RequestError
 from oni_jax.annotation.labeller import FAILURES_TO_WAITING
 from oni_jax.annotation.pacing import Pacer
 from oni_jax.annotation.prompts import Prompt
@@ -105,7 +105,8 @@ class Asker:
             return
         self._pacer.failed([self._items[index]], error)
         self._num_tries[index] += 1
-        is_overloaded = error.status in OVERLOADED and error.name not in (QUOTA, BALANCE)
+        is_overloaded = error.name == CONTEXT_FULL or error.status in OVERLOADED
+        is_overloaded = is_overloaded and error.name not in (QUOTA, BALANCE)
         if is_overloaded and self._num_tries[index] <= self._config.llm_max_retries:
             self._pending.appendleft(index)
             return
