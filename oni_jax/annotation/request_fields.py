@@ -64,7 +64,7 @@ def first_form(config: AnnotationConfig, choices: Sequence[str]) -> "Form":
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What a request holds besides model and prompt."""
+    """Content of a request besides model and prompt."""
 
     fields: Mapping[str, Any]
     has_system_turn: bool = True  # else the system text opens the user's turn
