@@ -64,7 +64,8 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
         values = text.split(",") if name in lists else [text]
         if len(values) not in (1, count):
             shown = f"--{name}" if name in secrets else f"--{name} {text}"
-            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each")
+            joined = "; + joins several servers of one reward" if name == "llm_server_addr" else ""
+            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each{joined}")
         return f"--{name}={values[index % len(values)]}"
 
     for index in range(count):

@@ -111,6 +111,7 @@ train() {
     flags=("${@:2}" --on_sigusr1 stop)
     [ -z "$seed" ] || flags+=(--seed "$seed" --experiment "${ONI_EXPERIMENT:-$SLURM_JOB_NAME}_seed$seed")
     [ -z "$server" ] || flags+=(--llm_server_addr "$host:$PORT" --llm_model "$MODEL")
+    [ -z "$server" ] || export NO_PROXY="$host${NO_PROXY:+,$NO_PROXY}"  # a node is reached directly
     [ -z "$asked$over" ] || return
     started=yes
     "${words[@]}" "$PYTHON" -m launch.train "${flags[@]}" &

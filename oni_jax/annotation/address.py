@@ -1,13 +1,10 @@
 """Address of the LLM server, and the key that it requires."""
 
-import asyncio
 import os
 import re
 import urllib.parse
-from collections.abc import Mapping
 
-import aiohttp
-
+from oni_jax.annotation.routes import Route, find_route
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
 from oni_jax.settings.extra_fields import extra_headers
 from oni_jax.settings.fields import UserError
@@ -17,10 +14,32 @@ CONNECT_TIMEOUT_SECS = 10.0
 MAX_KEY_CHARS = 10_000
 MODELS = "models"  # endpoint that lists them
 _HINT = "must be host, host:port or an http(s) URL"
+_ENDPOINT = re.compile(r"/(chat/completions|completions|embeddings|models)/?$")
+
+
+def server_urls(address: str) -> list[str]:
+    """Returns the base URLs of the servers of one reward, joined by + or commas; see `server_url`.
+
+    Raises:
+        UserError: one of them is none, or named twice, or both signs are used: commas also part rewards.
+    """
+    if re.search(r"[@?#]", address):
+        return [server_url(address)]  # refused there
+    if "+" in address and "," in address:
+        raise UserError(
+            f"--llm_server_addr {address!r}: + joins the servers of one reward, commas part those of several rewards; "
+            "for one reward use one of the two"
+        )
+    urls = [server_url(part) for part in re.split("[+,]", address)]
+    if twice := [url for url in urls if urls.count(url) > 1]:
+        raise UserError(f"--llm_server_addr {address!r}: names {twice[0]} twice; leave one out")
+    return urls
 
 
 def server_url(address: str) -> str:
     """Returns the base URL of an address: host, host:port (default 9001) or an http(s) URL; `/v1` unless it has a path.
+
+    A whole endpoint, such as http://host/v1/chat/completions, counts as its base.
 
     Raises:
         UserError: anything else.
@@ -32,7 +51,10 @@ def server_url(address: str) -> str:
     else:
         default_port = ""
     if re.search(r"[@?#]", text):  # not shown: it may hold a secret
-        raise UserError("--llm_server_addr: must hold no password, query or fragment; see --llm_api_key for a key")
+        raise UserError(
+            "--llm_server_addr: must hold no password, query or fragment; see --llm_api_key for a key, "
+            "--llm_api_version for Azure's ?api-version="
+        )
     try:
         parts = urllib.parse.urlsplit(text)
         port = parts.port
@@ -47,18 +69,25 @@ def server_url(address: str) -> str:
     whole = parts.netloc.lower() in (name, netloc)  # nothing but host and port
     if parts.scheme not in ("http", "https") or not plain or not whole:
         raise UserError(f"--llm_server_addr {address!r}: {_HINT}")
-    return f"{parts.scheme}://{netloc}{parts.path.rstrip('/') or '/v1'}"
+    return f"{parts.scheme}://{netloc}{_ENDPOINT.sub('', parts.path).rstrip('/') or '/v1'}"
 
 
-def endpoint_url(config: AnnotationConfig, endpoint: str) -> str:
-    """Returns the URL of an endpoint, such as chat/completions. Raises UserError: see `server_url`.
+def endpoint_urls(config: AnnotationConfig, endpoint: str) -> list[str]:
+    """Returns the URLs of an endpoint, such as chat/completions, one a server. Raises UserError: see `server_urls`."""
+    return [_endpoint_url(config, base, endpoint) for base in server_urls(config.llm_server_addr)]
 
-    With `llm_api_version` it is Azure OpenAI's, where the path names the deployment, and a query the version.
-    """
-    base = server_url(config.llm_server_addr)
+
+def routes_to(config: AnnotationConfig, endpoint: str) -> list[Route]:
+    """Returns the routes to an endpoint of each server. Raises UserError: a bad address or proxy."""
+    return [find_route(url) for url in endpoint_urls(config, endpoint)]
+
+
+def _endpoint_url(config: AnnotationConfig, base: str, endpoint: str) -> str:
+    """Returns an endpoint's URL. With `llm_api_version` it is Azure OpenAI's: the path names the deployment, and a
+    query the version."""
     if not config.llm_api_version:
         return f"{base}/{endpoint}"
-    root = base.removesuffix("/v1")
+    root = re.sub(r"/deployments/[^/]+$", "", base).removesuffix("/v1")
     root = root if root.endswith("/openai") else f"{root}/openai"
     deployment = f"deployments/{urllib.parse.quote(config.llm_model, safe='')}/" * (endpoint != MODELS)
     return f"{root}/{deployment}{endpoint}?api-version={config.llm_api_version}"
@@ -110,24 +139,3 @@ def _first_line(path: str) -> str:
             return file.readline(MAX_KEY_CHARS)
     except (OSError, ValueError):
         return ""
-
-
-def check_server(config: AnnotationConfig) -> None:
-    """Checks address and key, and, with --llm_required, that the server answers. Raises UserError."""
-    url, (headers, _) = endpoint_url(config, MODELS), request_headers(config)
-    if not config.llm_required:
-        return
-    try:
-        status = asyncio.run(_get_status(url, headers))
-    except (aiohttp.ClientError, TimeoutError, ValueError):
-        advice = "start it, or leave out --llm_required to train while waiting for it"
-        raise UserError(f"no LLM server answers at {config.llm_server_addr} ({url}): {advice}") from None
-    if status in (401, 403):
-        raise UserError(f"the LLM server at {config.llm_server_addr} refuses the key: see --llm_api_key")
-
-
-async def _get_status(url: str, headers: Mapping[str, str]) -> int:
-    timeout = aiohttp.ClientTimeout(total=CONNECT_TIMEOUT_SECS)
-    async with aiohttp.ClientSession(timeout=timeout, headers=dict(headers)) as session:
-        async with session.get(url, allow_redirects=False) as response:
-            return response.status

@@ -7,7 +7,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from oni_jax.annotation.failures import ONLY_REASONING
+from oni_jax.annotation.answer_errors import is_filtered
+from oni_jax.annotation.failures import FILTERED, ONLY_REASONING
 from oni_jax.annotation.first_turn import first_turn, split_reasoning
 from oni_jax.annotation.probabilities import has_probabilities
 from oni_jax.annotation.queries.base import QueryKind
@@ -28,12 +29,15 @@ class Reply(NamedTuple):
     reasoning_field: str = ""  # that holds the reasoning, such as `reasoning_content`; empty: the text, if anything
     is_cut_off: bool = False  # it ended at its limit of tokens
     has_logprobs: bool = False
+    filtered: bool = False  # a content filter has removed it, or a part of it
 
     @property
     def failure(self) -> str:
         """The name that an unreadable answer is counted under; empty: it is readable."""
         if self.answer is not None:
             return ""
+        if self.filtered:
+            return FILTERED
         if self.text.strip():
             return "unreadable"
         return ONLY_REASONING if self.reasons or self.is_cut_off else "empty_text"
@@ -48,6 +52,8 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     whole, field = _content(fields)
     text, thought = split_reasoning(whole)
     text = first_turn(text, kind.openings)
+    if is_filtered(fields):
+        return Reply(text, None, filtered=True)
     is_cut_off = fields.get("finish_reason") == "length"
     if one_word:
         read = kind.read_word_cut_off if is_cut_off else kind.read_word

@@ -3,8 +3,14 @@
 | name | what happened | rule |
 |---|---|---|
 | unreachable | no connection, or none within 10 s | requeue |
-| http_429, http_502, http_503 | overloaded, or not ready yet | requeue, and honour Retry-After up to 20 s |
+| http_429, 502, 503, 521, 522, 523, 529, 530 | overloaded, or away | requeue; honour Retry-After up to 20 s |
+| quota_used_up, balance_used_up | 402, or a refusal that speaks of quota, credit or balance | requeue |
+| proxy, certificate | the proxy of the environment fails; the server's certificate is not trusted | requeue |
 | wrong_key, wrong_model, redirected, http_404 | 401 or 403; the model is reported missing; any 3xx | requeue |
+| web_page | a page for people, as of a login, in place of an answer | requeue |
+| error_answer | status 200, but an error as the answer or in a choice; it counts as the status it names | requeue |
+| context_full | the context that parallel requests share is full, or the server's memory | requeue, fewer in flight |
+| filtered | a content filter refuses the prompt, or removes the answer | put aside |
 | http_<any other> | refused: a prompt too long, a dead worker, a server bug | split |
 | timed_out, too_slow | time-out: no answer, or an incomplete one, within llm_timeout_secs | split |
 | disconnected, bad_http | connection lost; malformed HTTP | split |
@@ -16,6 +22,10 @@
 for it: requeue | ask again |
 | label_store | labels can't be written (disk full) | retry every 10 s; no requests meanwhile |
 
+- put aside: a list is halved first. `annotation/filtered_fraction` counts them: what is filtered is no random sample,
+  and a reward without labels of fights is biased.
+- requeue, fewer in flight: half as many requests at a time, then slowly more again. A request that was alone in flight
+  is at fault itself: split.
 - requeue: the items are not at fault. They are requeued behind the others, and one small request at a time probes the
   server, with exponential backoff from 0.25 s to 10 s.
 - split: a list is halved until the item that it fails for is alone. That one is retried `llm_max_retries` times, with
@@ -33,9 +43,34 @@ import re
 import time
 from collections.abc import Mapping
 
-OVERLOADED = (429, 502, 503)
+OVERLOADED = (429, 502, 503, 521, 522, 523, 529, 530)
+QUOTA, BALANCE = "quota_used_up", "balance_used_up"
+FILTERED, CONTEXT_FULL, WEB_PAGE, ERROR_ANSWER = "filtered", "context_full", "web_page", "error_answer"
 ONLY_REASONING = "only_reasoning"
+MAX_DETAIL_CHARS = 300
 SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
+FILTER_WORDS = re.compile(
+    r"content[ _-]?filter|content[ _](management )?policy|responsible ?ai ?polic|safety system|usage polic|moderation"
+    r"|polic\w+ violation|violat\w+ .{0,30}polic|\bflagged\b|\bunsafe\b|inappropriate content|sensitive (content|words)"
+    r"|data_?inspection_?failed|content exists risk|prohibited_content|high risk|guardrail",
+    re.I,
+)
+FILTER_STATUSES = (400, 403, 422, 451)
+_PAYMENT_STATUSES = (400, 402, 403, 429)
+BALANCE_WORDS = re.compile(
+    r"(insufficient|low|exhausted|negative|not enough|no)[ _-]+(account[ _-]+)?(balance|credits?|funds)\b|arrearage"
+    r"|(balance|credits?|funds)[a-z ]* (is|are|has been|have been) "
+    r"(too low|insufficient|exhausted|used up|depleted|not enough)|out of credits?|payment required",
+    re.I,
+)
+_QUOTA = re.compile(
+    r"insufficient_?quota|(current|your|monthly|billing) quota|(quota|billing|spend)\w*[ _](hard_)?limit", re.I
+)
+_CONTEXT_FULL = re.compile(
+    r"context (size |length |window )?(has been |was |is )?(exceeded|full)\b|kv[ _-]?cache|memory slot|out of memory",
+    re.I,
+)
+_LOGIN = re.compile(r"(log|sign)[-_]?in\b|\bsso\b|saml|oauth|\bauth", re.I)
 _NO_MODEL = re.compile("model", re.I)
 _SPENT = re.compile(r"could not finish the message|\b(?:max_\w{0,20}tokens|output limit)\b.{0,40}\breached", re.I)
 _TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # may name the model too, but the prompt is at fault
@@ -52,27 +87,46 @@ class RequestError(Exception):
     retry_after_secs: float = 0.0
     text: str = dataclasses.field(default="", repr=False)  # the server's, whole
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail}"
+
+    @property
+    def is_passing(self) -> bool:
+        """The server is overloaded or not paid: never the fault of an item, whatever others get meanwhile."""
+        return self.status in OVERLOADED or self.name in (QUOTA, BALANCE)
+
+    @property
+    def is_of_the_items(self) -> bool:
+        """The server works, and refuses these items."""
+        return self.name == FILTERED or (400 <= self.status < 500 and not self.server_at_fault)
+
+    @property
+    def is_of_the_fields(self) -> bool:
+        """A field of the request may be at fault."""
+        return self.name not in (FILTERED, CONTEXT_FULL, ONLY_REASONING, QUOTA, BALANCE)
+
 
 def read_refusal(
-    status: int, headers: Mapping[str, str], detail: str, model: str, text: str = "", names_field: bool = False
+    status: int, headers: Mapping[str, str], text: str, model: str, names_field: bool = False
 ) -> RequestError:
     """Classifies an HTTP status other than 200. The status is not reliable: a dead worker may answer 400.
 
     Args:
         status: the HTTP status.
         headers: of the answer.
-        detail: the server's error text, one line.
+        text: the server's whole error text, one line.
         model: the one requested.
-        text: the server's error text, whole.
         names_field: it names a field of the request, or a role: the model is there.
     """
-    error = _read_refusal(status, headers, detail, model, text or detail, names_field)
-    return dataclasses.replace(error, text=text)
+    return dataclasses.replace(_read_refusal(status, headers, text, model, names_field), text=text)
 
 
-def _read_refusal(
-    status: int, headers: Mapping[str, str], detail: str, model: str, text: str, names_field: bool
-) -> RequestError:
+def _read_refusal(status: int, headers: Mapping[str, str], text: str, model: str, names_field: bool) -> RequestError:
+    detail, wait_secs = text[:MAX_DETAIL_CHARS], retry_after_secs(headers.get("Retry-After", ""))
+    if status in FILTER_STATUSES and FILTER_WORDS.search(text):
+        return RequestError(FILTERED, detail, status)
+    if name := _unpaid(status, text):
+        return RequestError(name, detail, status, server_at_fault=True, retry_after_secs=wait_secs)
     if status in (401, 403):
         return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
     if status in (400, 422) and _SPENT.search(text):  # gpt-5, where its reasoning takes all tokens
@@ -82,12 +136,21 @@ def _read_refusal(
     if status in (400, 404) and missing and not names_field:
         return RequestError("wrong_model", f"the server has no model {model}: {detail}", status, server_at_fault=True)
     if 300 <= status < 400:
-        detail = f"the server redirects to another address; name that one if you trust it. {detail}"
+        login = "to a login, so it is no API" if _LOGIN.search(headers.get("Location", "")) else "to another address"
+        detail = f"the server redirects {login}; name the address that you trust. {detail}"
         return RequestError("redirected", detail, status, server_at_fault=True)
     if status == 404:
         return RequestError("http_404", f"no such endpoint (--llm_api): {detail}", status, server_at_fault=True)
-    wait_secs = retry_after_secs(headers.get("Retry-After", ""))
+    if status in (400, 413, 500) and _CONTEXT_FULL.search(text):
+        return RequestError(CONTEXT_FULL, detail, status)
     return RequestError(f"http_{status}", detail, status, status in OVERLOADED, wait_secs)
+
+
+def _unpaid(status: int, text: str) -> str:
+    """Returns the name of a refusal for lack of money; empty: it is another."""
+    if status not in _PAYMENT_STATUSES:
+        return ""
+    return QUOTA if _QUOTA.search(text) else BALANCE if status == 402 or BALANCE_WORDS.search(text) else ""
 
 
 def one_line(text: str, max_chars: int) -> str:

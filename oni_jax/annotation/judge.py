@@ -19,7 +19,7 @@ from typing import Any, Protocol, TextIO
 
 from aiohttp import web
 
-from oni_jax.annotation.address import check_server
+from oni_jax.annotation.health import check_server
 from oni_jax.annotation.judge_answers import (
     JUDGE_MODEL,
     Payload,

@@ -4,19 +4,27 @@ The rule for each kind of failure is in `failures`.
 """
 
 import asyncio
+import dataclasses
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client, NoServer
-from oni_jax.annotation.failures import ONLY_REASONING, OVERLOADED, RequestError
+from oni_jax.annotation.failures import (
+    BALANCE,
+    CONTEXT_FULL,
+    FILTERED,
+    ONLY_REASONING,
+    QUOTA,
+    WEB_PAGE,
+    RequestError,
+)
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
-from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.recorded import NOTHING, Recorded
+from oni_jax.annotation.stored import Store, checked, stored_answers
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Answer, Item
@@ -30,21 +38,18 @@ UNREADABLE = "unreadable"
 
 WAITING = "waiting for server"
 ENOUGH = "no more labels, by --llm_max_labels"
-STATES = {"wrong_key": "wrong key", "wrong_model": "wrong model", "redirected": "redirected to another address"}
-STATES[ONLY_REASONING] = "the model only reasons"
+STATES = {
+    "wrong_key": "wrong key",
+    "wrong_model": "wrong model",
+    "redirected": "redirected to another address",
+    "proxy": "proxy fails",
+    "certificate": "certificate is not trusted",
+    QUOTA: "quota used up",
+    BALANCE: "balance used up",
+    WEB_PAGE: "a web page answers, no LLM",
+    ONLY_REASONING: "the model only reasons",
+}
 FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
-
-
-class Store(Protocol):
-    """A store of answers by model and prompt. Methods raise OSError: it can't be read or written for now."""
-
-    commit_delay_secs: float  # delay of a commit, so that answers are committed together
-
-    def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]: ...
-
-    def put_many(self, model: str, digest: str, answered: Sequence[tuple[Annotation, str]]) -> None: ...
-
-    def all(self, model: str, digest: str) -> list[Annotation]: ...
 
 
 class Labeller:
@@ -78,6 +83,7 @@ class Labeller:
         takes_lists, limits = config.llm_api == "completions", (config.llm_max_in_flight, config.llm_max_per_sec)
         self._pacer = Pacer(config.llm_batch_size, takes_lists, *limits)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._num_sent = 0
         self._num_tries: dict[Item, int] = {}  # failures of items asked about alone
         self._refused: dict[Item, int] = {}  # requests that had succeeded when the server refused the item first
         self._given_up: list[Item] = []  # put aside after failures since a request succeeded last
@@ -157,13 +163,14 @@ class Labeller:
 
     def stats(self) -> dict[str, float | str]:
         """Counts since the start; `state`: ok, retrying, ..., "" without a server; `problem`: its cause, in a line."""
-        counts = self._counts
+        counts, servers = self._counts, self._client.servers
         names = ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped")
         return {
             "state": self._state(),
-            "problem": self._store_problem
-            or (f"{self._problem.name}: {self._problem.detail}" if self._problem else ""),
-            **{name: counts[name] for name in (*names, "put_aside", "labels_unanswered")},
+            "problem": self._store_problem or (str(self._problem) if self._problem else servers.problem),
+            **{name: counts[name] for name in (*names, "put_aside", "labels_unanswered", "filtered")},
+            "servers": len(servers),
+            "servers_answering": servers.num_answering,
             "backlog": len(self._backlog),
             "in_flight": self._backlog.num_in_flight,
             "latency_secs_mean": sum(self._latencies_secs) / max(1, len(self._latencies_secs)),
@@ -182,6 +189,9 @@ class Labeller:
         if isinstance(self._client, NoServer):
             return ""
         if self._problem is None:
+            servers = self._client.servers
+            if servers.num_answering < len(servers) > 1:
+                return f"{servers.num_answering} of {len(servers)} servers answer"
             return "ok" if self._room() or self._backlog.num_in_flight else ENOUGH
         if self._problem.server_at_fault or self._pacer.num_failures >= FAILURES_TO_WAITING:
             return STATES.get(self._problem.name, WAITING)
@@ -221,10 +231,12 @@ class Labeller:
     async def _ask(self, items: list[Item]) -> None:
         client, start = self._client, asyncio.get_running_loop().time()
         assert not isinstance(client, NoServer)
+        self._num_sent += 1
+        num_sent, alone = self._num_sent, len(self._tasks) == 1
         try:
             replies = await client.ask(items, self._unreadable)
         except RequestError as error:
-            self._failed(items, error)
+            self._failed(items, self._without_neighbours(error, alone and num_sent == self._num_sent))
         except UserError:  # no answer of this server is of use
             raise
         except Exception as error:  # a bug must not end the service either
@@ -249,7 +261,12 @@ class Labeller:
             if reply.answer is not None:
                 self._unreadable.pop(item, None)
                 self._answered.append((Annotation(item, reply.answer), reply.text))
-        if unreadable := {item: reply for item, reply in zip(items, replies) if reply.answer is None}:
+        for item, reply in zip(items, replies):
+            if reply.filtered:
+                self._failures[FILTERED] += 1
+                self._filter(item)
+        unreadable = {x: reply for x, reply in zip(items, replies) if reply.answer is None and not reply.filtered}
+        if unreadable:
             self._retry_unreadable(unreadable)
         if len(self._answered) >= self._config.llm_batch_size:
             self._commit()
@@ -275,11 +292,23 @@ class Labeller:
             self._unreadable.update(once)
             self._backlog.retry(list(once))
 
+    def _without_neighbours(self, error: RequestError, alone: bool) -> RequestError:
+        """Returns whose fault a full context is: of parallel requests together, or of one that was alone."""
+        if error.name != CONTEXT_FULL:
+            return error
+        if alone:
+            return RequestError(f"http_{error.status}", error.detail, error.status)
+        return dataclasses.replace(error, server_at_fault=True)
+
     def _failed(self, items: list[Item], error: RequestError) -> None:
         if self._is_of_the_prompts(items, error):
             error = RequestError(error.name, error.detail, error.status)
-        self._pacer.failed(items, error)
-        self._problem = error
+        if error.name == FILTERED:
+            self._pacer.filtered(items)
+            self._problem = None
+        else:
+            self._pacer.failed(items, error)
+            self._problem = error
         self._counts["requests"] += 1
         self._counts["requests_failed"] += 1
         name = error.name if error.name in self._failures or len(self._failures) < MAX_FAILURE_NAMES else "other"
@@ -290,15 +319,22 @@ class Labeller:
         elif middle:  # bisects to the one prompt at fault, so that the others get their labels
             self._backlog.retry(items[:middle])
             self._backlog.retry(items[middle:])
+        elif error.name == FILTERED:
+            self._counts["labels_asked"] += 1
+            self._filter(items[0])
         else:
             self._back_off(items[0])
+
+    def _filter(self, item: Item) -> None:
+        self._counts["filtered"] += 1
+        self._put_aside(item)
 
     def _is_of_the_prompts(self, items: Sequence[Item], error: RequestError) -> bool:
         """Returns whether others have succeeded since the server refused one of these items first.
 
         Some answer 403 to a prompt that their moderation flags.
         """
-        if not error.server_at_fault or not error.status or error.status in OVERLOADED:
+        if not error.server_at_fault or not error.status or error.is_passing or error.name == CONTEXT_FULL:
             return False
         num_succeeded = self._counts["requests"] - self._counts["requests_failed"]
         return min(self._refused.setdefault(item, num_succeeded) for item in items) < num_succeeded
@@ -366,35 +402,3 @@ class Labeller:
         self._counts["labels_held"] += len(annotations)
         self._backlog.finish([annotation.item for annotation in annotations])
         self._emit(annotations)
-
-
-def stored_answers(store: Store, kind: QueryKind, models: Iterable[str], digest: str) -> list[Annotation]:
-    """Returns the answers stored for a prompt; the first model's hold. Raises UserError: see `checked`."""
-    held: dict[Item, Annotation] = {}
-    for model in models:
-        for annotation in checked(kind, store.all(model, digest)):
-            held.setdefault(annotation.item, annotation)
-    return [*held.values()]
-
-
-def check_stored(store: Store, kind: QueryKind, recorded: Recorded, models: Iterable[str], digest: str) -> None:
-    """Checks what a store holds for a prompt.
-
-    Raises:
-        UserError: an answer is not of this kind, or others are stored under the model's name than those recorded.
-    """
-    for model in models:
-        for item, answer, _ in checked(kind, store.all(model, digest)):
-            if model == recorded.model and recorded.answers.get(item, answer) != answer:
-                raise UserError(
-                    f"label store: holds other answers of {model} than those recorded, such as to {item[0]!a:.60}; "
-                    "choose another --experiment or --label_store, or give the file's model another name"
-                )
-
-
-def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:
-    """Returns `held`, the stored answers of a kind of query. Raises UserError: one of them is not of this kind."""
-    for item, answer, _ in held:
-        if len(item) != len(kind.placeholders) or answer is None or not kind.is_answer(answer):
-            raise UserError(f"label store: a row is no {kind.name} ({item!r:.60}); move the file away or name another")
-    return held

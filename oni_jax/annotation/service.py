@@ -29,7 +29,17 @@ MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never b
 MAX_RECEIVED = 100  # at once
 NEWEST_OF_FULL = 32  # queries that a full backlog has room for
 _INITIAL_STATS = dict.fromkeys(
-    ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped", "put_aside")
+    (
+        "labels_held",
+        "labels_asked",
+        "answers_unreadable",
+        "requests",
+        "requests_failed",
+        "dropped",
+        "put_aside",
+        "filtered",
+    )
+    + ("filtered", "filtered_fraction", "servers", "servers_answering")
     + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )
@@ -267,6 +277,8 @@ def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[name] = next((value for value in values if value not in ("ok", "")), max(values))
         else:
             merged[name] = sum(values) / len(values) if name == "latency_secs_mean" else sum(values)
+    if "filtered" in merged:
+        merged["filtered_fraction"] = merged["filtered"] / max(1, merged["labels_asked"])
     return merged
 
 

@@ -58,6 +58,8 @@ class Watch:
             UserError: there are no log-probabilities, and they are needed.
         """
         for reply in replies:
+            if reply.filtered:
+                continue
             if reply.failure == ONLY_REASONING:
                 self._num_reasoned += 1
                 self.say_once(ONLY_REASONING, reasoning_hint(self._one_word, reply.reasoning_field, reply.is_cut_off))

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import stored_answers
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.stored import stored_answers
 from oni_jax.answers.answerer import models_of
 from oni_jax.envs.history import past_of
 from oni_jax.envs.registry import env_spec, find_environment

@@ -149,6 +149,12 @@ METRICS: Mapping[str, Metric] = {
     "annotation/completion_tokens": Metric("", "tokens that the LLM wrote, by the server's own count"),
     "annotation/dropped": Metric("", "queries dropped because too many were pending"),
     "annotation/put_aside": Metric("", "queries that get no answer in this run"),
+    "annotation/filtered": Metric("", "queries that a content filter refused, or whose answer it removed"),
+    "annotation/filtered_fraction": Metric(
+        "fraction", "of the answers asked for: kept back by a content filter; a reward without them is biased"
+    ),
+    "annotation/servers": Metric("", "LLM servers, of all reward types together"),
+    "annotation/servers_answering": Metric("", "those that have answered since they failed"),
     "annotation/failures/<kind>": Metric("", "failures by name, see `oni_jax/annotation/failures.py`"),
     "annotation/events/<kind>": Metric("", "irregularities that were corrected, such as choices out of order"),
 }

@@ -15,7 +15,9 @@ class AnnotationConfig:
     """The LLM server, its requests and its prompts."""
 
     llm_server_addr: str = setting(
-        "", "host, host:port (default port: 9001) or http(s) URL; empty: nobody is asked, see answers."
+        "",
+        "host, host:port (default port: 9001) or http(s) URL; + joins several that serve one model; empty: nobody is "
+        "asked, see answers.",
     )
     answers: str = setting(
         "",
@@ -60,7 +62,9 @@ class AnnotationConfig:
     llm_batch_size: int = setting(
         100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=COUNT
     )
-    llm_max_in_flight: int = setting(16, "Most requests in flight, for each reward type that asks.", within=COUNT)
+    llm_max_in_flight: int = setting(
+        16, "Most requests in flight, for each reward type that asks, at all its servers together.", within=COUNT
+    )
     llm_max_per_sec: float = setting(
         0.0,
         "Most prompts sent in a second, for each reward type that asks; 0: as many as the server answers, but 100 to "

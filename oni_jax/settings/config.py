@@ -156,6 +156,11 @@ def check_config(config: Config) -> None:
     check_pretrained(config.pretrained)
     for own in config.terms():
         check_annotation(own.annotation)
+        if config.others and "," in own.annotation.llm_server_addr:
+            raise UserError(
+                f"--llm_server_addr {own.annotation.llm_server_addr}: commas part the servers of several rewards; join "
+                "those of one reward by +"
+            )
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
 

@@ -15,8 +15,8 @@ import numpy as np
 import optax
 
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import check_stored
 from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.stored import check_stored
 from oni_jax.answers.answerer import open_questions, with_chosen_answers
 from oni_jax.envs.base import Environment
 from oni_jax.envs.device.history import with_history

@@ -11,7 +11,7 @@ def check_run(config: Config) -> None:
         UserError: the first mistake.
     """
     # Imported here, since child processes of a run import the launcher without needing these.
-    from oni_jax.annotation.address import request_headers, server_url
+    from oni_jax.annotation.address import request_headers, server_urls
     from oni_jax.annotation.judge_answers import load_rules
     from oni_jax.annotation.prompts import load_chat_template, load_prompt
     from oni_jax.answers.answerer import find_answerer
@@ -30,7 +30,7 @@ def check_run(config: Config) -> None:
             raise UserError(f"--root_env {config.env.root_env}: has no captions for an LLM to judge; use another")
         request_headers(annotation)
         if annotation.llm_server_addr:
-            server_url(annotation.llm_server_addr)
+            server_urls(annotation.llm_server_addr)
         elif find_answerer(annotation, environment.language, kind).asks == JUDGE:
             load_rules(environment.language)
         load_prompt(annotation, environment.language, kind)

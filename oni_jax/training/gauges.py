@@ -45,7 +45,7 @@ class Gauges:
         totals: dict[str, float] = {name: row[count] for name, count in _RATES_OF.items() if count in row}
         totals |= {name: gauges.pop(name) for name in _COUNTED if name in gauges}
         if "labels_asked" in row:
-            totals["labels"] = row["labels_asked"] - row["answers_unreadable"]
+            totals["labels"] = row["labels_asked"] - row["answers_unreadable"] - row.get("annotation/filtered", 0)
         answers, distributions = self._annotator.answers(), jax.device_get(dict(self._learner.distributions))
         return {
             **self._rates.update(totals, time.monotonic()),

@@ -319,6 +319,7 @@ class Training:
             **self._returns.row(),
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
+            **_of_servers(stats),
             **({"labels_by": made_by, "steps_unanswered_fraction": unanswered} if made_by else {}),
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
@@ -330,6 +331,12 @@ class Training:
 def _task(config: Config) -> list[str]:
     """Returns the names of what episodes' statistics are about."""
     return [config.env.root_env, config.env.crafter.crafter_task]
+
+
+def _of_servers(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fraction of answers that a content filter kept back, and how many of several servers answer."""
+    several = ("servers", "servers_answering") if stats.get("servers", 0) > 1 else ()
+    return {name: stats[name] for name in (*several, *(["filtered_fraction"] * bool(stats.get("filtered"))))}
 
 
 def _problem(state: TrainState) -> str:

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from launch import annotate_pairs, train
-from oni_jax.annotation.address import api_key_header, check_server, endpoint_url, server_url
+from oni_jax.annotation.address import api_key_header, endpoint_urls, server_url
 from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.health import check_server
 from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.host.runtime import ChildError
@@ -174,14 +175,6 @@ def test_no_redirect_is_followed(status):
     assert not reached
 
 
-def test_proxies_of_the_environment_are_not_used(monkeypatch):
-    """Nor is ~/.netrc: what is sent goes to the address alone."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    replies, server, _ = ask(lambda request: refusal(400), KEYED)
-    assert replies.name == "http_400" and len(server.requests) == 1
-
-
 # ---- where it is not seen
 
 
@@ -274,8 +267,8 @@ def _read(path: pathlib.Path) -> str:
 def test_azure_s_addresses(address, root):
     config = AnnotationConfig(llm_server_addr=address, llm_model="my gpt/4", llm_api_version="2024-10-21")
     deployment = f"{root}/deployments/my%20gpt%2F4"
-    assert endpoint_url(config, "chat/completions") == f"{deployment}/chat/completions?api-version=2024-10-21"
-    assert endpoint_url(config, "models") == f"{root}/models?api-version=2024-10-21"
+    assert endpoint_urls(config, "chat/completions") == [f"{deployment}/chat/completions?api-version=2024-10-21"]
+    assert endpoint_urls(config, "models") == [f"{root}/models?api-version=2024-10-21"]
 
 
 def test_azure_s_requests():

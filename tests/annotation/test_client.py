@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from oni_jax.annotation.address import check_server
 from oni_jax.annotation.client import CONSTRAINTS, Client, RequestError
+from oni_jax.annotation.health import check_server
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError

@@ -61,6 +61,31 @@ def change(function):
     return lambda request: choices(function(wrong_choices(request)))
 
 
+def answer_error(error):
+    """The error of a gateway, which answers with status 200."""
+    return lambda request: web.json_response({"error": error})
+
+
+def fail_choices(error):
+    """The same where the answer had begun: in its choices."""
+    return change(lambda good: [{**choice, "finish_reason": "error", "error": error} for choice in good])
+
+
+def page(title):
+    return lambda request: web.Response(text=PAGE.format(title), content_type="text/html")
+
+
+PAGE = "<!DOCTYPE html><html><title>{}</title>It works!</html>"
+UNPAID = ((402, "Insufficient Balance"), (402, "no"), (403, "Your credit balance is too low."), (400, "Arrearage"))
+ERRORS = (
+    ("http_429", {"code": 429, "message": "free-models-per-min"}),
+    ("http_429", {"code": "rate_limit_exceeded", "message": "slow down"}),
+    ("http_503", {"status": "503", "message": "no"}),
+    ("http_500", {"code": 500}),
+    ("balance_used_up", {"code": 402, "message": "more credits, or fewer max_tokens"}),
+    ("quota_used_up", {"type": "insufficient_quota", "message": "billing"}),
+    ("error_answer", {"message": "Provider returned error"}),
+)
 FAULTS = [
     ("http_429", refuse(429)),
     *[
@@ -97,7 +122,17 @@ FAULTS = [
         "broken_json",
         lambda request: web.Response(body=gzip.compress((choices(wrong_choices(request)).text or "").encode())),
     ),
-    ("broken_json", lambda request: web.json_response({"error": "none of your business"})),
+    ("error_answer", lambda request: web.json_response({"error": "none of your business"})),
+    ("error_answer", lambda request: web.json_response({"detail": "upstream lost", "choices": []})),
+    ("error_answer", change(lambda good: [{**choice, "text": "", "finish_reason": "error"} for choice in good])),
+    *[("balance_used_up", refuse(*refused)) for refused in UNPAID],
+    *[("quota_used_up", refuse(429, said)) for said in ("insufficient_quota", "You exceeded your current quota.")],
+    *[(name, answer_error(error)) for name, error in ERRORS],
+    *[(name, fail_choices(error)) for name, error in ERRORS],
+    ("http_429", change(lambda good: [{**choice, "finish_reason": "insufficient_system_resource"} for choice in good])),
+    *[("web_page", page(title)) for title in ("Sign in", "")],
+    ("http_502", lambda request: web.Response(status=502, text=PAGE.format("502"), content_type="text/html")),
+    ("http_529", refuse(529)),
     ("too_few_choices", change(lambda good: [])),
     ("too_few_choices", change(lambda good: good[:-1])),
     ("too_few_choices", lambda request: choices({"0": "<label>FOO</label>"})),
@@ -263,7 +298,7 @@ def test_connections_notice_a_peer_that_vanishes():
             config = dataclasses.replace(LISTS, llm_server_addr=server.address)
             async with Client(config, load_prompt(config)) as client:
                 await client.ask([(b"message 1",)])
-                connector = client._session.connector
+                connector = client._transport._session.connector
                 assert connector
                 for entries in connector._conns.values():
                     found.extend(transport.get_extra_info("socket") for p, _ in entries if (transport := p.transport))

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from oni_jax.annotation import failures, pacing
 from oni_jax.annotation.address import server_url
-from oni_jax.annotation.client import MAX_DETAIL_CHARS, Client, RequestError
+from oni_jax.annotation.client import Client, RequestError
+from oni_jax.annotation.failures import MAX_DETAIL_CHARS
 from oni_jax.annotation.judge_answers import read_prompts
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.pacing import MAX_RETRY_AFTER_SECS, Pacer
@@ -36,7 +37,7 @@ from tests.support.asking import KINDS, judge_prompt, label_of, load_prompt
 
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"
-NAMES = {*NAMES.split(), "too_few_choices", "too_many_choices", "bad_indices"}
+NAMES = {*NAMES.split(), "too_few_choices", "too_many_choices", "bad_indices", "error_answer", "web_page", "filtered"}
 LABELS = {"classification": (0, 1, None), "ranking": (0, 1, 2, None)}
 ITEM = (b"You kill the newt!", b"It's a wall.")
 

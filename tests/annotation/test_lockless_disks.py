@@ -72,7 +72,7 @@ def test_killed_writer_loses_no_committed_answer(tmp_path, path, name, lack):
         committed += 1 + (int(rest[-1]) if rest else 10 + 7 * turn)
     last = start(environment, path, "last", 1)
     assert last.wait(timeout=60) == 0
-    assert committed + 1 <= LabelStore(str(path)).count("m", "d") <= committed + 4  # committed before it was printed
+    assert LabelStore(str(path)).count("m", "d") >= committed + 1  # more may be committed than were printed and read
 
 
 @DISKS

@@ -13,10 +13,10 @@ from oni_jax.annotation.answers import read_choice
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.judge import EmbeddedJudge, Judge, JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.queries.choices import decode_label, encode_label
 from oni_jax.annotation.queries.registry import QUERIES, register_query
 from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.stored import checked
 from oni_jax.envs.base import Language
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError

@@ -7,9 +7,9 @@ import pytest
 
 from launch import flags
 from oni_jax.annotation import pacing
-from oni_jax.annotation.address import check_server
 from oni_jax.annotation.client import Client, print_line
 from oni_jax.annotation.failures import read_refusal
+from oni_jax.annotation.health import check_server
 from oni_jax.annotation.request_fields import Form
 from oni_jax.annotation.watch import MAX_REASONED_IN_ROW
 from oni_jax.rewards.embeddings.embeddings import ServerEmbedder

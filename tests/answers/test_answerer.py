@@ -7,9 +7,9 @@ import pytest
 
 from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import check_stored
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.annotation.service import AnnotationService
+from oni_jax.annotation.stored import check_stored
 from oni_jax.answers.answerer import (
     NOBODY,
     SERVER,

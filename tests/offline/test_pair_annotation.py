@@ -13,6 +13,7 @@ import pytest
 from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.client import RequestError
 from oni_jax.annotation.queries.choices import encode_label
+from oni_jax.annotation.servers import Servers
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline import pair_annotation
 from oni_jax.offline.pair_config import AnnotatePairs
@@ -43,6 +44,7 @@ class StandIn:
         self.secs = 0.001  # that an answer takes
 
         self.tokens, self.events = Counter[str](), Counter[str]()
+        self.servers = Servers(())
 
     async def __aenter__(self) -> "StandIn":
         return self

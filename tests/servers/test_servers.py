@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from oni_jax.annotation.address import check_server
+from oni_jax.annotation.health import check_server
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.annotation.test_service import collect, wait_for

@@ -86,9 +86,9 @@ REPORTS = (
     Report("balance", "labels while there is a balance", HELPFUL),
     Report("no_balance", "a line says that the balance is used up", "(?i)balance", code=2),
     Report("context_all", "labels, fewer at a time", HELPFUL),
-    Report("sse", "read, or one line that says that it streams", f"(?i)stream|{HELPFUL}", hides="broken_json", code=2),
+    Report("sse", "a stream is read, though none was asked for", HELPFUL, hides="broken_json"),
     Report("blank_lines", "labels, after blank lines", HELPFUL),
-    Report("html_502", "one line that says that it is a page", "(?i)html", code=2),
+    Report("html_502", "one line that says that it is a page", "a web page", code=2),
 )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.client import NO_ANSWERS, Client, NoServer, make_client
-from oni_jax.annotation.failures import OVERLOADED, RequestError
+from oni_jax.annotation.failures import BALANCE, CONTEXT_FULL, FILTERED, OVERLOADED, QUOTA, RequestError
 from oni_jax.annotation.labeller import FAILURES_TO_WAITING
 from oni_jax.annotation.pacing import Pacer
 from oni_jax.annotation.prompts import Prompt
@@ -86,7 +86,7 @@ class Asker:
         replies: list[Reply] = []
         secs: list[float] = []
         try:
-            while not replies or (len(replies) == 1 and replies[0].answer is None):
+            while not replies or (len(replies) == 1 and replies[0].answer is None and not replies[0].filtered):
                 before = {item: replies[0].text} if replies else NO_ANSWERS
                 start = time.monotonic()
                 replies += await self._client.ask([item], before)
@@ -99,14 +99,20 @@ class Asker:
         self._report_found()
 
     def _failed(self, index: int, error: RequestError) -> None:
+        if error.name == FILTERED:
+            self._pacer.filtered([self._items[index]])
+            self._found[index] = Asked(self._items[index], problem=str(error))
+            return
         self._pacer.failed([self._items[index]], error)
         self._num_tries[index] += 1
-        if error.status in OVERLOADED and self._num_tries[index] <= self._config.llm_max_retries:
+        is_overloaded = error.name == CONTEXT_FULL or error.status in OVERLOADED
+        is_overloaded = is_overloaded and error.name not in (QUOTA, BALANCE)
+        if is_overloaded and self._num_tries[index] <= self._config.llm_max_retries:
             self._pending.appendleft(index)
             return
         if error.server_at_fault or self._pacer.num_failures >= FAILURES_TO_WAITING:
             self.problem = self.problem or error
-        self._found[index] = Asked(self._items[index], problem=f"{error.name}: {error.detail}")
+        self._found[index] = Asked(self._items[index], problem=str(error))
 
     def _report_found(self, in_order: bool = True) -> None:
         """Reports what came of the items up to the first that is not finished; all the rest without `in_order`."""

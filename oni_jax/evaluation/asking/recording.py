@@ -12,9 +12,9 @@ import numpy as np
 
 from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import checked
 from oni_jax.annotation.prompts import Prompt, escape, load_prompt, unescape
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.stored import checked
 from oni_jax.answers.answerer import SUFFIX, models_of, shipped
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
 from oni_jax.envs.registry import find_environment, languages

@@ -15,9 +15,10 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, endpoint_url, request_headers
+from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, request_headers, routes_to
 from oni_jax.annotation.failures import OVERLOADED, one_line
 from oni_jax.annotation.pacing import backoff_secs
+from oni_jax.annotation.routes import Route
 from oni_jax.ops.words import direction, words_of
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
@@ -174,7 +175,8 @@ class ServerEmbedder:
         if not config.llm_server_addr:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
-        self._url, (self._headers, self._secrets) = endpoint_url(self._config, "embeddings"), request_headers(config)
+        self._routes = routes_to(self._config, "embeddings")
+        self._headers, self._secrets = request_headers(config)
         self._size = 0  # of the vectors; 0: not known yet
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -195,16 +197,19 @@ class ServerEmbedder:
     async def _embed(self, session: aiohttp.ClientSession, texts: Sequence[str]) -> np.ndarray:
         """Asks, and again a few times where the server is not there yet, or overloaded. Raises UserError.
 
-        Once it has answered, it is asked once: the caller has more to do than to wait, and asks again later.
+        Of several servers each is asked, the one that answered last first. Once one has answered, there is no further
+        round: the caller has more to do than to wait, and asks again later.
         """
         problem = ""
-        for num_failures in range(1 if self._size else self._config.llm_max_retries + 1):
-            if num_failures:
+        body, num_servers = {"model": self._config.llm_model, "input": list(texts)}, len(self._routes)
+        for num_failures in range(num_servers if self._size else num_servers + self._config.llm_max_retries):
+            if num_failures >= num_servers:
                 await asyncio.sleep(backoff_secs(num_failures))
             try:
-                status, raw = await self._post(session, {"model": self._config.llm_model, "input": list(texts)})
+                status, raw = await self._post(session, self._routes[0], body)
             except (aiohttp.ClientError, TimeoutError) as error:
-                problem = f"{type(error).__name__}: {error}"
+                problem = str(self._routes[0].failure(error) or f"{type(error).__name__}: {error}")
+                self._routes = [*self._routes[1:], self._routes[0]]
                 continue
             if status == 200:
                 return self._read(raw, len(texts))
@@ -228,8 +233,8 @@ class ServerEmbedder:
         print(f"warning: {error}; nothing is known of {texts[0][:60]!r}", flush=True)
         return np.zeros((1, self._size))
 
-    async def _post(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[int, bytes]:
-        async with session.post(self._url, json=body, allow_redirects=False) as response:
+    async def _post(self, session: aiohttp.ClientSession, route: Route, body: dict[str, Any]) -> tuple[int, bytes]:
+        async with session.post(route.url, json=body, allow_redirects=False, **route.options()) as response:
             raw = bytearray()
             async for chunk in response.content.iter_any():
                 raw += chunk

@@ -53,6 +53,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
         "unanswered {steps_unanswered_fraction:.1%} of steps": "",
         "{labels_per_sec:rate}/s": "",
         "{answers_unreadable:,.0f} unreadable": "yellow",
+        "{annotation/filtered_fraction:.1%} kept back by a content filter": "bold yellow",
         "{requests_failed:,.0f} requests failed": "yellow",
     },
     "checkpoint": {"{checkpoint_steps:,.0f} steps": "", "{checkpoint_secs:clock} ago": ""},
@@ -108,6 +109,7 @@ PLAIN = (
     "{said_helpful}",
     "unanswered {steps_unanswered_fraction:.1%} of steps",
     "{server_not_ok}",
+    "{annotation/filtered_fraction:.1%} kept back by a content filter",
     "success {episode/success:.1%}",
     "score {episode/score:.1f}%",
     "depth {episode/dlvl:.3g}",
@@ -119,5 +121,5 @@ SHOWN_STATS |= {f"episode/goals_{name}_fraction" for name in ("timely", "mistime
 # Left out when they are 0, or would be shown as 0.
 HIDDEN_AT_0 = ("actor_restarts", "game_restarts", "bad_updates", "answers_unreadable", "requests_failed")
 HIDDEN_AT_0 += ("inference_calls_per_sec", "reward_gradient_steps_per_sec", "annotation/latency_secs_mean")
-HIDDEN_AT_0 += ("annotation/in_flight",)
+HIDDEN_AT_0 += ("annotation/in_flight", "annotation/filtered_fraction")
 HIDDEN_AT_0 += ("llm_tokens_per_sec", "llm_prompt_tokens_per_sec", "learner_looks_up_fraction", "labels_per_sec")
