@@ -3,6 +3,7 @@
 python -m launch.train_goals --out goals
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +27,9 @@ def _run(config: TrainGoals) -> int:
         f"{learnt.agreement:.3f} (Jaccard index), calibration error {learnt.calibration_error:.4f}",
         flush=True,
     )
-    show(command("train", Config(), config="ellm_llm", reward_dir=config.out))
+    name = os.path.basename(os.path.abspath(config.out))
+    world = {"root_env": config.root_env, "plugin": config.plugin}
+    show(command("train", Config(), config="ellm_llm", **world, reward_dir=config.out, experiment=f"ellm_{name}"))
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
-from oni_jax.envs.goals import BY_LLM
+from oni_jax.envs.goals import BY_LLM, MODEL
 from oni_jax.envs.registry import GOAL_REWARDED, find_environment
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import trained_at
@@ -51,6 +51,7 @@ class RewardType(NamedTuple):
     make: Callable[[RewardContext], "Reward"]  # UserError: unusable settings or files
     query: str = ""  # kind of query that the LLM is asked; empty: nothing
     asks: Callable[[Config], bool] = lambda config: True  # with these settings
+    learns_answers: Callable[[Config], bool] = lambda config: False  # by a model that knows how sure it is of others
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # supports llm_reward_value=probability
     needs: str = ""  # the setting that names its file or folder
@@ -113,6 +114,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("oni.retrieval", "make"),
         about="an LLM says of each new caption whether it is helpful; the label pays",
         query="classification",
+        learns_answers=lambda config: config.reward.unanswered == "model",
         soft=True,
         own_settings=_OF_CAPTIONS,
     ),
@@ -120,6 +122,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("oni.classification", "make"),
         about="the same; a classifier learns from the labels, and pays for captions that have none",
         query="classification",
+        learns_answers=lambda config: True,
         soft=True,
         own_settings=_OF_CAPTIONS,
     ),
@@ -173,6 +176,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
         asks=lambda config: config.env.goals.goal_suggester in BY_LLM and not config.reward.reward_dir,
+        learns_answers=lambda config: config.env.goals.goal_suggester == MODEL and not config.reward.reward_dir,
         may_need=("word_vectors", "reward_dir"),
         own_settings=("potential_embedding",),
         observations=lambda config: [GOAL_REWARD],
@@ -310,6 +314,7 @@ def check_rewards(config: Config) -> None:
         if len(terms) > 1 and reward_type(own) is NONE:
             raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
     _check_own_settings(terms)
+    _check_asked_next(terms)
 
 
 def _check_own_settings(terms: Sequence[Config]) -> None:
@@ -324,6 +329,18 @@ def _check_own_settings(terms: Sequence[Config]) -> None:
                 raise UserError(
                     f"--{field.name} {value}: has no meaning without --llm_reward_type {' or '.join(readers)}"
                 )
+
+
+def _check_asked_next(terms: Sequence[Config]) -> None:
+    """Raises UserError: what a model is unsure of is to be asked, and none of the run's rewards has one."""
+    unsure = [own for own in terms if own.annotation.ask == "uncertain"]
+    if unsure and not any(
+        reward_type(own).learns_answers(own) or own.reward.llm_reward_type not in _OURS for own in unsure
+    ):
+        raise UserError(
+            "--ask uncertain: has no meaning without a model that learns the answers: --goal_suggester model without "
+            "--reward_dir, --llm_reward_type online_cls_reward_model, or --unanswered model; leave it out"
+        )
 
 
 def _check_reward(config: Config) -> None:

@@ -1,6 +1,5 @@
 """Trained models on disk: orbax writes arrays and JSON, nothing that could execute."""
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
+from oni_jax.host.orbax_quiet import quieten
 from oni_jax.host.run_files import TRAINED
 from oni_jax.ops.checksums import check_arrays, check_finite, opened, sealed
 from oni_jax.settings.fields import UserError
@@ -58,7 +58,7 @@ def reason(error: Exception) -> str:
 
 
 def _manager(folder: str, read_only: bool = False) -> ocp.CheckpointManager:
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax reports every step of every save
+    quieten()
     return ocp.CheckpointManager(
         os.path.abspath(os.path.join(folder, TRAINED)),
         options=ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True, read_only=read_only),

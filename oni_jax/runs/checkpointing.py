@@ -1,10 +1,8 @@
 """Checkpoints of a run, written by orbax: arrays and JSON, no executable code."""
 
 import contextlib
-import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from oni_jax.host.npz import from_npz, to_npz
+from oni_jax.host.orbax_quiet import quieten
 from oni_jax.host.run_files import checkpoint_steps
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
@@ -47,7 +46,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
-        _quieten()
+        quieten()
         self._directory = os.path.abspath(directory)
         self._problem = ""  # why the last save failed
         self._keep, self._milestone_secs = keep, milestone_secs
@@ -188,20 +187,6 @@ class Checkpoints:
                     shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
 
-def _quieten() -> None:
-    """Silences orbax, which logs each step of a save, and after a failure all that fails with it."""
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    if sys.unraisablehook is sys.__unraisablehook__:
-        sys.unraisablehook = _report_unraisable
-
-
-def _report_unraisable(unraisable: Any) -> None:
-    """Reports as Python does, except calls of an event loop of orbax's that a failure has closed."""
-    if str(unraisable.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(unraisable)
-
-
 def _arrays(restored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Reads the archive that `Checkpoints` writes, or the single arrays of its earlier format."""
     return from_npz(restored["npz"]) if restored.keys() == {"npz"} else jax.tree.map(np.asarray, dict(restored))
@@ -263,7 +248,7 @@ def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None =
         if only not in steps:
             raise UserError(f"{directory}: holds no checkpoint of {only} steps, but of {', '.join(map(str, steps))}")
         steps = [only]
-    _quieten()
+    quieten()
     problem = ""
     for step in reversed(steps):
         path = os.path.join(os.path.abspath(directory), str(step))

@@ -54,7 +54,7 @@ class RewardConfig:
     reward_dir: str = setting(
         "",
         "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif. bk-code: file of code, or its "
-        "folder. bk-goal: folder of goals.",
+        "folder. bk-goal: folder of goals. ellm: folder of the goal model that launch.train_goals wrote.",
         aliases=("pretrain_path",),
         fixed=True,
     )

@@ -154,8 +154,6 @@ def make_frozen(context: RewardContext) -> FrozenGoalReward:
     shapes = [jax.tree.map(lambda x: (tuple(x.shape), str(x.dtype)), tree) for tree in (like, params)]
     if settings.get("goals") != list(context.spec.goals) or shapes[0] != shapes[1]:
         raise UserError(f"--reward_dir {folder}: is of another environment, or of another program's version")
-    if not all(np.isfinite(x).all() for x in jax.tree.leaves(params)):
-        raise UserError(f"--reward_dir {folder}: holds NaN or inf; train it again")
     return FrozenGoalReward(model, jax.tree.map(jnp.asarray, params))
 
 

@@ -20,6 +20,7 @@ from oni_jax.rewards.oni.word_vectors import check_word_vectors, open_word_vecto
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.worlds import GoalConfig
 
 
 class Embeddings(NamedTuple):
@@ -93,6 +94,11 @@ def check_suggestions(config: Config) -> None:
         raise UserError(
             f"--reward_dir {config.reward.reward_dir}: with ellm it holds a goal model; add --goal_suggester {MODEL}"
         )
+    for name in (
+        ("goal_answers", "goal_table_size", "goal_similarity", "goal_parser") if config.reward.reward_dir else ()
+    ):
+        if (value := getattr(goals, name)) != getattr(GoalConfig, name):
+            raise UserError(f"--{name} {value}: has no meaning with --reward_dir, which asks nothing; leave it out")
     if goals.goal_similarity == "exact":
         for name in ("word_vectors", "potential_embedding_model", "potential_embeddings"):
             if (value := getattr(config.reward, name)) != getattr(RewardConfig(), name):

@@ -2,13 +2,18 @@
 
 import dataclasses
 import itertools
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 
 import chex
 import jax
 import numpy as np
 import pytest
 
-from launch import answers, train_goals
+from launch import answers, flags, train_goals
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
@@ -20,6 +25,7 @@ from oni_jax.rewards.ellm.goal_rewards import ModelledGoalReward
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.rewards.trained import load_trained, save_trained
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import GoalConfig
@@ -30,7 +36,7 @@ from tests.support.documented import undocumented
 from tests.support.processes import equal_on_devices
 from tests.worlds.device.device_worlds import CONFIG, collect, make_world
 
-GRASS, SAND = b"you see grass.", b"you see sand."
+GRASS = b"you see grass."
 
 
 def make(**settings) -> RewardSum:
@@ -56,7 +62,7 @@ def recorded():
 
 @pytest.fixture(scope="module")
 def taught(recorded):
-    rewards = make()
+    rewards = make(server="localhost")
     return rewards, trained(rewards, rewards.init(jax.random.key(0)), recorded)
 
 
@@ -86,23 +92,33 @@ def test_model_without_answers_suggests_nothing():
     assert not (np.asarray(found) > SUGGESTED).any()
 
 
-def test_states_that_are_known_well_are_not_asked_about(taught):
+@pytest.fixture(scope="module")
+def sure_and_unsure(taught):
+    """Of states whose answers were not taught, those of which the model expects the fewest and the most goals wrong."""
     rewards, state = taught
-    sure, unsure = b"you see grass. you feel thirsty.", b"you see diamond, furnace, lava, and skeleton."
+    file = read_answers(str(shipped_path("crafter", "suggestions")), languages())
+    states = [item[0] for item, _ in itertools.islice(file.under("").items(), 2000, 2200)]
+    doubts = rewards.rewards[0].doubts(state, states)  # type: ignore
+    return states[np.argmin(doubts)], states[np.argmax(doubts)]
+
+
+def test_states_that_are_known_well_are_not_asked_about(taught, sure_and_unsure):
+    rewards, state = taught
+    sure, unsure = sure_and_unsure
     rewards.acting(state)
     observe(rewards, sure, sure, sure, sure, unsure)
     assert unsure in asked(rewards) and sure not in asked(rewards)
 
 
-def test_everything_new_is_asked_about_where_the_settings_say_so():
-    rewards = make()
-    reward = rewards.rewards[0]
-    state = trained(rewards, rewards.init(jax.random.key(0)), [((GRASS,), b"- chop grass")] * 1)
-    new = ModelledGoalReward(reward.model, "new", reward._prompt, reward._matcher)  # type: ignore
-    new.acting(state)
-    batch = CaptionBatch([SAND], np.zeros((1, 1), np.int32), {})
-    new.observe(StepCaptions(batch, batch))
-    assert new.queries() == [(SAND,)]
+def test_everything_new_is_asked_about_where_the_settings_say_so(taught, sure_and_unsure):
+    rewards, state = taught
+    reward, (sure, _) = rewards.rewards[0], sure_and_unsure
+    batch = CaptionBatch([sure], np.zeros((1, 1), np.int32), {})
+    for asks_unsure, told in ((False, [(sure,)]), (True, [])):
+        made = ModelledGoalReward(reward.model, asks_unsure, reward._prompt, reward._matcher)  # type: ignore
+        made.acting(state)
+        made.observe(StepCaptions(batch, batch))
+        assert made.queries() == told
 
 
 def test_fall_of_the_agreement_is_warned_of(taught, recorded, capfd):
@@ -165,6 +181,63 @@ def test_saved_model_suggests_and_asks_and_learns_nothing(saved):
     assert "chop tree" in names or "chop grass" in names
     other, _ = load_trained(saved)
     chex.assert_trees_all_equal(jax.device_get(state), other)
+
+
+def test_settings_of_answers_have_no_meaning_with_a_saved_model(saved):
+    for name, value in (("goal_answers", "model"), ("goal_table_size", 7), ("goal_parser", "strict")):
+        with pytest.raises(UserError, match=f"--{name} {value}: has no meaning with --reward_dir"):
+            frozen(saved, goals={name: value})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--config score_extrinsic",
+        "--config score_retrieval",
+        "--config ellm_oracle",
+        "--config ellm_llm --goal_suggester llm",
+        "--config ellm_llm --reward_dir goals",
+    ],
+)
+def test_asking_what_is_uncertain_needs_a_model(words):
+    with pytest.raises(UserError, match="--ask uncertain: has no meaning without a model that learns the answers"):
+        check_rewards(chosen(f"{words} --ask uncertain"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--config ellm_llm",
+        "--config score_classification",
+        "--config score_retrieval --unanswered model",
+        "--config score_retrieval --llm_reward_type online_cls,online_cls_reward_model",
+    ],
+)
+def test_model_of_the_answers_may_ask_what_it_is_unsure_of(words):
+    check_rewards(chosen(f"{words} --ask uncertain"))
+
+
+def chosen(words: str) -> Config:
+    """The settings of a command line of launch.train."""
+    return with_chosen_env(flags.parse(words.split()))
+
+
+def test_command_after_the_training_of_a_model_uses_it(saved, tmp_path, capsys):
+    file, out = os.path.join(os.path.dirname(saved), "few.jsonl"), str(tmp_path / "mine")
+    assert train_goals.main(["--root_env", "Crafter-v1", "--answers", file, "--out", out]) == 0
+    _, _, _, *words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    config = flags.parse(words)
+    assert (config.env.root_env, config.reward.reward_dir) == ("Crafter-v1", out)
+    assert config.run.experiment == "ellm_mine"  # no run of the config's name is gone on with
+
+
+def test_damaged_model_costs_one_line(saved, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(saved, folder)
+    (folder / "reward_model/1/model/manifest.ocdbt").unlink()
+    words = f"launch.train --config ellm_llm --reward_dir {folder} --device cpu --train_dir {tmp_path}"
+    done = subprocess.run([sys.executable, "-m", *words.split()], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "can't be read" in done.stderr
 
 
 def test_bad_folders_of_a_model_are_told_in_one_line(saved, tmp_path, capsys):
