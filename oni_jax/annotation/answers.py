@@ -3,12 +3,13 @@
 No function raises, whatever a server sends.
 """
 
+import traceback
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from oni_jax.annotation.answer_errors import is_filtered
-from oni_jax.annotation.failures import FILTERED, ONLY_REASONING
+from oni_jax.annotation.failures import FILTERED, KIND_RAISES, ONLY_REASONING
 from oni_jax.annotation.first_turn import first_turn, split_reasoning
 from oni_jax.annotation.probabilities import has_probabilities
 from oni_jax.annotation.queries.base import QueryKind
@@ -30,14 +31,15 @@ class Reply(NamedTuple):
     is_cut_off: bool = False  # it ended at its limit of tokens
     has_logprobs: bool = False
     filtered: bool = False  # a content filter has removed it, or a part of it
+    raised: str = ""  # the error that the kind of query raised as it read it
 
     @property
     def failure(self) -> str:
         """The name that an unreadable answer is counted under; empty: it is readable."""
         if self.answer is not None:
             return ""
-        if self.filtered:
-            return FILTERED
+        if self.filtered or self.raised:
+            return FILTERED if self.filtered else KIND_RAISES
         if self.text.strip():
             return "unreadable"
         return ONLY_REASONING if self.reasons or self.is_cut_off else "empty_text"
@@ -61,9 +63,12 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         read = kind.read_cut_off if is_cut_off else kind.read
     # Words of the reasoning may look like labels: their probabilities are those of no answer.
     logprobs = None if thought.strip() else fields.get("logprobs")
-    answer = read(text, logprobs, answer_key)
-    # An answer that `is_answer` rejects would be refused when it is read from the store.
-    valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+    try:
+        answer = read(text, logprobs, answer_key)
+        # An answer that `is_answer` rejects would be refused when it is read from the store.
+        valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+    except Exception as error:
+        return Reply(text, None, raised=raised_by(kind, error))
     return Reply(
         text,
         answer if valid else None,
@@ -72,6 +77,13 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         is_cut_off=is_cut_off,
         has_logprobs=has_probabilities(logprobs),
     )
+
+
+def raised_by(kind: QueryKind, error: Exception) -> str:
+    """Returns what a kind of query raised, and where: the fault of its code, as of a plugin's, and no server's."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{last.filename}, line {last.lineno}, in {last.name}"
+    return f"the kind of query {kind.name} raises {type(error).__name__} at {where}: {error}"
 
 
 def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:

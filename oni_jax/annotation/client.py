@@ -1,7 +1,7 @@
 """An asynchronous client of OpenAI-compatible servers of one model: one reply for each item of a request.
 
 A failed request is a RequestError with a name of its own (see `failures`). Retries, splitting and backoff are the
-labeller's part.
+asker's part.
 """
 
 import json
@@ -12,18 +12,19 @@ from typing import Any
 
 from oni_jax.annotation.address import request_headers, routes_to
 from oni_jax.annotation.answer_errors import read_error
-from oni_jax.annotation.answers import Reply, read_choice, read_usage
+from oni_jax.annotation.answers import Reply, raised_by, read_choice, read_usage
 from oni_jax.annotation.event_stream import is_stream, read_stream
-from oni_jax.annotation.failures import ONLY_REASONING, RequestError
+from oni_jax.annotation.failures import KIND_RAISES, ONLY_REASONING, RequestError
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
 from oni_jax.annotation.request_fields import CONSTRAINTS as CONSTRAINTS
 from oni_jax.annotation.request_fields import Form, first_form
 from oni_jax.annotation.servers import Servers
 from oni_jax.annotation.transport import Transport
-from oni_jax.annotation.watch import Watch, reasoning_hint
+from oni_jax.annotation.watch import OF_SERVER, Watch, reasoning_hint
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Item
 
+MAX_RAISED_CHARS = 600
 MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
 NO_HEADERS: Mapping[str, str] = types.MappingProxyType({})
 NO_ANSWERS: Mapping[Item, str] = types.MappingProxyType({})
@@ -42,10 +43,19 @@ class NoServer:
     async def __aexit__(self, *_: object) -> None:
         pass
 
+    async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str] = NO_ANSWERS) -> list[Reply]:
+        raise RequestError("unreachable", "no server is named", server_at_fault=True)
+
+    def line(self, text: str) -> str:
+        return text
+
+    def without_key(self, text: str) -> str:
+        return text
+
 
 def print_line(line: str) -> None:
-    """Prints what a client has to say about its server."""
-    print(f"the LLM server: {line}", flush=True)
+    """Prints what a client has to say about its server, or the kind of query."""
+    print(line, flush=True)
 
 
 def make_client(
@@ -109,10 +119,17 @@ class Client:
             first_answers: unreadable answers of items that are asked about again; they join the conversation.
 
         Raises:
-            RequestError: the request failed, or the model only reasons.
-            UserError: the server gives no log-probabilities, and they are needed.
+            RequestError: the request failed, the model only reasons, or the kind of query can't render an item.
+            UserError: the server gives no log-probabilities, and they are needed; or the kind of query raises errors
+                alone.
         """
-        replies = await self._replies([self._prompt.turns(item, first_answers.get(item, "")) for item in items])
+        try:
+            conversations = [self._prompt.turns(item, first_answers.get(item, "")) for item in items]
+        except Exception as error:
+            line = self._raised_line(raised_by(self._prompt.kind, error))
+            self._watch.see_raised(line)
+            raise RequestError(KIND_RAISES, line) from None
+        replies = await self._replies(conversations)
         self._watch.see(replies, self._form.fields, self.events)
         return replies
 
@@ -136,7 +153,7 @@ class Client:
         # Kept only now that a request has succeeded with it; what has worked before is tried again.
         if form != self._form and not self._form_proven:
             self.events["fields_dropped"] += len(self._form.fields) - len(form.fields)
-            self._say(f"it is asked {self._form.changes(form)} from now on, since it refused: {refusal}")
+            self._say(f"{OF_SERVER}it is asked {self._form.changes(form)} from now on, since it refused: {refusal}")
             self._form = form
         self._form_proven = True
         return replies
@@ -167,6 +184,9 @@ class Client:
     def _error_in(self, answer: Mapping[str, Any], headers: Mapping[str, str]) -> RequestError | None:
         return read_error(answer, headers, self._transport.text, self._config.llm_model, self._names_field)
 
+    def _raised_line(self, text: str) -> str:
+        return self.line(text, MAX_RAISED_CHARS)
+
     def _names_field(self, text: str) -> bool:
         return self._form.is_named_in(text)
 
@@ -193,6 +213,7 @@ class Client:
         usage, prompt = read_usage(answer), self._prompt
         self.tokens.update(usage)
         replies = [read_choice(choice, prompt.kind, prompt.answer_key, self._one_word) for choice in choices]
+        replies = [own._replace(raised=self._raised_line(own.raised)) if own.raised else own for own in replies]
         return replies if num_choices > 1 else [replies[0]._replace(usage=usage)]
 
 

@@ -20,6 +20,7 @@
 | unreadable, empty_text | an answer without a label, or with several; others of its list are kept | ask again |
 | only_reasoning | the answer is reasoning alone, or was cut off in it; after 8 in a row, or where a server refuses \
 for it: requeue | ask again |
+| kind_raises | the kind of query, as a plugin's, raises an error as it renders or reads | put aside; a line says it |
 | label_store | labels can't be written (disk full) | retry every 10 s; no requests meanwhile |
 
 - put aside: a list is halved first. `annotation/filtered_fraction` counts them: what is filtered is no random sample,
@@ -46,7 +47,7 @@ from collections.abc import Mapping
 OVERLOADED = (429, 502, 503, 521, 522, 523, 529, 530)
 QUOTA, BALANCE = "quota_used_up", "balance_used_up"
 FILTERED, CONTEXT_FULL, WEB_PAGE, ERROR_ANSWER = "filtered", "context_full", "web_page", "error_answer"
-ONLY_REASONING = "only_reasoning"
+ONLY_REASONING, KIND_RAISES = "only_reasoning", "kind_raises"
 MAX_DETAIL_CHARS = 300
 SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
 FILTER_WORDS = re.compile(
@@ -94,6 +95,11 @@ class RequestError(Exception):
     def is_passing(self) -> bool:
         """The server is overloaded or not paid: never the fault of an item, whatever others get meanwhile."""
         return self.status in OVERLOADED or self.name in (QUOTA, BALANCE)
+
+    @property
+    def is_overload(self) -> bool:
+        """The server says that it has too much to do now."""
+        return (self.status in OVERLOADED or self.name == CONTEXT_FULL) and self.name not in (QUOTA, BALANCE)
 
     @property
     def is_of_the_items(self) -> bool:

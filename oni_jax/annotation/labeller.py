@@ -1,37 +1,24 @@
-"""Annotates items: asks, handles failures, commits answers to the label store, then emits them.
-
-The rule for each kind of failure is in `failures`.
-"""
+"""Annotates items: a queue around an asker, which commits answers to the label store, and then emits them."""
 
 import asyncio
-import dataclasses
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
+from oni_jax.annotation.answers import TOKEN_COUNTS
+from oni_jax.annotation.asker import Asked, Asker, Policy, Stopped, about_items
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client, NoServer
-from oni_jax.annotation.failures import (
-    BALANCE,
-    CONTEXT_FULL,
-    FILTERED,
-    ONLY_REASONING,
-    QUOTA,
-    WEB_PAGE,
-    RequestError,
-)
-from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
+from oni_jax.annotation.failures import BALANCE, FILTERED, KIND_RAISES, ONLY_REASONING, QUOTA, WEB_PAGE
+from oni_jax.annotation.pacing import MAX_BACKOFF_SECS
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.annotation.stored import Store, checked, stored_answers
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Answer, Item
 
 MAX_ITEM_BYTES = 1 << 16  # longer items are put aside
 EMITTED_AT_ONCE = 1000
-MAX_FAILURE_NAMES = 64
 NUM_LATENCIES = 100  # of the latest requests, whose mean is reported
 NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
 UNREADABLE = "unreadable"
@@ -80,19 +67,15 @@ class Labeller:
         self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
         self._emit, self._forget, self._report_unreadable, self._readmit = emit, forget, unreadable, readmit
         self._backlog = Backlog(config.llm_max_backlog)
-        takes_lists, limits = config.llm_api == "completions", (config.llm_max_in_flight, config.llm_max_per_sec)
-        self._pacer = Pacer(config.llm_batch_size, takes_lists, *limits)
+        list_size = config.llm_batch_size if config.llm_api == "completions" else 1
+        self._asker = Asker(config, client, about_items(client), list_size)
+        self._policy = Policy(config.llm_max_retries, asks_again=True)  # a server at fault: items are requeued
         self._tasks: set[asyncio.Task[None]] = set()
-        self._num_sent = 0
-        self._num_tries: dict[Item, int] = {}  # failures of items asked about alone
-        self._refused: dict[Item, int] = {}  # requests that had succeeded when the server refused the item first
         self._given_up: list[Item] = []  # put aside after failures since a request succeeded last
-        self._unreadable: dict[Item, str] = {}  # first answers that could not be read
         self._answered: list[tuple[Annotation, str]] = []  # not yet committed
         self._commit_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._fatal: BaseException | None = None
-        self._problem: RequestError | None = None
         self._store_problem = ""
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -136,22 +119,26 @@ class Labeller:
 
     async def run(self) -> None:
         """Asks about submitted items, for ever. Raises the error of a damaged label store, or of a bug."""
-        while True:
-            if self._fatal:
-                raise self._fatal
-            may_ask = self._backlog and self._room() and not self._store_problem
-            wait_secs = self._pacer.wait_secs(len(self._tasks)) if may_ask else None
-            if wait_secs == 0.0:
-                self._ask_next()
+        while not self._fatal:
+            if not self._backlog or not self._room():
+                self._changed.clear()
+                await self._changed.wait()
                 continue
-            self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), wait_secs)
-            except TimeoutError:
-                pass
+                questions = await self._asker.turn(self._take)
+            except Stopped:
+                break
+            if questions:
+                asking = self._asker.ask(questions, self._policy, self._finished, has_turn=True)
+                task = asyncio.get_running_loop().create_task(asking)
+                self._tasks.add(task)
+                task.add_done_callback(self._task_done)
+        if self._fatal:
+            raise self._fatal
 
     async def finish(self, grace_secs: float) -> None:
         """Waits up to `grace_secs` for answers in flight, and commits them."""
+        self._end()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_secs)
         for task in self._tasks:
@@ -163,19 +150,19 @@ class Labeller:
 
     def stats(self) -> dict[str, float | str]:
         """Counts since the start; `state`: ok, retrying, ..., "" without a server; `problem`: its cause, in a line."""
-        counts, servers = self._counts, self._client.servers
+        asker, servers, counts = self._asker, self._client.servers, self._counts + self._asker.counts
         names = ("labels_held", "labels_asked", "answers_unreadable", "requests", "requests_failed", "dropped")
         return {
             "state": self._state(),
-            "problem": self._store_problem or (str(self._problem) if self._problem else servers.problem),
+            "problem": self._store_problem or str(asker.problem or servers.problem),
             **{name: counts[name] for name in (*names, "put_aside", "labels_unanswered", "filtered")},
             "servers": len(servers),
             "servers_answering": servers.num_answering,
-            "backlog": len(self._backlog),
-            "in_flight": self._backlog.num_in_flight,
+            "backlog": len(self._backlog) + asker.num_waiting,
+            "in_flight": self._backlog.num_taken - asker.num_waiting,
             "latency_secs_mean": sum(self._latencies_secs) / max(1, len(self._latencies_secs)),
             **{name: self._client.tokens[name] for name in TOKEN_COUNTS},
-            **{f"failures/{name}": count for name, count in self._failures.items()},
+            **{f"failures/{name}": count for name, count in (asker.failures + self._failures).items()},
             **{f"events/{name}": count for name, count in self._client.events.items()},
         }
 
@@ -188,34 +175,32 @@ class Labeller:
             return "label store can't be written"
         if isinstance(self._client, NoServer):
             return ""
-        if self._problem is None:
+        if not (problem := self._asker.problem):
             servers = self._client.servers
             if servers.num_answering < len(servers) > 1:
                 return f"{servers.num_answering} of {len(servers)} servers answer"
-            return "ok" if self._room() or self._backlog.num_in_flight else ENOUGH
-        if self._problem.server_at_fault or self._pacer.num_failures >= FAILURES_TO_WAITING:
-            return STATES.get(self._problem.name, WAITING)
+            return "ok" if self._room() or self._backlog.num_taken else ENOUGH
+        if problem.server_at_fault or self._asker.num_failures >= FAILURES_TO_WAITING:
+            return STATES.get(problem.name, WAITING)
         return "retrying"
 
-    def _ask_next(self) -> None:
-        items = self._backlog.take(min(self._pacer.num_items(), self._room()))
-        held = self._held(items)
-        if held:
-            self._deliver(held)
-            items = [item for item in items if item not in {annotation.item for annotation in held}]
-        if items:
-            self._pacer.sent(len(items))
-            task = asyncio.get_running_loop().create_task(self._ask(items))
-            self._tasks.add(task)
-            task.add_done_callback(self._task_done)
+    def _take(self, max_items: int) -> Sequence[Asked]:
+        """Takes the newest questions, apart from those that another run has stored an answer to meanwhile."""
+        questions = self._backlog.take(min(max_items, self._room()))
+        held = self._held([question.item for question in questions])
+        if not held:
+            return questions
+        self._deliver(held)
+        known = {annotation.item for annotation in held}
+        return [question for question in questions if question.item not in known]
 
     def _room(self) -> int:
         """Returns how many more answers may be asked for, by `llm_max_labels`."""
-        known = self._counts["labels_held"] + len(self._answered) + self._backlog.num_in_flight
+        known = self._counts["labels_held"] + self._backlog.num_taken
         return max(0, self._config.llm_max_labels - known) if self._config.llm_max_labels else sys.maxsize
 
     def _held(self, items: Sequence[Item]) -> list[Annotation]:
-        """Answers of these items that another run has stored meanwhile."""
+        """Answers of these items that are stored."""
         try:
             return checked(self._kind, self._store.get_many(*self._key, items))
         except OSError:
@@ -224,50 +209,48 @@ class Labeller:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception():
-            self._fatal = task.exception()
+        if not task.cancelled() and task.exception() and not isinstance(task.exception(), Stopped):
+            self._end(task.exception())
         self._changed.set()
 
-    async def _ask(self, items: list[Item]) -> None:
-        client, start = self._client, asyncio.get_running_loop().time()
-        assert not isinstance(client, NoServer)
-        self._num_sent += 1
-        num_sent, alone = self._num_sent, len(self._tasks) == 1
-        try:
-            replies = await client.ask(items, self._unreadable)
-        except RequestError as error:
-            self._failed(items, self._without_neighbours(error, alone and num_sent == self._num_sent))
-        except UserError:  # no answer of this server is of use
-            raise
-        except Exception as error:  # a bug must not end the service either
-            self._failed(items, RequestError(f"unexpected_{type(error).__name__}", client.line(str(error))))
-        else:
-            self._latencies_secs.append(asyncio.get_running_loop().time() - start)
-            self._succeeded(items, replies)
+    def _end(self, error: BaseException | None = None) -> None:
+        """Starts no more requests; with an error `run` raises it."""
+        self._fatal = self._fatal or error
+        self._changed.set()
+        self._asker.stop()
 
-    def _succeeded(self, items: list[Item], replies: list[Reply]) -> None:
-        self._pacer.succeeded(items)
-        self._problem = None
-        self._counts["requests"] += 1
-        self._counts["labels_asked"] += len(items)
+    def _finished(self, questions: Sequence[Asked]) -> None:
+        """Takes in what came of questions."""
+        answered = [question for question in questions if not question.error]
+        if answered:
+            self._answer(answered)
+        for question in questions:
+            if (error := question.error) and not error.server_at_fault:
+                if error.name not in (FILTERED, KIND_RAISES):
+                    self._given_up.append(question.item)
+                self._counts["filtered"] += error.name == FILTERED
+                self._put_aside(question.item)
+        self._drop(self._backlog.requeue([x for x in questions if x.error and x.error.server_at_fault]))
+        self._changed.set()
+
+    def _answer(self, answered: Sequence[Asked]) -> None:
+        self._latencies_secs.append(answered[0].secs[-1])
         if len(self._given_up) > 1:  # the server was at fault, and not each of them
             self._readmit(self._given_up)
         self._given_up = []
-        for item, reply in list(zip(items, replies))[-NUM_ANSWERS:]:
+        for item, reply in [(own.item, reply) for own in answered for reply in own.replies][-NUM_ANSWERS:]:
             said = UNREADABLE if reply.answer is None else self._kind.describe(reply.answer)
             self._answers.append(Answer(item, said, self._shown(reply.text)))
-        for item, reply in zip(items, replies):
-            self._forget_failures(item)
+        for question in answered:
+            item, reply = question.item, question.replies[-1]
             if reply.answer is not None:
-                self._unreadable.pop(item, None)
                 self._answered.append((Annotation(item, reply.answer), reply.text))
-        for item, reply in zip(items, replies):
-            if reply.filtered:
-                self._failures[FILTERED] += 1
-                self._filter(item)
-        unreadable = {x: reply for x, reply in zip(items, replies) if reply.answer is None and not reply.filtered}
-        if unreadable:
-            self._retry_unreadable(unreadable)
+                continue
+            self._counts["filtered"] += reply.filtered
+            if not reply.filtered:
+                # ONI: as published an unreadable answer is the label 0; here the item has none after two of them.
+                self._report_unreadable(item)
+            self._put_aside(item)
         if len(self._answered) >= self._config.llm_batch_size:
             self._commit()
         elif self._answered and self._commit_timer is None:
@@ -275,102 +258,20 @@ class Labeller:
 
     def _shown(self, text: str) -> str:
         """Truncates an answer's text to its beginning and end, for the label is in one of them; redacts the key."""
-        text = text if isinstance(self._client, NoServer) else self._client.without_key(text)
+        text = self._client.without_key(text)
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
-
-    def _retry_unreadable(self, replies: dict[Item, Reply]) -> None:
-        # ONI: as published an unreadable answer is the label 0; here the item is asked about once more.
-        self._counts["answers_unreadable"] += len(replies)
-        self._failures.update(reply.failure for reply in replies.values())
-        once = {item: reply.text for item, reply in replies.items() if item not in self._unreadable}
-        for item in replies:
-            if item not in once:
-                self._report_unreadable(item)
-                self._put_aside(item)
-        if once:
-            self._unreadable.update(once)
-            self._backlog.retry(list(once))
-
-    def _without_neighbours(self, error: RequestError, alone: bool) -> RequestError:
-        """Returns whose fault a full context is: of parallel requests together, or of one that was alone."""
-        if error.name != CONTEXT_FULL:
-            return error
-        if alone:
-            return RequestError(f"http_{error.status}", error.detail, error.status)
-        return dataclasses.replace(error, server_at_fault=True)
-
-    def _failed(self, items: list[Item], error: RequestError) -> None:
-        if self._is_of_the_prompts(items, error):
-            error = RequestError(error.name, error.detail, error.status)
-        if error.name == FILTERED:
-            self._pacer.filtered(items)
-            self._problem = None
-        else:
-            self._pacer.failed(items, error)
-            self._problem = error
-        self._counts["requests"] += 1
-        self._counts["requests_failed"] += 1
-        name = error.name if error.name in self._failures or len(self._failures) < MAX_FAILURE_NAMES else "other"
-        self._failures[name] += 1
-        middle = len(items) // 2
-        if error.server_at_fault:
-            self._drop(self._backlog.requeue(items))
-        elif middle:  # bisects to the one prompt at fault, so that the others get their labels
-            self._backlog.retry(items[:middle])
-            self._backlog.retry(items[middle:])
-        elif error.name == FILTERED:
-            self._counts["labels_asked"] += 1
-            self._filter(items[0])
-        else:
-            self._back_off(items[0])
-
-    def _filter(self, item: Item) -> None:
-        self._counts["filtered"] += 1
-        self._put_aside(item)
-
-    def _is_of_the_prompts(self, items: Sequence[Item], error: RequestError) -> bool:
-        """Returns whether others have succeeded since the server refused one of these items first.
-
-        Some answer 403 to a prompt that their moderation flags.
-        """
-        if not error.server_at_fault or not error.status or error.is_passing or error.name == CONTEXT_FULL:
-            return False
-        num_succeeded = self._counts["requests"] - self._counts["requests_failed"]
-        return min(self._refused.setdefault(item, num_succeeded) for item in items) < num_succeeded
-
-    def _back_off(self, item: Item) -> None:
-        num_tries = self._num_tries[item] = self._num_tries.get(item, 0) + 1
-        if num_tries > self._config.llm_max_retries:
-            self._given_up.append(item)
-            self._put_aside(item)
-            return
-        self._backlog.start_backoff()
-        asyncio.get_running_loop().call_later(backoff_secs(num_tries - 1), self._end_backoff, item)
-
-    def _end_backoff(self, item: Item) -> None:
-        self._backlog.end_backoff(item)
-        self._changed.set()
 
     def _put_aside(self, item: Item) -> None:
         """Gives up on an item: it gets no label in this run."""
         self._counts["put_aside"] += 1
-        self._forget_failures(item)
-        self._unreadable.pop(item, None)
         self._backlog.finish([item])
         self._emit([Annotation(item, None)])
 
     def _drop(self, items: list[Item]) -> None:
         if items:
             self._counts["dropped"] += len(items)
-            for item in items:
-                self._forget_failures(item)
-                self._unreadable.pop(item, None)
             self._forget(items)
-
-    def _forget_failures(self, item: Item) -> None:
-        self._num_tries.pop(item, None)
-        self._refused.pop(item, None)
 
     def _commit(self) -> None:
         """Commits the answers, and emits them. While the store can't be written, no requests are made."""
@@ -386,13 +287,14 @@ class Labeller:
         except OSError as error:
             self._failures["label_store"] += 1
             self._store_problem = str(error)
+            self._asker.pause(True)
             self._commit_timer = asyncio.get_running_loop().call_later(MAX_BACKOFF_SECS, self._commit)
             return
         except Exception as error:
-            self._fatal = error
-            self._changed.set()
+            self._end(error)
             return
         self._store_problem = ""
+        self._asker.pause(False)
         annotations = [held.get(annotation.item, annotation) for annotation, _ in self._answered]
         self._answered = []
         self._deliver(annotations)

@@ -1,6 +1,7 @@
 """Findings about a server from its answers: it only reasons, gives no probabilities, or ignores a constraint."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
@@ -11,10 +12,12 @@ from oni_jax.annotation.request_fields import CONSTRAINTS
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
+MAX_RAISED = 8  # answers, before one is read, that the kind of query raises errors for: then it can read none
 MAX_REASONED_IN_ROW = 8  # answers of reasoning alone; then the server is asked as one that is away
 REASONED_RETRY_SECS = 3600.0  # each probe is paid for; the pacer bounds it
 NUM_OUTSIDE = 3  # answers that are no choice, and none that is, before a constraint counts as ignored
 
+OF_SERVER = "the LLM server: "  # opens a line about it
 NO_LOGPROBS = "no log-probabilities come with its answers: rewards are 0 or 1"
 OFF = json.dumps({"chat_template_kwargs": {"enable_thinking": False}})
 TURN_OFF = f"turn its reasoning off (vLLM, SGLang, llama.cpp: --llm_extra_body '{OFF}'; see docs/servers.md)"
@@ -43,6 +46,7 @@ class Watch:
         self._say, self._needs_probability = say, needs_probability
         self._said: set[str] = set()
         self._num_reasoned = 0  # in a row
+        self._num_raised: float = 0  # before one was read
         self._counts: Counter[str] = Counter()
 
     def see(self, replies: Sequence[Reply], sent: Collection[str], events: Counter[str]) -> None:
@@ -55,16 +59,21 @@ class Watch:
 
         Raises:
             RequestError: the model only reasons, many answers in a row.
-            UserError: there are no log-probabilities, and they are needed.
+            UserError: there are no log-probabilities, and they are needed; or the kind of query raises errors alone.
         """
         for reply in replies:
             if reply.filtered:
+                continue
+            if reply.raised:
+                self.see_raised(reply.raised)
                 continue
             if reply.failure == ONLY_REASONING:
                 self._num_reasoned += 1
                 self.say_once(ONLY_REASONING, reasoning_hint(self._one_word, reply.reasoning_field, reply.is_cut_off))
             else:
                 self._num_reasoned = 0
+            if reply.answer is not None:
+                self._num_raised = -math.inf
             if self._one_word:
                 self._see_constraint(reply, sent)
                 self._see_probability(reply, events)
@@ -72,10 +81,17 @@ class Watch:
             hint = reasoning_hint(self._one_word, replies[-1].reasoning_field, replies[-1].is_cut_off)
             raise RequestError(ONLY_REASONING, hint, server_at_fault=True, retry_after_secs=REASONED_RETRY_SECS)
 
-    def say_once(self, about: str, line: str) -> None:
+    def see_raised(self, line: str) -> None:
+        """Says that the kind of query raises an error. Raises UserError: it does for all of the first questions."""
+        self.say_once("raised", f"{line}; what it raises for is put aside", whose="")
+        self._num_raised += 1
+        if self._num_raised >= MAX_RAISED:
+            raise UserError(f"{line}, and it does so for each of the first {MAX_RAISED} questions: mend its code")
+
+    def say_once(self, about: str, line: str, whose: str = OF_SERVER) -> None:
         if about not in self._said:
             self._said.add(about)
-            self._say(line)
+            self._say(f"{whose}{line}")
 
     def _see_probability(self, reply: Reply, events: Counter[str]) -> None:
         if reply.answer is None:

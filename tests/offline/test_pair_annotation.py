@@ -28,8 +28,7 @@ READABLE = Reply("1", encode_label(0, 1.0))
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("oni_jax.annotation.pacing.backoff_secs", lambda num_failures: 0.001)
-    monkeypatch.setattr("oni_jax.annotation.labeller.backoff_secs", lambda num_failures: 0.001)
+    monkeypatch.setattr("oni_jax.annotation.pacing.MAX_BACKOFF_SECS", 0.001)
 
 
 class StandIn:
