@@ -22,11 +22,12 @@ from absl import app
 from benchmarks.harness import JSON, sized, write_report
 from benchmarks.llama_cpp import MODEL_NAME, LlamaServer
 from benchmarks.messages import collect
+from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge
 from oni_jax.annotation.prompts import Prompt, load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.envs.nethack import ENVIRONMENT
-from oni_jax.evaluation.asking.answers import Asked, ask_all
+from oni_jax.evaluation.asking.answers import ask_all
 from oni_jax.evaluation.asking.summary import compare, tokens_of, total_tokens
 from oni_jax.evaluation.asking.texts import make_items
 from oni_jax.host.runtime import StopRequest

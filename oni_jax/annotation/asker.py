@@ -78,7 +78,7 @@ class Asker:
         client: redacts the key.
         request: asks about one question, or a list.
         list_size: questions of a list at most, where lists are tried.
-        warn: receives each failure.
+        warn: receives each failure after which it asks again.
     """
 
     def __init__(
@@ -239,13 +239,15 @@ class Asker:
         self.failures[
             error.name if error.name in self.failures or len(self.failures) < MAX_FAILURE_NAMES else "other"
         ] += 1
-        self._warn(error)
         if len(piece) > 1 and not error.server_at_fault:
             middle = len(piece) // 2  # bisects to the one at fault, so that the others get their answers
             return [], [piece[:middle], piece[middle:]]
         self.counts["labels_asked"] += error.name == FILTERED
         may_retry = [_may_retry(question, policy, error) for question in piece]
-        return ([], [piece]) if all(may_retry) else (piece, [])
+        if not all(may_retry):
+            return piece, []
+        self._warn(error)
+        return [], [piece]
 
     def _blamed(self, piece: Sequence[Asked], error: RequestError, alone: bool) -> RequestError:
         """Returns the error with whose fault it is.

@@ -5,13 +5,14 @@ import itertools
 import sys
 from collections.abc import Sequence
 
+from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.client import make_client
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import open_questions
 from oni_jax.envs.registry import find_environment, with_chosen_env
 from oni_jax.evaluation.asking import report
-from oni_jax.evaluation.asking.answers import Asked, ask_all
+from oni_jax.evaluation.asking.answers import ask_all
 from oni_jax.evaluation.asking.config import Ask, queries_of
 from oni_jax.evaluation.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
 from oni_jax.evaluation.asking.texts import make_items, read_captions

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import Prompt, escape, load_chat_template, render_chat
 from oni_jax.annotation.service import Question
-from oni_jax.evaluation.asking.answers import Asked
 from oni_jax.evaluation.asking.summary import CHARS_PER_TOKEN, STEPS, Agreement, Rate, Tokens, compare
 from oni_jax.metrics.rows import printable
 from oni_jax.settings.annotation import AnnotationConfig
@@ -35,7 +35,7 @@ def asked_lines(number: int, asked: Asked, prompt: Prompt, tokens: Tokens) -> It
     yield f"{number}. {first}"
     yield from (f"   {line}" for line in others)
     if not asked.replies:
-        yield f"   failed: {printable(asked.problem)}"
+        yield f"   failed: {printable(str(asked.error))}"
         return
     reads = _read(prompt, asked)
     if probability := asked.answer is not None and prompt.kind.probability(asked.answer):

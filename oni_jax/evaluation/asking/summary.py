@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
+from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.answers.agreement import cohens_kappa
-from oni_jax.evaluation.asking.answers import Asked
 from oni_jax.runs.curves import read_run
 from oni_jax.types import Item
 
