@@ -10,15 +10,16 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from oni_jax.annotation.asker import Asked, Asker, Policy, Stopped, unless_stopped
 from oni_jax.annotation.client import Client, NoServer, make_client
-from oni_jax.annotation.failures import OVERLOADED, RequestError
-from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, backoff_secs
+from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
@@ -34,15 +35,9 @@ from oni_jax.types import Item
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
 CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
-POLL_SECS = 0.1  # between checks for a stop request
 ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
 
 Ask = Callable[..., Awaitable[str]]  # (turns, item that they ask about; (): none) -> answer
-T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """A stop request came while an answer was waited for."""
 
 
 class UnansweredError(Exception):
@@ -176,18 +171,19 @@ def _hold(
 
     async def run() -> None:
         async with make_client(question.config, question.prompt) as client:
+            asker = None if isinstance(client, NoServer) else _make_asker(client, question.config)
 
             async def ask(turns: Sequence[Turn], item: Item = ()) -> str:
                 recorded = question.recorded.answers.get(item)
-                if recorded is None and isinstance(client, NoServer):
+                if recorded is None and asker is None:
                     raise UnansweredError
                 if (text := next(known, None)) is not None:
                     return text
                 if recorded is not None:
                     text = question.prompt.kind.as_text(recorded)
                 else:
-                    assert isinstance(client, Client)
-                    text = await _ask(client, turns, question.config, stop)
+                    assert asker
+                    text = await _ask(asker, turns, question.config, stop)
                 answers.append(text)
                 write_atomically(path, "".join(json.dumps(own) + "\n" for own in answers).encode())
                 return text
@@ -200,42 +196,34 @@ def _hold(
         raise UserError(f"--reward_dir {folder}: can't be written ({error}); the same command goes on") from None
 
 
-async def _ask(client: Client, turns: Sequence[Turn], config: AnnotationConfig, stop: StopRequest) -> str:
+def _make_asker(client: Client, config: AnnotationConfig) -> Asker:
+    """Makes what holds a conversation. It prints why it asks again."""
+    printed = ""
+
+    async def request(conversations: Sequence[Asked]) -> list[str]:
+        return [(await client.complete(own.item)).text for own in conversations]
+
+    def warn(error: RequestError) -> None:
+        nonlocal printed
+        if error.name != printed or not error.server_at_fault:
+            print(f"warning: no answer, trying again ({error})", flush=True)
+        printed = error.name
+
+    return Asker(config, client, request, warn=warn)
+
+
+async def _ask(asker: Asker, turns: Sequence[Turn], config: AnnotationConfig, stop: StopRequest) -> str:
     """Returns an answer's text. Waits for a server that is away or overloaded; other failures are retried a few times.
 
     Raises:
         Stopped: a stop request came first.
         UserError: the server refuses, such as the key or the model, or has failed too often.
     """
-    num_failures = num_refused = 0
-    printed = ""
-    while True:
-        try:
-            return (await _unless_stopped(client.complete(turns), stop)).text
-        except RequestError as error:
-            problem = f"{error.name}: {error.detail}"
-            num_failures += 1
-            num_refused += not error.server_at_fault
-            refuses = error.server_at_fault and error.status not in (0, *OVERLOADED)
-            if refuses or num_refused > config.llm_max_retries:
-                raise UserError(f"the LLM server gives no answer ({problem})") from None
-            if error.name != printed or not error.server_at_fault:
-                print(f"warning: no answer, trying again ({problem})", flush=True)
-            printed = error.name
-            wait_secs = max(min(MAX_BACKOFF_SECS, error.retry_after_secs), backoff_secs(num_failures))
-            await _unless_stopped(asyncio.sleep(wait_secs), stop)
-
-
-async def _unless_stopped(awaited: Coroutine[Any, Any, T], stop: StopRequest) -> T:
-    """Waits for what is awaited. Raises Stopped: a stop request came first."""
-    task = asyncio.ensure_future(awaited)
-    while not stop:
-        done, _ = await asyncio.wait([task], timeout=POLL_SECS)
-        if done:
-            return task.result()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    raise Stopped
+    asked = Asked(turns)
+    await unless_stopped(asker.ask([asked], Policy(config.llm_max_retries, math.inf, math.inf)), stop)
+    if asked.error:
+        raise UserError(f"the LLM server gives no answer ({asked.error})")
+    return asked.replies[-1]
 
 
 def drop_oldest(turns: list[Turn], num_kept: int, max_tokens: int, num_last: int = 1) -> None:

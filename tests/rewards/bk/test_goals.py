@@ -3,25 +3,23 @@
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import cast
 
 import numpy as np
 import pytest
 
 from launch import write_goals
-from oni_jax.annotation.answers import Reply
-from oni_jax.annotation.client import Client
-from oni_jax.annotation.failures import RequestError
+from oni_jax.annotation import pacing
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.goals import goals_in
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.babyai import ENVIRONMENT, judge_rules
 from oni_jax.host.runtime import StopRequest
-from oni_jax.offline import bk_conversation, bk_goal_writer
+from oni_jax.offline import bk_goal_writer
 from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
 from oni_jax.offline.bk_goal_writer import GoalConversation
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler, write_episodes
@@ -120,23 +118,6 @@ def test_a_long_round_keeps_its_question(tmp_path):
     assert read_library(str(tmp_path)).goals == ["goal", "late"]
 
 
-def test_a_server_that_is_away_for_hours_is_waited_for(monkeypatch):
-    failures, waited = [RequestError("connection", "refused", server_at_fault=True)] * 1500, []
-
-    class Server:
-        async def complete(self, turns):
-            if failures:
-                raise failures.pop()
-            return Reply("- goal", None)
-
-    async def sleep(secs):
-        waited.append(secs)
-
-    monkeypatch.setattr(bk_conversation.asyncio, "sleep", sleep)
-    answer = asyncio.run(bk_conversation._ask(cast(Client, Server()), [], AnnotationConfig(), StopRequest()))
-    assert answer == "- goal" and 5 * 1500 * 0.9 < sum(waited) < 10 * 1500
-
-
 def test_the_judge_names_some_and_the_conversation_goes_on(tmp_path, capsys):
     words = ["--root_env", NAME, "--reward_dir", str(tmp_path / "g"), "--babyai_size", "8", "--retry_times", "2"]
     words += ["--answers", "judge"]
@@ -182,7 +163,7 @@ def test_a_conversation_about_other_segments_does_not_go_on(tmp_path, capsys):
 
 
 @contextlib.contextmanager
-def server(script: Callable[[int], tuple[int, dict]]) -> Iterator[tuple[str, list[int]]]:
+def server(script: Callable[[int], tuple[int, dict]], port: int = 0) -> Iterator[tuple[str, list[int]]]:
     """Yields the address of a server, and the numbers of its requests; `script`: status and answer by number."""
     asked: list[int] = []
 
@@ -199,7 +180,7 @@ def server(script: Callable[[int], tuple[int, dict]]) -> Iterator[tuple[str, lis
         def log_message(self, format, *args) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as httpd:
         threading.Thread(target=httpd.serve_forever, args=(0.01,)).start()
         try:
             yield f"127.0.0.1:{httpd.server_address[1]}", asked
@@ -239,6 +220,41 @@ def test_each_new_cause_of_waiting_is_told(words, capsys):
         assert write_goals.main([*words, address]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
     assert [line.partition("(")[2].partition(":")[0] for line in told] == ["http_503", "http_429", "http_503"]
+
+
+def test_server_that_is_overloaded_for_hours_is_waited_for(words, monkeypatch):
+    """More often than any number of retries; then it costs none of them."""
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 1e-4)
+    causes = [503] * 300 + [400]
+    with server(lambda number: (causes[number], {}) if number < len(causes) else ANSWER) as (address, asked):
+        assert write_goals.main([*words, address, "--llm_max_retries", "1"]) == 0
+    assert len(asked) == 302
+
+
+def test_server_that_starts_later_is_waited_for(words, monkeypatch):
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 0.01)
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        port = own.getsockname()[1]
+    ended = threading.Event()
+
+    def serve_later() -> None:
+        time.sleep(0.5)
+        with server(lambda number: ANSWER, port):
+            ended.wait(30)
+
+    serving = threading.Thread(target=serve_later)
+    serving.start()
+    assert write_goals.main([*words, f"127.0.0.1:{port}", "--llm_max_retries", "0"]) == 0
+    ended.set()
+    serving.join()
+
+
+def test_question_that_fails_each_time_ends_it(words, capsys, monkeypatch):
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 1e-4)
+    with server(lambda number: (500, {"error": "a bug"})) as (address, asked):
+        assert write_goals.main([*words, address, "--llm_max_retries", "3"]) == 2
+    assert len(asked) == 4 and "the LLM server gives no answer (http_500: " in capsys.readouterr().err
 
 
 def test_a_stop_request_is_heeded_while_an_answer_is_awaited(tmp_path, words):
