@@ -1,14 +1,18 @@
-"""An asynchronous client of OpenAI-compatible servers of one model: one reply for each item of a request.
+"""An asynchronous client of OpenAI-compatible servers of one model: one reply for each item of a request, or one
+vector for each text.
 
 A failed request is a RequestError with a name of its own (see `failures`). Retries, splitting and backoff are the
 asker's part.
 """
 
+import functools
 import json
 import types
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
 
 from oni_jax.annotation.address import request_headers, routes_to
 from oni_jax.annotation.answer_errors import read_error
@@ -22,12 +26,14 @@ from oni_jax.annotation.servers import Servers
 from oni_jax.annotation.transport import Transport
 from oni_jax.annotation.watch import OF_SERVER, Watch, reasoning_hint
 from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.extra_fields import extra_body
 from oni_jax.types import Item
 
-MAX_RAISED_CHARS = 600
+MAX_RAISED_CHARS, MAX_VECTORS_BYTES = 600, 1 << 26
 MAX_ANSWER_BYTES_PER_CHOICE, MAX_ANSWER_BYTES = 1 << 17, 1 << 24
 NO_HEADERS: Mapping[str, str] = types.MappingProxyType({})
 NO_ANSWERS: Mapping[Item, str] = types.MappingProxyType({})
+T = TypeVar("T")
 
 
 class NoServer:
@@ -69,11 +75,11 @@ def make_client(
 
 
 class Client:
-    """Asks about items. Used as an asynchronous context manager, inside a running loop.
+    """Asks about items, or embeds texts. Used as an asynchronous context manager, inside a running loop.
 
     Args:
         config: of the server.
-        prompt: of what is asked.
+        prompt: of what is asked; None: it embeds texts, and asks nothing.
         say: receives a line for each finding about the server, once.
         needs_probability: answers without log-probabilities are of no use: `ask` raises UserError.
 
@@ -84,24 +90,26 @@ class Client:
     def __init__(
         self,
         config: AnnotationConfig,
-        prompt: Prompt,
+        prompt: Prompt | None = None,
         say: Callable[[str], None] = print_line,
         needs_probability: bool = False,
     ):
-        self._config, self._prompt = config, prompt
+        self._config, self._asked, self._say = config, prompt, say
         self._chat = config.llm_api == "chat"
         headers, secrets = request_headers(config)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
         self._chat_template = load_chat_template(config.llm_chat_template)
-        one_word = config.llm_answer == "label" and bool(prompt.kind.choices)
-        self._one_word, self._say = one_word, say
-        self._form = first_form(config, prompt.kind.choices if one_word else ())
+        choices = prompt.kind.choices if prompt and config.llm_answer == "label" else ()
+        self._one_word = bool(choices)
+        self._form = first_form(config, choices) if prompt else Form(extra_body(config.llm_extra_body), False)
         self._form_proven = False
-        self._watch = Watch(config, prompt.kind, one_word, say, needs_probability and one_word)
+        self._watch = Watch(config, choices, say, needs_probability and self._one_word)
         self.events: Counter[str] = Counter()  # recoveries: choices reordered, fields dropped, stale connections
         self.tokens: Counter[str] = Counter()  # as the server counts: prompt_tokens, completion_tokens
-        routes = routes_to(config, "chat/completions" if self._chat else "completions")
-        self._transport = Transport(config, routes, headers, secrets, self.events, self._names_field)
+        endpoint = "embeddings" if not prompt else "chat/completions" if self._chat else "completions"
+        self._transport = Transport(
+            config, routes_to(config, endpoint), headers, secrets, self.events, self._names_field
+        )
         self.servers = self._transport.servers
         self.line, self.without_key = self._transport.line, self._transport.without_key
 
@@ -111,6 +119,11 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self._transport.__aexit__()
+
+    @property
+    def _prompt(self) -> Prompt:
+        assert self._asked, "a client without a prompt only embeds"
+        return self._asked
 
     async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str] = NO_ANSWERS) -> list[Reply]:
         """Returns one reply per item, in order. More than one item only with the completions API.
@@ -137,11 +150,25 @@ class Client:
         """Returns the reply to a conversation. Raises RequestError: the request failed."""
         return (await self._replies([conversation]))[0]
 
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns texts' vectors, [R, D] float64, of any length. Raises RequestError: the request failed."""
+
+        def request(form: Form) -> Awaitable[np.ndarray]:
+            body = {"model": self._config.llm_model, "input": list(texts), **form.fields}
+            read = functools.partial(self._vectors, len(texts))
+            return self._transport.ask(json.dumps(body).encode(), MAX_VECTORS_BYTES, read)
+
+        return await self._without_refused(request)
+
     async def _replies(self, conversations: Sequence[Sequence[Turn]]) -> list[Reply]:
+        return await self._without_refused(lambda form: self._request(conversations, form))
+
+    async def _without_refused(self, request: Callable[[Form], Awaitable[T]]) -> T:
+        """Makes a request, and again without what the server refuses, or with that renamed. Raises RequestError."""
         form, refusal = self._form, ""
-        while True:  # drops or renames what the server refuses
+        while True:
             try:
-                replies = await self._request(conversations, form)
+                answer = await request(form)
                 break
             except RequestError as error:
                 if not error.is_of_the_fields:
@@ -156,7 +183,7 @@ class Client:
             self._say(f"{OF_SERVER}it is asked {self._form.changes(form)} from now on, since it refused: {refusal}")
             self._form = form
         self._form_proven = True
-        return replies
+        return answer
 
     def _body(self, conversations: Sequence[Sequence[Turn]], form: Form) -> bytes:
         body: dict[str, Any] = {"model": self._config.llm_model, **form.fields}
@@ -181,24 +208,43 @@ class Client:
                 error.detail = f"{reasoning_hint(self._one_word, '', is_cut_off=True)} ({error.detail})"
             raise
 
-    def _error_in(self, answer: Mapping[str, Any], headers: Mapping[str, str]) -> RequestError | None:
-        return read_error(answer, headers, self._transport.text, self._config.llm_model, self._names_field)
-
     def _raised_line(self, text: str) -> str:
         return self.line(text, MAX_RAISED_CHARS)
 
     def _names_field(self, text: str) -> bool:
         return self._form.is_named_in(text)
 
-    def _read(self, raw: bytes, num_choices: int, headers: Mapping[str, str] = NO_HEADERS) -> list[Reply]:
-        """Parses an answer into exactly `num_choices` replies, sorted by index."""
+    def _parsed(self, raw: bytes, field: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Parses an answer that has a field. Raises RequestError: it is none, or an error in place of one."""
         try:
             answer = read_stream(raw) if is_stream(raw) else json.loads(raw)
-            if isinstance(answer, dict) and (error := self._error_in(answer, headers)):
-                raise error
-            choices = answer["choices"]
+            if isinstance(answer, dict) and (field == "choices" or not answer.get(field)):  # choices may hold an error
+                known = self._transport.text, self._config.llm_model, self._names_field
+                if error := read_error(answer, headers, *known):
+                    raise error
+            answer[field]
         except (ValueError, RecursionError, TypeError, LookupError):
             raise RequestError("broken_json", self.line(raw.decode("utf-8", "replace"))) from None
+        return answer
+
+    def _vectors(self, num_texts: int, raw: bytes, headers: Mapping[str, str]) -> np.ndarray:
+        """Parses an answer into exactly `num_texts` vectors, sorted by index."""
+        rows = self._parsed(raw, "data", headers)["data"]
+        try:
+            rows = sorted(rows, key=lambda row: row["index"])
+            if [row["index"] for row in rows] != list(range(num_texts)):
+                raise ValueError(f"{len(rows)} vectors for {num_texts} texts")
+            vectors = np.array([row["embedding"] for row in rows], np.float64)
+            if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
+                raise ValueError("vectors that are not of finite numbers")
+            return vectors
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+            raise RequestError("bad_vectors", self.line(f"{type(error).__name__}: {error}")) from None
+
+    def _read(self, raw: bytes, num_choices: int, headers: Mapping[str, str] = NO_HEADERS) -> list[Reply]:
+        """Parses an answer into exactly `num_choices` replies, sorted by index."""
+        answer = self._parsed(raw, "choices", headers)
+        choices = answer["choices"]
         if not isinstance(choices, list) or len(choices) != num_choices:
             got = len(choices) if isinstance(choices, list) else 0
             name = "too_many_choices" if got > num_choices else "too_few_choices"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from oni_jax.annotation.answers import Reply
 from oni_jax.annotation.failures import ONLY_REASONING, RequestError
-from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.request_fields import CONSTRAINTS
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
@@ -28,8 +27,7 @@ class Watch:
 
     Args:
         config: of the server.
-        kind: of query.
-        one_word: a choice alone is asked for.
+        choices: words of which one alone is asked for; empty: a reasoned answer is.
         say: receives a line.
         needs_probability: an answer without log-probabilities is of no use.
     """
@@ -37,12 +35,11 @@ class Watch:
     def __init__(
         self,
         config: AnnotationConfig,
-        kind: QueryKind,
-        one_word: bool,
+        choices: Sequence[str],
         say: Callable[[str], None],
         needs_probability: bool = False,
     ):
-        self._config, self._kind, self._one_word = config, kind, one_word
+        self._config, self._choices = config, choices
         self._say, self._needs_probability = say, needs_probability
         self._said: set[str] = set()
         self._num_reasoned = 0  # in a row
@@ -69,17 +66,22 @@ class Watch:
                 continue
             if reply.failure == ONLY_REASONING:
                 self._num_reasoned += 1
-                self.say_once(ONLY_REASONING, reasoning_hint(self._one_word, reply.reasoning_field, reply.is_cut_off))
+                self.say_once(
+                    ONLY_REASONING, reasoning_hint(bool(self._choices), reply.reasoning_field, reply.is_cut_off)
+                )
             else:
                 self._num_reasoned = 0
             if reply.answer is not None:
                 self._num_raised = -math.inf
-            if self._one_word:
+            if self._choices:
                 self._see_constraint(reply, sent)
                 self._see_probability(reply, events)
         if self._num_reasoned >= MAX_REASONED_IN_ROW:
-            hint = reasoning_hint(self._one_word, replies[-1].reasoning_field, replies[-1].is_cut_off)
+            hint = self._hint(replies[-1])
             raise RequestError(ONLY_REASONING, hint, server_at_fault=True, retry_after_secs=REASONED_RETRY_SECS)
+
+    def _hint(self, reply: Reply) -> str:
+        return reasoning_hint(bool(self._choices), reply.reasoning_field, reply.is_cut_off)
 
     def see_raised(self, line: str) -> None:
         """Says that the kind of query raises an error. Raises UserError: it does for all of the first questions."""
@@ -109,10 +111,10 @@ class Watch:
 
     def _see_constraint(self, reply: Reply, sent: Collection[str]) -> None:
         constraint = self._config.llm_constraint
-        fields = CONSTRAINTS[constraint](self._kind.choices)
+        fields = CONSTRAINTS[constraint](self._choices)
         if not fields or not fields.keys() <= {*sent} or not reply.text.strip():
             return
-        is_choice = reply.text.strip().strip("\"'").strip() in self._kind.choices
+        is_choice = reply.text.strip().strip("\"'").strip() in self._choices
         self._counts["inside" if is_choice else "outside"] += 1
         if self._counts["outside"] >= NUM_OUTSIDE and not self._counts["inside"]:
             self.say_once(

