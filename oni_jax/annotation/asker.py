@@ -1,4 +1,4 @@
-"""Asks a server until each question has an answer, or a failure: retries, backoff, splitting of lists, stopping.
+"""Asks a server until each question has an answer or a failure: retries, backoff, splitting of lists, stopping.
 
 The rule for each kind of failure is in `failures`.
 """
@@ -20,6 +20,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
 MAX_FAILURE_NAMES = 64
+FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 POLL_SECS = 0.05  # between checks for a stop request
 T = TypeVar("T")
 
@@ -35,13 +36,14 @@ class Policy(NamedTuple):
     overloaded: float = 0  # a server that says that it has too much to do
     away: float = 0  # a server that does not answer
     asks_again: bool = False  # an unreadable answer is asked for once more
+    ends: bool = False  # a server at fault, or failures in a row, stop the asker
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Asked:
     """A question, and what has come of it so far."""
 
-    item: Any  # what is asked about: captions, a conversation, a text to embed
+    item: Any  # captions, a conversation, or texts to embed
     replies: list[Any] = dataclasses.field(default_factory=list)  # the first, and the one after an unreadable one
     secs: list[float] = dataclasses.field(default_factory=list)  # latency of each
     error: RequestError | None = None  # the last failure; None: answered since
@@ -70,6 +72,15 @@ def about_items(client: Client | NoServer) -> Request:
     return request
 
 
+def one_by_one(call: Callable[[Any], Awaitable[Any]]) -> Request:
+    """Returns the request that makes a call for each question."""
+
+    async def request(questions: Sequence[Asked]) -> Sequence[Any]:
+        return [await call(question.item) for question in questions]
+
+    return request
+
+
 class Asker:
     """Makes requests of one client, as many at a time as its server takes.
 
@@ -90,30 +101,20 @@ class Asker:
         warn: Callable[[RequestError], None] = lambda error: None,
     ):
         self._client, self._request, self._warn = client, request, warn
-        self._pacer = Pacer(list_size, list_size > 1, config.llm_max_in_flight, config.llm_max_per_sec)
-        self._line: deque[object] = deque()  # of those that wait until a request may start
-        self._changed, self._stopping = asyncio.Event(), asyncio.Event()
-        self._is_paused = False
+        self.pacer = Pacer(list_size, list_size > 1, config.llm_max_in_flight, config.llm_max_per_sec)
+        self._line: deque[asyncio.Event] = deque()  # what waits until a request may start; the first is woken
+        self._stopping = asyncio.Event()
         self._num_requests = self._num_sent = 0  # in flight; ever
         self.num_waiting = 0  # questions between two requests: in backoff, or in the line
         self.counts: Counter[str] = Counter()  # requests, requests_failed, labels_asked, answers_unreadable
         self.failures: Counter[str] = Counter()  # by name
         self.problem: RequestError | None = None  # of the last request; None: it succeeded
-
-    @property
-    def num_failures(self) -> int:
-        """Requests that failed, one after the other, since one succeeded."""
-        return self._pacer.num_failures
-
-    def pause(self, is_paused: bool) -> None:
-        """Lets no request start until it is called again."""
-        self._is_paused = is_paused
-        self._notify()
+        self.ended_by: RequestError | None = None  # by `Policy.ends`
 
     def stop(self) -> None:
         """Ends all that waits, by Stopped; requests in flight go on."""
-        self._stopping.set()
-        self._notify()
+        for event in (self._stopping, *self._line):
+            event.set()
 
     async def turn(self, take: Callable[[int], Sequence[Asked]], again: bool = False) -> Sequence[Asked]:
         """Waits until a request may start. Returns what `take` gives for it, of at most so many; nothing: none starts.
@@ -125,18 +126,22 @@ class Asker:
         Raises:
             Stopped: `stop` was called.
         """
-        place = object()
-        (self._line.appendleft if again else self._line.append)(place)
+        waiter = asyncio.Event()
+        (self._line.appendleft if again else self._line.append)(waiter)
         try:
-            while (wait_secs := self._wait_secs(place)) != 0.0:
-                await _wait(self._changed, wait_secs)
-            if questions := take(self._pacer.num_items()):
-                self._pacer.sent(len(questions))
-                self._num_requests += 1
-            return questions
+            while not self._stopping.is_set():
+                wait_secs = self.pacer.wait_secs(self._num_requests) if self._line[0] is waiter else None
+                if wait_secs == 0.0:
+                    if questions := take(self.pacer.num_items()):
+                        self.pacer.sent(len(questions))
+                        self._num_requests += 1
+                    return questions
+                waiter.clear()
+                await _wait(waiter, wait_secs)
+            raise Stopped
         finally:
-            self._line.remove(place)
-            self._notify()
+            self._line.remove(waiter)
+            self._wake_first()
 
     async def ask(
         self,
@@ -161,8 +166,7 @@ class Asker:
         while pieces:
             piece = pieces.popleft()
             if not has_turn:
-                if (secs := max(question.resume_at for question in piece) - time.monotonic()) > 0:
-                    await _wait(self._stopping, secs)
+                await _wait(self._stopping, max(question.resume_at for question in piece) - time.monotonic())
                 await self.turn(lambda _, piece=piece: piece, again)
                 self.num_waiting -= len(piece) * again
             finished, rest = await self._attempt(piece, policy)
@@ -172,16 +176,6 @@ class Asker:
             if finished:
                 deliver(finished)
 
-    def _wait_secs(self, place: object) -> float | None:
-        """Returns the seconds until a request may start; None: not before something changes. Raises Stopped."""
-        if self._stopping.is_set():
-            raise Stopped
-        return None if self._is_paused or self._line[0] is not place else self._pacer.wait_secs(self._num_requests)
-
-    def _notify(self) -> None:
-        self._changed.set()  # wakes all that wait for it now
-        self._changed.clear()
-
     async def _attempt(self, piece: Sequence[Asked], policy: Policy) -> Outcome:
         """Makes one request. Returns the questions that are finished, and the lists that are to be asked about."""
         self._num_sent += 1
@@ -189,7 +183,7 @@ class Asker:
         try:
             replies = await self._request(piece)
         except RequestError as error:
-            return self._failed(piece, policy, error, alone and number == self._num_sent)
+            return self._failed(piece, policy, self._blamed(piece, error, alone and number == self._num_sent))
         except UserError:  # no answer of this server is of use
             raise
         except Exception as error:  # a bug must not end the others either
@@ -197,57 +191,55 @@ class Asker:
             return self._failed(piece, policy, RequestError(f"unexpected_{type(error).__name__}", detail))
         finally:
             self._num_requests -= 1
-            self._notify()
+            self._wake_first()
         return self._succeeded(piece, policy, replies, time.monotonic() - start)
 
+    def _wake_first(self) -> None:
+        if self._line:
+            self._line[0].set()
+
     def _succeeded(self, piece: Sequence[Asked], policy: Policy, replies: Sequence[Any], secs: float) -> Outcome:
-        self._pacer.succeeded([question.item for question in piece])
+        self.pacer.succeeded([question.item for question in piece])
         self.problem = None
-        self.counts["requests"] += 1
-        self.counts["labels_asked"] += len(piece)
+        self.counts.update(requests=1, labels_asked=len(piece))
         finished, again = [], []
         for question, reply in zip(piece, replies):
             question.error, question.num_refused, question.refused_at = None, 0, None
-            question.replies.append(reply)
             question.secs.append(secs)
-            is_first = len(question.replies) == 1
-            readable = not policy.asks_again or self._is_readable(question, reply)
-            (finished if readable or not is_first else again).append(question)
+            if failure := policy.asks_again and reply.failure:
+                self.failures[failure] += 1
+            if failure == KIND_RAISES:
+                question.error = RequestError(failure, reply.raised)
+            else:
+                question.replies.append(reply)
+            unreadable = bool(failure) and failure not in (FILTERED, KIND_RAISES)
+            self.counts["answers_unreadable"] += unreadable
+            (again if unreadable and len(question.replies) == 1 else finished).append(question)
         return finished, [again] if again else []
 
-    def _is_readable(self, question: Asked, reply: Reply) -> bool:
-        """Counts an answer that is unreadable."""
-        if reply.failure:
-            self.failures[reply.failure] += 1
-        if reply.raised:
-            question.replies.pop()
-            question.error = RequestError(KIND_RAISES, reply.raised)
-        is_readable = reply.answer is not None or reply.filtered or bool(reply.raised)
-        self.counts["answers_unreadable"] += not is_readable
-        return is_readable
-
-    def _failed(self, piece: Sequence[Asked], policy: Policy, error: RequestError, alone: bool = False) -> Outcome:
-        error = self._blamed(piece, error, alone)
+    def _failed(self, piece: Sequence[Asked], policy: Policy, error: RequestError) -> Outcome:
         items = [question.item for question in piece]
         if error.name == FILTERED:
-            self._pacer.filtered(items)
+            self.pacer.filtered(items)
             self.problem = None
         elif error.name != KIND_RAISES:
-            self._pacer.failed(items, error)
+            self.pacer.failed(items, error)
             self.problem = error
         self.counts.update(requests=1, requests_failed=1)
-        self.failures[
-            error.name if error.name in self.failures or len(self.failures) < MAX_FAILURE_NAMES else "other"
-        ] += 1
+        is_named = error.name in self.failures or len(self.failures) < MAX_FAILURE_NAMES
+        self.failures[error.name if is_named else "other"] += 1
         if len(piece) > 1 and not error.server_at_fault:
             middle = len(piece) // 2  # bisects to the one at fault, so that the others get their answers
             return [], [piece[:middle], piece[middle:]]
         self.counts["labels_asked"] += error.name == FILTERED
         may_retry = [_may_retry(question, policy, error) for question in piece]
-        if not all(may_retry):
-            return piece, []
-        self._warn(error)
-        return [], [piece]
+        if all(may_retry):
+            self._warn(error)
+            return [], [piece]
+        if policy.ends and self.problem and (error.server_at_fault or self.pacer.num_failures >= FAILURES_TO_WAITING):
+            self.ended_by = self.ended_by or error
+            self.stop()
+        return piece, []
 
     def _blamed(self, piece: Sequence[Asked], error: RequestError, alone: bool) -> RequestError:
         """Returns the error with whose fault it is.
@@ -258,7 +250,7 @@ class Asker:
         if error.name == CONTEXT_FULL:
             if alone:
                 return RequestError(f"http_{error.status}", error.detail, error.status)
-            return dataclasses.replace(error, server_at_fault=True)
+            return dataclasses.rewaiter(error, server_at_fault=True)
         if not error.server_at_fault or not error.status or error.is_passing:
             return error
         num_succeeded = self.counts["requests"] - self.counts["requests_failed"]
@@ -285,9 +277,10 @@ def _may_retry(question: Asked, policy: Policy, error: RequestError) -> bool:
 
 async def _wait(event: asyncio.Event, secs: float | None) -> None:
     """Waits until an event is set, or some seconds have passed."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(secs):
-            await event.wait()
+    if secs is None or secs > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(secs):
+                await event.wait()
 
 
 async def unless_stopped(awaited: Coroutine[Any, Any, T], stop: StopRequest) -> T:

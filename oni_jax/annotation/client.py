@@ -49,14 +49,10 @@ class NoServer:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str] = NO_ANSWERS) -> list[Reply]:
+    async def ask(self, items: Sequence[Item], first_answers: Mapping[Item, str]) -> list[Reply]:
         raise RequestError("unreachable", "no server is named", server_at_fault=True)
 
-    def line(self, text: str) -> str:
-        return text
-
-    def without_key(self, text: str) -> str:
-        return text
+    line = without_key = staticmethod(str)
 
 
 def print_line(line: str) -> None:
@@ -139,7 +135,7 @@ class Client:
         try:
             conversations = [self._prompt.turns(item, first_answers.get(item, "")) for item in items]
         except Exception as error:
-            line = self._raised_line(raised_by(self._prompt.kind, error))
+            line = self.line(raised_by(self._prompt.kind, error), MAX_RAISED_CHARS)
             self._watch.see_raised(line)
             raise RequestError(KIND_RAISES, line) from None
         replies = await self._replies(conversations)
@@ -208,9 +204,6 @@ class Client:
                 error.detail = f"{reasoning_hint(self._one_word, '', is_cut_off=True)} ({error.detail})"
             raise
 
-    def _raised_line(self, text: str) -> str:
-        return self.line(text, MAX_RAISED_CHARS)
-
     def _names_field(self, text: str) -> bool:
         return self._form.is_named_in(text)
 
@@ -259,7 +252,7 @@ class Client:
         usage, prompt = read_usage(answer), self._prompt
         self.tokens.update(usage)
         replies = [read_choice(choice, prompt.kind, prompt.answer_key, self._one_word) for choice in choices]
-        replies = [own._replace(raised=self._raised_line(own.raised)) if own.raised else own for own in replies]
+        replies = [x._replace(raised=self.line(x.raised, MAX_RAISED_CHARS)) if x.raised else x for x in replies]
         return replies if num_choices > 1 else [replies[0]._replace(usage=usage)]
 
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
-from oni_jax.annotation.asker import Asked, Asker, Policy, Stopped, about_items
+from oni_jax.annotation.asker import FAILURES_TO_WAITING, Asked, Asker, Policy, Stopped, about_items
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client, NoServer
 from oni_jax.annotation.failures import BALANCE, FILTERED, KIND_RAISES, ONLY_REASONING, QUOTA, WEB_PAGE
@@ -36,7 +36,6 @@ STATES = {
     WEB_PAGE: "a web page answers, no LLM",
     ONLY_REASONING: "the model only reasons",
 }
-FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
 
 class Labeller:
@@ -120,7 +119,7 @@ class Labeller:
     async def run(self) -> None:
         """Asks about submitted items, for ever. Raises the error of a damaged label store, or of a bug."""
         while not self._fatal:
-            if not self._backlog or not self._room():
+            if not self._backlog or not self._room() or self._store_problem:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
@@ -180,13 +179,13 @@ class Labeller:
             if servers.num_answering < len(servers) > 1:
                 return f"{servers.num_answering} of {len(servers)} servers answer"
             return "ok" if self._room() or self._backlog.num_taken else ENOUGH
-        if problem.server_at_fault or self._asker.num_failures >= FAILURES_TO_WAITING:
+        if problem.server_at_fault or self._asker.pacer.num_failures >= FAILURES_TO_WAITING:
             return STATES.get(problem.name, WAITING)
         return "retrying"
 
     def _take(self, max_items: int) -> Sequence[Asked]:
         """Takes the newest questions, apart from those that another run has stored an answer to meanwhile."""
-        questions = self._backlog.take(min(max_items, self._room()))
+        questions = self._backlog.take(0 if self._store_problem else min(max_items, self._room()))
         held = self._held([question.item for question in questions])
         if not held:
             return questions
@@ -287,14 +286,12 @@ class Labeller:
         except OSError as error:
             self._failures["label_store"] += 1
             self._store_problem = str(error)
-            self._asker.pause(True)
             self._commit_timer = asyncio.get_running_loop().call_later(MAX_BACKOFF_SECS, self._commit)
             return
         except Exception as error:
             self._end(error)
             return
         self._store_problem = ""
-        self._asker.pause(False)
         annotations = [held.get(annotation.item, annotation) for annotation, _ in self._answered]
         self._answered = []
         self._deliver(annotations)

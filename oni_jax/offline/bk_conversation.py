@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from oni_jax.annotation.asker import Asked, Asker, Policy, Stopped, unless_stopped
+from oni_jax.annotation.asker import Asked, Asker, Policy, Stopped, one_by_one, unless_stopped
 from oni_jax.annotation.client import Client, NoServer, make_client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
@@ -200,16 +200,13 @@ def _make_asker(client: Client, config: AnnotationConfig) -> Asker:
     """Makes what holds a conversation. It prints why it asks again."""
     printed = ""
 
-    async def request(conversations: Sequence[Asked]) -> list[str]:
-        return [(await client.complete(own.item)).text for own in conversations]
-
     def warn(error: RequestError) -> None:
         nonlocal printed
         if error.name != printed or not error.server_at_fault:
             print(f"warning: no answer, trying again ({error})", flush=True)
         printed = error.name
 
-    return Asker(config, client, request, warn=warn)
+    return Asker(config, client, one_by_one(client.complete), warn=warn)
 
 
 async def _ask(asker: Asker, turns: Sequence[Turn], config: AnnotationConfig, stop: StopRequest) -> str:
@@ -223,7 +220,7 @@ async def _ask(asker: Asker, turns: Sequence[Turn], config: AnnotationConfig, st
     await unless_stopped(asker.ask([asked], Policy(config.llm_max_retries, math.inf, math.inf)), stop)
     if asked.error:
         raise UserError(f"the LLM server gives no answer ({asked.error})")
-    return asked.replies[-1]
+    return asked.replies[-1].text
 
 
 def drop_oldest(turns: list[Turn], num_kept: int, max_tokens: int, num_last: int = 1) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from oni_jax.annotation.asker import Asked, Asker, Policy
+from oni_jax.annotation.asker import Asked, Asker, Policy, one_by_one
 from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.ops.words import direction, words_of
@@ -179,11 +179,7 @@ class ServerEmbedder:
 
     async def _embed_all(self, texts: Sequence[str]) -> np.ndarray:
         async with self._client as client:
-
-            async def request(lists: Sequence[Asked]) -> list[np.ndarray]:
-                return [await client.embed(own.item) for own in lists]
-
-            asker = Asker(self._config, client, request)
+            asker = Asker(self._config, client, one_by_one(client.embed))
             parts = [await self._embed(asker, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
         if not self._size:
             self._size, secs = parts[0].shape[1], min(self._config.llm_timeout_secs, LATER_TIMEOUT_SECS)
