@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class Policy(NamedTuple):
-    """How often a failed request is made again, by what is at fault."""
+    """Bounds of the requests after one that failed, by what is at fault."""
 
     refused: int = 0  # a question, alone: a list is split before
     overloaded: float = 0  # a server that says that it has too much to do
@@ -250,7 +250,7 @@ class Asker:
         if error.name == CONTEXT_FULL:
             if alone:
                 return RequestError(f"http_{error.status}", error.detail, error.status)
-            return dataclasses.rewaiter(error, server_at_fault=True)
+            return dataclasses.replace(error, server_at_fault=True)
         if not error.server_at_fault or not error.status or error.is_passing:
             return error
         num_succeeded = self.counts["requests"] - self.counts["requests_failed"]
