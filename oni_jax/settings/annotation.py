@@ -50,8 +50,8 @@ class AnnotationConfig:
     )
     llm_extra_body: str = setting(
         "",
-        "JSON object of further fields of every request, which replace those sent otherwise, such as "
-        '{"enable_thinking": false}.',
+        "JSON object of further fields of every request, the embeddings' included, which replace those sent otherwise, "
+        'such as {"enable_thinking": false}.',
     )
     llm_extra_headers: str = setting(
         "",
