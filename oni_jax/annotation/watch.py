@@ -66,9 +66,7 @@ class Watch:
                 continue
             if reply.failure == ONLY_REASONING:
                 self._num_reasoned += 1
-                self.say_once(
-                    ONLY_REASONING, reasoning_hint(bool(self._choices), reply.reasoning_field, reply.is_cut_off)
-                )
+                self.say_once(ONLY_REASONING, self._hint(reply))
             else:
                 self._num_reasoned = 0
             if reply.answer is not None:
@@ -77,8 +75,7 @@ class Watch:
                 self._see_constraint(reply, sent)
                 self._see_probability(reply, events)
         if self._num_reasoned >= MAX_REASONED_IN_ROW:
-            hint = self._hint(replies[-1])
-            raise RequestError(ONLY_REASONING, hint, server_at_fault=True, retry_after_secs=REASONED_RETRY_SECS)
+            raise RequestError(ONLY_REASONING, self._hint(replies[-1]), 0, True, REASONED_RETRY_SECS)
 
     def _hint(self, reply: Reply) -> str:
         return reasoning_hint(bool(self._choices), reply.reasoning_field, reply.is_cut_off)

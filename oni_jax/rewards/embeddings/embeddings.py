@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oni_jax.annotation.asker import Asked, Asker, Policy, one_by_one
-from oni_jax.annotation.client import Client
+from oni_jax.annotation.client import Client, print_line
 from oni_jax.annotation.failures import RequestError
 from oni_jax.ops.words import direction, words_of
 from oni_jax.settings.annotation import AnnotationConfig
@@ -169,7 +169,8 @@ class ServerEmbedder:
         if not config.llm_server_addr:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
-        self._client = Client(self._config)
+        self._say = functools.cache(print_line)  # of two clients
+        self._client = Client(self._config, say=self._say)
         self._size = 0  # of the vectors; 0: not known yet
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -183,7 +184,7 @@ class ServerEmbedder:
             parts = [await self._embed(asker, part) for part in _parts(texts, TEXTS_PER_REQUEST)]
         if not self._size:
             self._size, secs = parts[0].shape[1], min(self._config.llm_timeout_secs, LATER_TIMEOUT_SECS)
-            self._client = Client(dataclasses.replace(self._config, llm_timeout_secs=secs))
+            self._client = Client(dataclasses.replace(self._config, llm_timeout_secs=secs), say=self._say)
         if any(part.shape[1] != self._size for part in parts):
             raise self._error("vectors of several sizes")
         return np.concatenate(parts)

@@ -166,7 +166,7 @@ def test_a_server_s_errors_are_one_line(monkeypatch, status, answer, problem):
     assert "\n" not in str(refused.value) and len(asked) == (1 if refuses else 3)
 
 
-def test_embeddings_are_asked_for_as_labels_are(monkeypatch):
+def test_embeddings_are_asked_for_as_labels_are(monkeypatch, capsys):
     """With further headers and fields, without those that the server refuses, and without secrets in a failure."""
     monkeypatch.setenv("TOKEN_OF_A_TEST", "s3cret-token")
 
@@ -183,6 +183,7 @@ def test_embeddings_are_asked_for_as_labels_are(monkeypatch):
         with pytest.raises(UserError, match="[*]{3}") as refused:
             for text in "bcde":
                 embed([text])
+    assert capsys.readouterr().out.count("it is asked without `thinking`") == 1
     assert "s3cret" not in str(refused.value)
     assert [("thinking" in body, body.get("dimensions"), key) for _, body, key in asked[:2]] == [
         (True, 3, "s3cret-token"),
