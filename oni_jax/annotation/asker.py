@@ -44,8 +44,8 @@ class Asked:
     """A question, and what has come of it so far."""
 
     item: Any  # captions, a conversation, or texts to embed
-    replies: list[Any] = dataclasses.field(default_factory=list)  # the first, and the one after an unreadable one
-    secs: list[float] = dataclasses.field(default_factory=list)  # latency of each
+    replies: tuple[Any, ...] = ()  # the first, and the one after an unreadable one
+    secs: tuple[float, ...] = ()  # latency of each
     error: RequestError | None = None  # the last failure; None: answered since
     num_refused: int = 0  # failures of the question alone
     num_waits: int = 0  # failures of its server
@@ -201,18 +201,19 @@ class Asker:
     def _succeeded(self, piece: Sequence[Asked], policy: Policy, replies: Sequence[Any], secs: float) -> Outcome:
         self.pacer.succeeded([question.item for question in piece])
         self.problem = None
-        self.counts.update(requests=1, labels_asked=len(piece))
+        self.counts["requests"] += 1
+        self.counts["labels_asked"] += len(piece)
         finished, again = [], []
         for question, reply in zip(piece, replies):
             question.error, question.num_refused, question.refused_at = None, 0, None
-            question.secs.append(secs)
-            if failure := policy.asks_again and reply.failure:
-                self.failures[failure] += 1
+            question.replies, question.secs = (*question.replies, reply), (*question.secs, secs)
+            if not (failure := policy.asks_again and reply.failure):
+                finished.append(question)
+                continue
+            self.failures[failure] += 1
             if failure == KIND_RAISES:
-                question.error = RequestError(failure, reply.raised)
-            else:
-                question.replies.append(reply)
-            unreadable = bool(failure) and failure not in (FILTERED, KIND_RAISES)
+                question.error, question.replies = RequestError(failure, reply.raised), ()
+            unreadable = failure not in (FILTERED, KIND_RAISES)
             self.counts["answers_unreadable"] += unreadable
             (again if unreadable and len(question.replies) == 1 else finished).append(question)
         return finished, [again] if again else []
@@ -225,7 +226,8 @@ class Asker:
         elif error.name != KIND_RAISES:
             self.pacer.failed(items, error)
             self.problem = error
-        self.counts.update(requests=1, requests_failed=1)
+        self.counts["requests"] += 1
+        self.counts["requests_failed"] += 1
         is_named = error.name in self.failures or len(self.failures) < MAX_FAILURE_NAMES
         self.failures[error.name if is_named else "other"] += 1
         if len(piece) > 1 and not error.server_at_fault:
@@ -277,7 +279,9 @@ def _may_retry(question: Asked, policy: Policy, error: RequestError) -> bool:
 
 async def _wait(event: asyncio.Event, secs: float | None) -> None:
     """Waits until an event is set, or some seconds have passed."""
-    if secs is None or secs > 0:
+    if secs is None:
+        await event.wait()
+    elif secs > 0:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(secs):
                 await event.wait()

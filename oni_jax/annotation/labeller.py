@@ -237,7 +237,8 @@ class Labeller:
         if len(self._given_up) > 1:  # the server was at fault, and not each of them
             self._readmit(self._given_up)
         self._given_up = []
-        for item, reply in [(own.item, reply) for own in answered for reply in own.replies][-NUM_ANSWERS:]:
+        shown = [(question.item, reply) for question in answered[-NUM_ANSWERS:] for reply in question.replies]
+        for item, reply in shown[-NUM_ANSWERS:]:
             said = UNREADABLE if reply.answer is None else self._kind.describe(reply.answer)
             self._answers.append(Answer(item, said, self._shown(reply.text)))
         for question in answered:

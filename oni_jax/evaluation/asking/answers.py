@@ -85,4 +85,4 @@ def ask_all(
 
 def _look_up(prompt: Prompt, item: Item, recorded: Recorded) -> Asked:
     answer = recorded.answers[item]
-    return Asked(item, [Reply(f"recorded: {', '.join(prompt.kind.read_as(answer))}", answer)], [0.0])
+    return Asked(item, (Reply(f"recorded: {', '.join(prompt.kind.read_as(answer))}", answer),), (0.0,))
