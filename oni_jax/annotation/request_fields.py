@@ -34,13 +34,18 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
 # Fields that every server should know: only an error that names one drops it.
 _STANDARD = ("temperature", "max_tokens", "max_completion_tokens", "stop")
 _REFUSING = (400, 404, 422, 500, 501)  # some answer 404 or 5xx to a field
+_CONSTRAINT = (
+    r"response[_\s-]?(?:format|schema)|json[_\s-]?(?:schema|mode)|structured[_\s-]?\w{1,20}|guided[_\s-]?\w{1,20}"
+    r"|grammar|schema|regular expressions?|text\.format"
+)
+_NOUN = r"sequences?|words?|strings?|tokens?|param\w{0,8}|fields?"
+_VERB = r"is|are|not|must|may|can|cannot|should|does|has|have|exceeds|of|in|at|for|with|value"
 _SPELLINGS = {
-    "logprobs": r"log[_\s-]?prob(?:s|abilit(?:y|ies))?",
-    "response_format": r"response[_\s-]?format|json[_\s-]?schema",
-    "structured_outputs": r"structured[_\s-]?outputs?|guided[_\s-]?\w{1,20}",
-    # a word of every day: only where it can't be one
-    "stop": r"(?<=['\"`])stop(?=\\?['\"`])|stop(?=[\s_-]?(?:sequences?|words?|strings?|param|field|is|not|must)\b)"
-    r"|(?<=body\.)stop|(?<=parameter )stop|(?<=field )stop|(?<=argument )stop|(?<=parameter: )stop|(?<=field: )stop",
+    "logprobs": r"(?:response[_\s-]?)?log[_\s-]?prob(?:s|abilit(?:y|ies))?",
+    "max_tokens": r"max[_\s-]?(?:(?:new|output|completion)[_\s-]?)?tokens|n_predict",
+    **{name: rf"{name}|{_CONSTRAINT}" for name in ("response_format", "structured_outputs", "grammar", "regex")},
+    # a word of every day: not before another, as in "please stop sending"
+    "stop": rf"stop(?:[_\s-]?(?:{_NOUN})|(?!\s+(?!(?:{_VERB})\b)[a-z]))",
 }
 _SYSTEM_TURN = re.compile(
     r"(?:system|developer).{0,60}\b(?:roles?|prompts?|messages?|instructions?)\b"
@@ -82,7 +87,7 @@ class Form:
             return None
         if name := self._named(text):
             new_name = "max_completion_tokens"  # OpenAI's, since 2024
-            is_renamed = name == "max_tokens" and re.search(_pattern(new_name), text)
+            is_renamed = name == "max_tokens" and re.search(rf"(?i)use.{{0,20}}{new_name}|{new_name}.{{0,20}}instead", text)
             renamed = {new_name: self.fields[name]} if is_renamed else {}
             return self._with({key: value for key, value in self.fields.items() if key != name} | renamed)
         if self.has_system_turn and _SYSTEM_TURN.search(text):
@@ -110,5 +115,5 @@ class Form:
 
 def _pattern(name: str) -> str:
     """Returns a pattern of a field's name, as a word: max_tokens, maxTokens, "max tokens"."""
-    spelling = _SPELLINGS.get(name) or r"[_\s-]?".join(map(re.escape, name.split("_")))
+    spelling = _SPELLINGS.get(name) or r"[_\s.-]?".join(map(re.escape, name.split("_")))
     return rf"(?i)(?<![A-Za-z0-9_])(?:{spelling})(?![A-Za-z0-9_])"

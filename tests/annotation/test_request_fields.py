@@ -7,7 +7,7 @@ import pytest
 
 from launch import flags
 from oni_jax.annotation import pacing
-from oni_jax.annotation.client import Client, print_line
+from oni_jax.annotation.client import CONSTRAINTS, Client, print_line
 from oni_jax.annotation.failures import read_refusal
 from oni_jax.annotation.health import check_server
 from oni_jax.annotation.request_fields import Form
@@ -41,6 +41,13 @@ def good(request):
         ("maxTokens is no parameter of this model m", "max_tokens"),
         ('{"loc": ["body", "stop"], "msg": "Extra inputs", "input": {"temperature": 1, "max_tokens": 3}}', "stop"),
         ("Stop sequences are not supported", "stop"),
+        ("Unrecognized request argument supplied: stop", "stop"),
+        ("stop: value has too many entries; the maximum is 1", "stop"),
+        ("json: cannot unmarshal array into Go struct field ChatCompletionRequest.stop of type string", "stop"),
+        ("generationConfig.stopSequences is not supported", "stop"),
+        ("This model doesn't support the following parameters: stop, n", "stop"),
+        ("Invalid 'max_output_tokens': integer below minimum value", "max_tokens"),
+        ("responseLogprobs is not enabled for this model", "logprobs"),
         ("the server does not give log probabilities", "logprobs"),
         ("top_logprobs must be below 6", "top_logprobs"),
     ],
@@ -62,6 +69,37 @@ def test_field_that_a_refusal_names_is_left_out_however_worded(capsys, status, w
 def test_other_words_name_no_field(words):
     error, server, _ = ask(lambda request: refusal(400, words), CHAT, MESSAGES[:1])
     assert error.name == "http_400" and len(server.requests) == 1
+
+
+@pytest.mark.parametrize("constraint", ["json_schema", "vllm", "llamacpp", "sglang"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Structured output is not supported by this model",
+        "Invalid schema: it must be an object, got type string",
+        "Grammar backend is not initialised",
+        "guided decoding is disabled",
+    ],
+)
+def test_constraint_that_a_refusal_names_in_other_words_is_left_out_alone(constraint, words):
+    config = dataclasses.replace(CHAT_LABELS, llm_constraint=constraint)
+    names = list(CONSTRAINTS[constraint](["FOO", "BAR"]))
+
+    def script(request):
+        return refusal(400, words) if names[0] in request.body else good(request)
+
+    replies, server, _ = ask(script, config, MESSAGES[:1])
+    assert label_of(replies[0]) == 1 and len(server.requests) == 2
+    assert server.requests[0].body.keys() - server.requests[1].body.keys() == {names[0]}
+
+
+def test_budget_is_renamed_only_where_the_other_name_is_advised():
+    """Servers name both where the prompt is too long."""
+    form = Form({"max_tokens": 9})
+    words = "'max_tokens' or 'max_completion_tokens' is too large: the context has 4096 tokens"
+    for text, left in ((words, {}), ("use max_completion_tokens", {"max_completion_tokens": 9})):
+        found = form.without_refused(400, f"{text}, not max_tokens", may_guess=True)
+        assert found and found.fields == left
 
 
 def test_server_lacks_the_model_only_if_it_says_so():
