@@ -31,8 +31,8 @@ _CHANNEL = re.compile(
 )
 
 _SPEAKER = r"(?:user|assistant|system|human|model|bot)"
-# Special tokens of chat templates: <|eot_id|>, <|turn>, <｜end▁of▁sentence｜>, </s>, <end_of_turn>, <extra_id_1>, [INST],
-# [SYSTEM_PROMPT], <<SYS>>; and tags of speakers: <user>, [|Human|].
+# Special tokens of chat templates: <|eot_id|>, <|turn>, <｜end▁of▁sentence｜>, </s>, <end_of_turn>, <extra_id_1>,
+# [INST], [SYSTEM_PROMPT], <<SYS>>; and tags of speakers: <user>, [|Human|].
 _TOKEN = (
     r"<\|[\w▁ ]{1,40}\|?>|<\w{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|<[be]os>"
     r"|<(?i:extra_id_|reserved_|special_|unused)\d{1,4}>|\[/?(?:INST|[A-Z]+_[A-Z_]+)\]|<</?SYS>>"
@@ -43,7 +43,8 @@ _TURN = re.compile(
     # a line such as "User:", "### Assistant", "**Human:** ...", "User 2:"
     rf"|^[ \t#*_>\[(]{{0,6}}(?i:{_SPEAKER}(?: \d{{1,3}})?[\])*_ \t]{{0,4}}(?:\r?$|:)|(?:ai|instructions?)[*_ ]{{0,3}}:)"
     # after something was said: "Q:", "Question 2:", "Next message:"
-    r"|(?<=\n)[ \t#*_>\[(]{0,6}(?i:q|question|input|(?:next|new|another) (?:message|question|input))(?: ?\d{1,3})?[*_ \t]{0,4}:"
+    r"|(?<=\n)[ \t#*_>\[(]{0,6}(?i:q|(?:(?:next|new|another) )?(?:question|input)|(?:next|new|another) message)"
+    r"(?: ?\d{1,3})?[*_ \t]{0,4}:"
     # Llama's header without its special tokens, right after the answer
     r"|(?<=\S)assistant(?=\r?\n)|(?<=[^\sa-z])(?:user|system)(?=\r?\n)"
     r"|(?<=\s)(?:User|Assistant|USER|ASSISTANT)\s{0,2}:(?=\s)",

@@ -87,7 +87,9 @@ class Form:
             return None
         if name := self._named(text):
             new_name = "max_completion_tokens"  # OpenAI's, since 2024
-            is_renamed = name == "max_tokens" and re.search(rf"(?i)use.{{0,20}}{new_name}|{new_name}.{{0,20}}instead", text)
+            is_renamed = name == "max_tokens" and re.search(
+                rf"(?i)use.{{0,20}}{new_name}|{new_name}.{{0,20}}instead", text
+            )
             renamed = {new_name: self.fields[name]} if is_renamed else {}
             return self._with({key: value for key, value in self.fields.items() if key != name} | renamed)
         if self.has_system_turn and _SYSTEM_TURN.search(text):

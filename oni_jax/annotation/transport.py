@@ -1,5 +1,6 @@
 """HTTP to one or several servers: a request's bytes go out, an answer's come back, and each failure has a name."""
 
+import re
 import socket
 import types
 from collections import Counter
@@ -140,8 +141,8 @@ class Transport:
         return error
 
     def text(self, text: str) -> str:
-        """Sanitises untrusted text to one line that is long enough to be searched."""
-        return self.line(text, MAX_TEXT_CHARS)
+        """Sanitises untrusted text to one line that is long enough to be searched; JSON's \\u escapes are read."""
+        return self.line(re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), text), MAX_TEXT_CHARS)
 
     def line(self, text: str, max_chars: int = MAX_DETAIL_CHARS) -> str:
         """Sanitises untrusted text to one short printable line, without the key."""
