@@ -1,6 +1,7 @@
 """Errors of servers in many forms: inside an answer of status 200, in a choice, an event, and in other words."""
 
 import json
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -15,7 +16,7 @@ GOOD = "<label>FOO</label>"
 LIMIT = {"code": 429, "message": "slow down"}
 
 
-def ask_once(answer):
+def ask_once(answer) -> Any:
     """Returns the only reply to a caption, or the error in its place."""
     found, _, _ = ask(lambda request: answer(), CHAT, MESSAGES[:1])
     return found if isinstance(found, Exception) else found[0]
