@@ -48,9 +48,10 @@ _SPELLINGS = {
     "stop": rf"stop(?:[_\s-]?(?:{_NOUN})|(?!\s+(?!(?:{_VERB})\b)[a-z]))",
 }
 _SYSTEM_TURN = re.compile(
-    r"(?:system|developer).{0,60}\b(?:roles?|prompts?|messages?|instructions?)\b"
+    r"(?:system|developer).{0,60}(?:\b|_)(?:roles?|prompts?|messages?|instructions?)\b"
     r"|\broles?\b.{0,80}(?:system|alternate|support|user.{0,10}assistant|allowed|unknown)"
-    r"|only user and assistant|(?:unknown|unexpected|invalid|unsupported).{0,20}\brole",
+    r"|only .{0,20}user and assistant|(?:first|start).{0,40}\buser\b|instead of system|template ?error|jinja"
+    r"|\bsystem\b.{0,20}not (?:permitted|supported|allowed)|(?:unknown|unexpected|invalid|unsupported).{0,20}\brole",
     re.IGNORECASE | re.DOTALL,
 )
 

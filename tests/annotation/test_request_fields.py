@@ -119,6 +119,12 @@ def test_server_lacks_the_model_only_if_it_says_so():
         "Only user and assistant roles are supported!",
         "Developer instruction is not enabled for models/m",
         "Unexpected role 'system'",
+        "The first message must be from the user",
+        "system_instruction is not supported",
+        "Please use a user message instead of system",
+        "jinja2.exceptions.TemplateError: it can't be rendered",
+        "system: it is not permitted",
+        '[{"loc": ["body", "messages", 0, "role"], "msg": "Input should be \'user\' or \'assistant\'"}]',
     ],
 )
 @pytest.mark.parametrize("status", [400, 500])
