@@ -64,7 +64,7 @@ def read_error(
     if error is None:
         return None
     text = line(json.dumps(error))
-    status = next(_statuses_named(error), 0) or _status_of_words(text)
+    status = next(_statuses_named(error), 0) or _status_of_words(text) or 400 * names_field(text)
     if status:
         return read_refusal(status, headers, text, model, names_field(text))
     detail = f"an error in place of an answer: {text}"[:MAX_DETAIL_CHARS]

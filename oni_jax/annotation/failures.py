@@ -7,10 +7,10 @@
 | quota_used_up, balance_used_up | 402, or a refusal that speaks of quota, credit or balance | requeue |
 | proxy, certificate | the proxy of the environment fails; the server's certificate is not trusted | requeue |
 | wrong_key, wrong_model, redirected, http_404 | 401 or 403; the model is reported missing; any 3xx | requeue |
-| web_page | a page for people, as of a login, in place of an answer | requeue |
+| web_page | a page for people, as of a login or a firewall, in place of an answer | requeue |
 | error_answer | status 200, but an error as the answer or in a choice; it counts as the status it names | requeue |
 | context_full | the context that parallel requests share is full, or the server's memory | requeue, fewer in flight |
-| filtered | a content filter refuses the prompt, or removes the answer | put aside |
+| filtered | a content filter refuses the prompt, or removes the answer, or the model refuses | put aside |
 | http_<any other> | refused: a prompt too long, a dead worker, a server bug | split |
 | timed_out, too_slow | time-out: no answer, or an incomplete one, within llm_timeout_secs | split |
 | disconnected, bad_http | connection lost; malformed HTTP | split |
@@ -47,6 +47,18 @@ OVERLOADED = (429, 502, 503, 521, 522, 523, 529, 530)
 QUOTA, BALANCE = "quota_used_up", "balance_used_up"
 FILTERED, CONTEXT_FULL, WEB_PAGE, ERROR_ANSWER = "filtered", "context_full", "web_page", "error_answer"
 ONLY_REASONING = "only_reasoning"
+WAITING = "waiting for server"
+STATES = {  # of a run while requests fail so; else it is waiting
+    "wrong_key": "wrong key",
+    "wrong_model": "wrong model",
+    "redirected": "redirected to another address",
+    "proxy": "proxy fails",
+    "certificate": "certificate is not trusted",
+    QUOTA: "quota used up",
+    BALANCE: "balance used up",
+    WEB_PAGE: "a web page answers, no LLM",
+    ONLY_REASONING: "the model only reasons",
+}
 MAX_DETAIL_CHARS = 300
 SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
 FILTER_WORDS = re.compile(

@@ -16,7 +16,7 @@ _NAME = rf"(?P<ends>/|end[_▁ ])?[\w:.▁-]{{0,30}}?(?:{_STEMS})[\w:.▁-]{{0,3
 # <think>, <mm:think>, <|begin_of_thought|>, <|START_THINKING|>, [THINK]; a group `ends` is there in a closing one.
 # [Thoughts] is a heading that prompts ask for. Gemma's tags are a token, and a word after it.
 _TAG = re.compile(
-    rf"[<\[◁](?!Thoughts\])(?=[\w/ |｜])\s?[|｜]?{_NAME}(?:\s[^<>]{{0,80}}(?=>))?\s?[|｜]?(?:>|\]|▷)"
+    rf"[<\[◁](?!Thoughts\])(?=\s?[|｜]?[\w/])\s?[|｜]?{_NAME}(?:\s[^<>]{{0,80}}(?=>))?\s?[|｜]?(?:>|\]|▷)"
     r"|<(?:\|channel|unused\d{1,4})>thought|(?P<ends_channel><(?:channel\||unused\d{1,4})>)",
     re.IGNORECASE,
 )

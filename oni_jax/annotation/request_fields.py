@@ -47,6 +47,8 @@ _SPELLINGS = {
     # a word of every day: not before another, as in "please stop sending"
     "stop": rf"stop(?:[_\s-]?(?:{_NOUN})|(?!\s+(?!(?:{_VERB})\b)[a-z]))",
 }
+# "param": "stop", "loc": ["body", "stop"], and the same in JSON within JSON
+_POINTER = re.compile(r"(?:param|parameter|field|loc)[\\\"']*:\s*\[?\s*(?:[\\\"']*body[\\\"']*,\s*)?[\\\"']+(\w+)")
 _SYSTEM_TURN = re.compile(
     r"(?:system|developer).{0,60}(?:\b|_)(?:roles?|prompts?|messages?|instructions?)\b"
     r"|\broles?\b.{0,80}(?:system|alternate|support|user.{0,10}assistant|allowed|unknown)"
@@ -111,7 +113,13 @@ class Form:
         return dataclasses.replace(self, fields=fields)
 
     def _named(self, text: str) -> str:
-        """Returns the field that a text names first; empty: it names none. An echo of the request comes last in it."""
+        """Returns the field that a text points at, else the one that it names first; empty: it names none.
+
+        Another may be in an echo of the request.
+        """
+        pointed = [name for name in _POINTER.findall(text) if name in self.fields]
+        if pointed:
+            return pointed[0]
         found = {name: match.start() for name in self.fields if (match := re.search(_pattern(name), text))}
         return min(found, key=found.__getitem__) if found else ""
 

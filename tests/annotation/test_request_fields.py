@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from aiohttp import web
 
 from launch import flags
 from oni_jax.annotation import pacing
@@ -41,6 +42,9 @@ def good(request):
         ("maxTokens is no parameter of this model m", "max_tokens"),
         ('{"loc": ["body", "stop"], "msg": "Extra inputs", "input": {"temperature": 1, "max_tokens": 3}}', "stop"),
         ("Stop sequences are not supported", "stop"),
+        ('{"request": {"temperature": 1, "max_tokens": 3}, "param": "stop"}', "stop"),
+        ("{'sent': {'max_tokens': 3}, 'detail': [{'loc': ['body', 'stop', 0]}]}", "stop"),
+        (json.dumps(json.dumps({"sent": {"temperature": 1}, "param": "max_tokens"})), "max_tokens"),
         ("Unrecognized request argument supplied: stop", "stop"),
         ("stop: value has too many entries; the maximum is 1", "stop"),
         ("json: cannot unmarshal array into Go struct field ChatCompletionRequest.stop of type string", "stop"),
@@ -140,6 +144,15 @@ def test_system_text_moves_into_the_user_turn(capsys, words, status):
     assert turn == {"role": "user", "content": f"{prompt.system}\n\n{prompt.user((MESSAGES[0],))}"}
     assert server.requests[-1].body["temperature"] == CHAT.llm_temperature
     assert capsys.readouterr().out.count("the system's text in the user's turn from now on") == 1
+
+
+def test_field_that_an_error_of_status_200_names_is_left_out():
+    def script(request):
+        detail = [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]
+        return web.json_response({"detail": detail}) if "stop" in request.body else good(request)
+
+    replies, server, _ = ask(script, CHAT, MESSAGES[:1])
+    assert label_of(replies[0]) == 1 and len(server.requests) == 2
 
 
 def test_form_never_lacks_more_than_it_must():
