@@ -164,7 +164,7 @@ class Client:
                 error.detail = f"{reasoning_hint(self._one_word, '', is_cut_off=True)} ({error.detail})"
             raise
 
-    def _error_in(self, answer: Mapping[str, Any], headers: Mapping[str, str]) -> RequestError | None:
+    def _error_in(self, answer: object, headers: Mapping[str, str]) -> RequestError | None:
         return read_error(answer, headers, self._transport.text, self._config.llm_model, self._names_field)
 
     def _names_field(self, text: str) -> bool:
@@ -174,7 +174,7 @@ class Client:
         """Parses an answer into exactly `num_choices` replies, sorted by index."""
         try:
             answer = read_stream(raw) if is_stream(raw) else json.loads(raw)
-            if isinstance(answer, dict) and (error := self._error_in(answer, headers)):
+            if error := self._error_in(answer, headers):
                 raise error
             choices = answer["choices"]
         except (ValueError, RecursionError, TypeError, LookupError):

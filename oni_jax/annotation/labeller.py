@@ -12,15 +12,7 @@ from collections.abc import Callable, Sequence
 from oni_jax.annotation.answers import TOKEN_COUNTS, Reply
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client, NoServer
-from oni_jax.annotation.failures import (
-    BALANCE,
-    CONTEXT_FULL,
-    FILTERED,
-    ONLY_REASONING,
-    QUOTA,
-    WEB_PAGE,
-    RequestError,
-)
+from oni_jax.annotation.failures import CONTEXT_FULL, FILTERED, STATES, WAITING, RequestError
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS, Pacer, backoff_secs
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
@@ -36,19 +28,7 @@ NUM_LATENCIES = 100  # of the latest requests, whose mean is reported
 NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
 UNREADABLE = "unreadable"
 
-WAITING = "waiting for server"
 ENOUGH = "no more labels, by --llm_max_labels"
-STATES = {
-    "wrong_key": "wrong key",
-    "wrong_model": "wrong model",
-    "redirected": "redirected to another address",
-    "proxy": "proxy fails",
-    "certificate": "certificate is not trusted",
-    QUOTA: "quota used up",
-    BALANCE: "balance used up",
-    WEB_PAGE: "a web page answers, no LLM",
-    ONLY_REASONING: "the model only reasons",
-}
 FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
 
 

@@ -37,8 +37,8 @@ from tests.support.asking import KINDS, judge_prompt, label_of, load_prompt
 
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"
-NAMES += " filtered balance_used_up"
-NAMES = {*NAMES.split(), "too_few_choices", "too_many_choices", "bad_indices", "error_answer", "web_page"}
+NAMES = {*NAMES.split(), "too_few_choices", "too_many_choices", "bad_indices", "error_answer", "web_page", "filtered"}
+NAMES |= {"quota_used_up", "balance_used_up", "context_full", "only_reasoning"}
 LABELS = {"classification": (0, 1, None), "ranking": (0, 1, 2, None)}
 ITEM = (b"You kill the newt!", b"It's a wall.")
 
