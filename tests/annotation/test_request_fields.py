@@ -282,7 +282,7 @@ def test_missing_probabilities_are_said_once(capsys, logprobs):
 def test_probabilities_that_are_there_are_not_missed(capsys):
     logprobs = {"tokens": ["FOO"], "token_logprobs": [0.0], "top_logprobs": [{"FOO": 0.0, "BAR": -9999.0}]}
     _, _, client = ask(lambda r: choices([{"index": i, "text": "FOO", "logprobs": logprobs} for i in range(3)]), LABELS)
-    assert "log-probabilities" not in capsys.readouterr().out and not client.events["without_logprobs"]
+    assert "log-probabilities" not in capsys.readouterr().out and not client.events
     ask(lambda request: texts("FOO", "FOO", "FOO"), LISTS)  # none are asked for
     assert "log-probabilities" not in capsys.readouterr().out
 
