@@ -205,8 +205,8 @@ HOSTILE = ["<think>", "<|", "[", "# ", "<|channel|>", "<knowledge>", "<analysis>
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_takes_no_time(text):
     text = text * (100_000 // len(text))
-    start = time.perf_counter()
+    start = time.process_time()
     for kind in QUERIES:
         read(text, kind)
         read(text, kind, one_word=True)
-    assert time.perf_counter() - start < 3.0
+    assert time.process_time() - start < 3.0
