@@ -14,7 +14,10 @@ CONNECT_TIMEOUT_SECS = 10.0
 MAX_KEY_CHARS = 10_000
 MODELS = "models"  # endpoint that lists them
 _HINT = "must be host, host:port or an http(s) URL"
-_ENDPOINT = re.compile(r"/(chat/completions|completions|embeddings|models)/?$")
+# The last is Ollama's older API, which has no part of the address in common with the one that is asked.
+_ENDPOINT = re.compile(
+    r"/(chat/completions|completions|embeddings|models|responses|messages|api/(chat|generate)|chat)/*$", re.I
+)
 
 
 def server_urls(address: str) -> list[str]:
@@ -67,7 +70,8 @@ def server_url(address: str) -> str:
     name = f"[{host}]" if ":" in host else host
     netloc = f"{name}{default_port}" if port is None else f"{name}:{port}"
     whole = parts.netloc.lower() in (name, netloc)  # nothing but host and port
-    if parts.scheme not in ("http", "https") or not plain or not whole:
+    is_scheme = host in ("http", "https")  # the colon was forgotten, as in http//host
+    if parts.scheme not in ("http", "https") or not plain or not whole or is_scheme:
         raise UserError(f"--llm_server_addr {address!r}: {_HINT}")
     return f"{parts.scheme}://{netloc}{_ENDPOINT.sub('', parts.path).rstrip('/') or '/v1'}"
 

@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from oni_jax.annotation.answer_errors import is_filtered
+from oni_jax.annotation import answer_errors
 from oni_jax.annotation.failures import FILTERED, KIND_RAISES, ONLY_REASONING
 from oni_jax.annotation.first_turn import first_turn, split_reasoning
 from oni_jax.annotation.probabilities import has_probabilities
@@ -54,9 +54,9 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     whole, field = _content(fields)
     text, thought = split_reasoning(whole)
     text = first_turn(text, kind.openings)
-    if is_filtered(fields):
+    if answer_errors.is_filtered(fields):
         return Reply(text, None, filtered=True)
-    is_cut_off = fields.get("finish_reason") == "length"
+    is_cut_off = answer_errors.is_cut_off(fields)
     if one_word:
         read = kind.read_word_cut_off if is_cut_off else kind.read_word
     else:

@@ -211,10 +211,10 @@ class Client:
         """Parses an answer that has a field. Raises RequestError: it is none, or an error in place of one."""
         try:
             answer = read_stream(raw) if is_stream(raw) else json.loads(raw)
-            if isinstance(answer, dict) and (field == "choices" or not answer.get(field)):  # choices may hold an error
-                known = self._transport.text, self._config.llm_model, self._names_field
-                if error := read_error(answer, headers, *known):
-                    raise error
+            has_vectors = field == "data" and isinstance(answer, dict) and field in answer and not answer.get("error")
+            known = self._transport.text, self._config.llm_model, self._names_field
+            if not has_vectors and (error := read_error(answer, headers, *known)):
+                raise error
             answer[field]
         except (ValueError, RecursionError, TypeError, LookupError):
             raise RequestError("broken_json", self.line(raw.decode("utf-8", "replace"))) from None

@@ -23,14 +23,14 @@ def read_stream(raw: bytes) -> dict[str, Any]:
     choices: dict[Any, dict[str, Any]] = {}
     answer: dict[str, Any] = {}
     is_done = False
-    for data in _events(raw.decode("utf-8", "replace")):
+    for name, data in _events(raw.decode("utf-8-sig", "replace")):
         if data == "[DONE]":
             is_done = True
             break
-        event = json.loads(data)
+        event = {"error": _value(data)} if name == "error" else json.loads(data)
         if not isinstance(event, Mapping):
             raise ValueError("an event that is no object")
-        answer |= {name: event[name] for name in ("usage", "error") if event.get(name)}
+        answer |= {name: value for name, value in event.items() if name != "choices" and value}
         parts = event.get("choices")
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, Mapping):
@@ -39,18 +39,31 @@ def read_stream(raw: bytes) -> dict[str, Any]:
     for choice in choices.values():
         if not is_done and not choice.get("finish_reason"):
             choice["finish_reason"] = "length"
-    return {**answer, "choices": list(choices.values())} if choices or not answer else answer
+    return {**answer, "choices": list(choices.values())}
 
 
-def _events(text: str) -> Iterator[str]:
-    """Yields the data of each event."""
-    data: list[str] = []
+def _events(text: str) -> Iterator[tuple[str, str]]:
+    """Yields the name of each event, if it has one, and its data."""
+    name, data = "", list[str]()
     for line in [*text.splitlines(), ""]:
-        if line.startswith("data:"):
-            data.append(line.removeprefix("data:").strip())
+        field, _, value = line.partition(":")
+        if field == "event":
+            name = value.strip()
+        elif field == "data":
+            data.append(value.strip())
+        elif line.startswith("{"):  # an answer in one piece, after comments
+            data.append(line)
         elif not line and data:
-            yield "\n".join(data)
-            data = []
+            yield name, "\n".join(data)
+            name, data = "", []
+
+
+def _value(text: str) -> Any:
+    """Returns what a text of JSON says; the text itself, if it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _add(choice: dict[str, Any], part: Mapping[str, Any]) -> None:

@@ -7,10 +7,10 @@
 | quota_used_up, balance_used_up | 402, or a refusal that speaks of quota, credit or balance | requeue |
 | proxy, certificate | the proxy of the environment fails; the server's certificate is not trusted | requeue |
 | wrong_key, wrong_model, redirected, http_404 | 401 or 403; the model is reported missing; any 3xx | requeue |
-| web_page | a page for people, as of a login, in place of an answer | requeue |
+| web_page | a page for people, as of a login or a firewall, in place of an answer | requeue |
 | error_answer | status 200, but an error as the answer or in a choice; it counts as the status it names | requeue |
 | context_full | the context that parallel requests share is full, or the server's memory | requeue, fewer in flight |
-| filtered | a content filter refuses the prompt, or removes the answer | put aside |
+| filtered | a content filter refuses the prompt, or removes the answer, or the model refuses | put aside |
 | http_<any other> | refused: a prompt too long, a dead worker, a server bug | split |
 | timed_out, too_slow | time-out: no answer, or an incomplete one, within llm_timeout_secs | split |
 | disconnected, bad_http | connection lost; malformed HTTP | split |
@@ -49,31 +49,58 @@ OVERLOADED = (429, 502, 503, 521, 522, 523, 529, 530)
 QUOTA, BALANCE = "quota_used_up", "balance_used_up"
 FILTERED, CONTEXT_FULL, WEB_PAGE, ERROR_ANSWER = "filtered", "context_full", "web_page", "error_answer"
 ONLY_REASONING, KIND_RAISES = "only_reasoning", "kind_raises"
+WAITING = "waiting for server"
+STATES = {  # of a run while requests fail so; else it is waiting
+    "wrong_key": "wrong key",
+    "wrong_model": "wrong model",
+    "redirected": "redirected to another address",
+    "proxy": "proxy fails",
+    "certificate": "certificate is not trusted",
+    QUOTA: "quota used up",
+    BALANCE: "balance used up",
+    WEB_PAGE: "a web page answers, no LLM",
+    ONLY_REASONING: "the model only reasons",
+}
 MAX_DETAIL_CHARS = 300
 SHORTER_LISTS_AFTER = ("timed_out", "too_slow", "http_413", "http_429", "http_502", "http_503", "http_504")
 FILTER_WORDS = re.compile(
-    r"content[ _-]?filter|content[ _](management )?policy|responsible ?ai ?polic|safety system|usage polic|moderation"
-    r"|polic\w+ violation|violat\w+ .{0,30}polic|\bflagged\b|\bunsafe\b|inappropriate content|sensitive (content|words)"
-    r"|data_?inspection_?failed|content exists risk|prohibited_content|high risk|guardrail",
+    r"content[ _-]?filter|content[ _](management )?policy|responsible ?ai ?polic|usage polic|moderation"
+    r"|safety (system|settings|filter|guidelines)|violat\w+ .{0,40}(polic|terms|guidelines)"
+    r"|(polic\w+|terms of \w+) violation|\bflagged\b|\b(unsafe|inappropriate|harmful) content|\bunsafe\b"
+    r"|(prompt|content|input|output|response)[ _]((was|is|has been|were) )?blocked|blocked .{0,40}\bsafety\b"
+    r"|(\b|_)(?<!case[ _-])sensitive|data_?inspection_?failed|content exists risk|prohibited_content|high risk"
+    r"|guardrail|\"filtered\": ?true|block_?reason|敏感|不安全|违规",
     re.I,
 )
-FILTER_STATUSES = (400, 403, 422, 451)
-_PAYMENT_STATUSES = (400, 402, 403, 429)
+FILTER_STATUSES = (400, 403, 422, 446, 451, 500)
+_PAYMENT_STATUSES = (400, 401, 402, 403, 429)
 BALANCE_WORDS = re.compile(
     r"(insufficient|low|exhausted|negative|not enough|no)[ _-]+(account[ _-]+)?(balance|credits?|funds)\b|arrearage"
     r"|(balance|credits?|funds)[a-z ]* (is|are|has been|have been) "
-    r"(too low|insufficient|exhausted|used up|depleted|not enough)|out of credits?|payment required",
+    r"(too low|insufficient|exhausted|used up|depleted|not enough)|out of credits?|payment required"
+    r"|(more|buy|add|purchase) credits|can only afford|(billing|subscription) .{0,20}(expired|inactive|overdue)"
+    r"|check your billing|余额|欠费",
     re.I,
 )
 _QUOTA = re.compile(
-    r"insufficient_?quota|(current|your|monthly|billing) quota|(quota|billing|spend)\w*[ _](hard_)?limit", re.I
+    r"insufficient_?quota|(current|your|monthly|daily|billing)[ _]quota|(quota|billing|spend)\w*[ _](hard_)?limit"
+    r"|\bper[ -]day\b|(daily|monthly|usage) limit",
+    re.I,
 )
 _CONTEXT_FULL = re.compile(
-    r"context (size |length |window )?(has been |was |is )?(exceeded|full)\b|kv[ _-]?cache|memory slot|out of memory",
+    r"context (size |length |window )?(has been |was |is )?(exceeded|full)\b|kv[ _-]?(cache|slot)|cache blocks"
+    r"|memory slot|out of memory",
     re.I,
 )
 _LOGIN = re.compile(r"(log|sign)[-_]?in\b|\bsso\b|saml|oauth|\bauth", re.I)
-_NO_MODEL = re.compile("model", re.I)
+BAD_KEY = re.compile(
+    r"api[ _-]?key.{0,40}(valid|incorrect|missing|expired|required)|(invalid|incorrect) api[ _-]?key", re.I
+)
+_MODEL = re.compile("model", re.I)
+_NO_MODEL = re.compile(
+    r"(model|deployment)[ _]?(\S{1,80} )?(does )?not[ _]?(exist|found)|(invalid|unknown|no such) (model|deployment)\b",
+    re.I,
+)
 _SPENT = re.compile(r"could not finish the message|\b(?:max_\w{0,20}tokens|output limit)\b.{0,40}\breached", re.I)
 _TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # may name the model too, but the prompt is at fault
 
@@ -130,17 +157,17 @@ def read_refusal(
 
 def _read_refusal(status: int, headers: Mapping[str, str], text: str, model: str, names_field: bool) -> RequestError:
     detail, wait_secs = text[:MAX_DETAIL_CHARS], retry_after_secs(headers.get("Retry-After", ""))
-    if status in FILTER_STATUSES and FILTER_WORDS.search(text):
+    if status == 451 or (status in FILTER_STATUSES and FILTER_WORDS.search(text)):
         return RequestError(FILTERED, detail, status)
     if name := _unpaid(status, text):
         return RequestError(name, detail, status, server_at_fault=True, retry_after_secs=wait_secs)
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and BAD_KEY.search(text)):
         return RequestError("wrong_key", f"the server refuses the key: {detail}", status, server_at_fault=True)
     if status in (400, 422) and _SPENT.search(text):  # gpt-5, where its reasoning takes all tokens
         return RequestError(ONLY_REASONING, detail, status, server_at_fault=True)
-    is_named = re.search(rf"(?<!\w){re.escape(model)}(?!\w)", text)
-    missing = is_named and _NO_MODEL.search(text) and not _TOO_LONG.search(text.replace(model, ""))
-    if status in (400, 404) and missing and not names_field:
+    is_named = re.search(rf"(?<!\w){re.escape(model)}(?!\w)", text) and not _TOO_LONG.search(text.replace(model, ""))
+    is_missing = is_named and (status == 404 or (status == 400 and _MODEL.search(text)))
+    if not names_field and (is_missing or (status in (400, 404, 422, 500) and _NO_MODEL.search(text))):
         return RequestError("wrong_model", f"the server has no model {model}: {detail}", status, server_at_fault=True)
     if 300 <= status < 400:
         login = "to a login, so it is no API" if _LOGIN.search(headers.get("Location", "")) else "to another address"
@@ -157,7 +184,9 @@ def _unpaid(status: int, text: str) -> str:
     """Returns the name of a refusal for lack of money; empty: it is another."""
     if status not in _PAYMENT_STATUSES:
         return ""
-    return QUOTA if _QUOTA.search(text) else BALANCE if status == 402 or BALANCE_WORDS.search(text) else ""
+    if _QUOTA.search(text) or (status != 429 and "quota" in text.lower()):
+        return QUOTA
+    return BALANCE if status == 402 or BALANCE_WORDS.search(text) else ""
 
 
 def one_line(text: str, max_chars: int) -> str:

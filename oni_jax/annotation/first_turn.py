@@ -7,36 +7,44 @@ Every search is bounded, for the text is a server's.
 import re
 from collections.abc import Iterable
 
-_REASONING = r"(?:\w{1,20}:)?(?:thinking|think|thoughts?|reasoning|reflection|scratchpad)(?:\s[^<>]{0,80})?"
-# <think>, <mm:think>, <|begin_of_thought|>, <|START_THINKING|>, [THINK]; group `ends` is there in a closing one.
+# Stems of the names of reasoning's tags; the whole words are those that other names contain.
+_STEMS = (
+    r"think|thought|reason|reflect|scratch|monolog|deliberat|rationale|ponder|brainstorm|internal"
+    r"|(?<![a-z])(?:cot|plan|planning|draft|details)(?![a-z])"
+)
+_NAME = rf"(?P<ends>/|end[_▁ ])?[\w:.▁-]{{0,30}}?(?:{_STEMS})[\w:.▁-]{{0,30}}?(?P<ends_last>[_▁]end)?"
+# <think>, <mm:think>, <|begin_of_thought|>, <|START_THINKING|>, [THINK]; a group `ends` is there in a closing one.
+# [Thoughts] is a heading that prompts ask for. Gemma's tags are a token, and a word after it.
 _TAG = re.compile(
-    rf"<\|?(?P<ends>/|end_(?:of_)?)?(?:begin_of_|start_(?:of_)?)?{_REASONING}\|?>"
-    r"|\[(?P<ends_bracket>/)?(?:THINK|THINKING|REASONING)\]|◁(?P<ends_triangle>/)?think▷|<\|channel>thought|"
-    r"(?P<ends_channel><channel\|>)",
+    rf"[<\[◁](?!Thoughts\])(?=\s?[|｜]?[\w/])\s?[|｜]?{_NAME}(?:\s[^<>]{{0,80}}(?=>))?\s?[|｜]?(?:>|\]|▷)"
+    r"|<(?:\|channel|unused\d{1,4})>thought|(?P<ends_channel><(?:channel\||unused\d{1,4})>)",
     re.IGNORECASE,
 )
 # gpt-oss: channels of analysis, commentary and the final answer; with their special tokens, or without.
+_FINAL = re.compile(
+    r"<\|channel\|>\s{0,3}final(?:[^<\n]{0,80}(?:<\|constrain\|>\s?\w{0,20})?<\|message\|>)?|assistantfinal"
+    r"|\A\s*final(?:<\|message\|>|(?=[A-Z]))"
+)
 _CHANNEL = re.compile(
-    r"<\|channel\|>\s{0,3}(\w{1,20})[^<]{0,80}(?:<\|constrain\|>\w{0,20})?<\|message\|>(.*?)"
-    r"(?=<\|(?:end|return|call|start|channel)\|>|\Z)",
-    re.DOTALL,
+    r"\s*(?:(?:<\|start\|>assistant\s*)?<\|channel\|>"
+    r"|(?:assistant)?(?:analysis|commentary)(?:<\|message\|>|(?=[A-Z])))"
 )
-_CHANNELS = re.compile(r"\s*(?:<\|start\|>assistant\s*)?<\|channel\|>")
-_OPENED_CHANNEL = re.compile(
-    r"\s*(?:(?P<name>analysis|commentary|final)<\|message\|>|(?!<\|)\S(?:(?!<\|).)*<\|end\|>\s*<\|start\|>assistant\s*"
-    r"<\|channel\|>final)",
-    re.DOTALL,
-)
-_BARE_CHANNEL = re.compile(r"\s*(?:assistant)?(?:analysis|commentary)(?=[A-Z])")
-_BARE_FINAL = "assistantfinal"
 
-# Special tokens of chat templates: <|eot_id|>, <｜end▁of▁sentence｜>, </s>, <end_of_turn>, [INST], <<SYS>>.
-_TOKEN = r"<\|[\w▁ ]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|<[be]os>|\[/?INST\]|<</?SYS>>"
-_SPEAKER = r"(?:user|assistant|system|human|model)"
+_SPEAKER = r"(?:user|assistant|system|human|model|bot)"
+# Special tokens of chat templates: <|eot_id|>, <|turn>, <｜end▁of▁sentence｜>, </s>, <end_of_turn>, <extra_id_1>,
+# [INST], [SYSTEM_PROMPT], <<SYS>>; and tags of speakers: <user>, [|Human|].
+_TOKEN = (
+    r"<\|[\w▁ ]{1,40}\|?>|<\w{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|<[be]os>"
+    r"|<(?i:extra_id_|reserved_|special_|unused)\d{1,4}>|\[/?(?:INST|[A-Z]+_[A-Z_]+)\]|<</?SYS>>"
+    rf"|[<\[]/?[|_]?(?i:{_SPEAKER}|ai|role)[|_]?[>\]]"
+)
 _TURN = re.compile(
     rf"(?P<token>{_TOKEN})"
-    # a line such as "User:", "### Assistant", "**Human:** ..."
-    rf"|^[ \t#*_>\[(]{{0,6}}(?i:{_SPEAKER}[\])*_ \t]{{0,4}}(?:\r?$|:)|(?:ai|instructions?)[*_ ]{{0,3}}:)"
+    # a line such as "User:", "### Assistant", "**Human:** ...", "User 2:"
+    rf"|^[ \t#*_>\[(]{{0,6}}(?i:{_SPEAKER}(?: \d{{1,3}})?[\])*_ \t]{{0,4}}(?:\r?$|:)|(?:ai|instructions?)[*_ ]{{0,3}}:)"
+    # after something was said: "Q:", "Question 2:", "Next message:"
+    r"|(?<=\n)[ \t#*_>\[(]{0,6}(?i:q|(?:(?:next|new|another) )?(?:question|input)|(?:next|new|another) message)"
+    r"(?: ?\d{1,3})?[*_ \t]{0,4}:"
     # Llama's header without its special tokens, right after the answer
     r"|(?<=\S)assistant(?=\r?\n)|(?<=[^\sa-z])(?:user|system)(?=\r?\n)"
     r"|(?<=\s)(?:User|Assistant|USER|ASSISTANT)\s{0,2}:(?=\s)",
@@ -50,19 +58,14 @@ _FENCE = "```"
 def split_reasoning(text: str) -> tuple[str, str]:
     """Returns a text without a model's reasoning, and the reasoning.
 
-    Of channels the final one is the answer. A tag that opens without one that closes: all that follows is reasoning;
-    the other way round, all before it.
+    What comes before a final channel is reasoning. So is all that follows a tag that opens without one that closes,
+    and, the other way round, all before it.
     """
-    if opened := _OPENED_CHANNEL.match(text):  # by the chat template
-        text = f"<|channel|>{'' if opened['name'] else 'analysis<|message|>'}{text.lstrip()}"
-    if _CHANNELS.match(text):
-        channels = _CHANNEL.findall(text.partition("<|start|>user")[0])
-        final = next((said for name, said in channels if name == "final"), "")
-        return final, "".join(said for name, said in channels if name != "final") or text.replace(final, "")
-    if _BARE_CHANNEL.match(text):
-        thought, _, final = text.partition(_BARE_FINAL)
-        return final, thought
     answer, thought, start, is_open = "", "", 0, False
+    if final := _FINAL.search(text.partition("<|start|>user")[0]):
+        thought, text = text[: final.start()], text[final.end() :]
+    elif _CHANNEL.match(text):
+        return "", text
     for tag in _TAG.finditer(text):
         before, closes = text[start : tag.start()], any(tag.groupdict().values())
         if is_open or closes:

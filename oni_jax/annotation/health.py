@@ -7,7 +7,7 @@ import aiohttp
 
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, MODELS, request_headers, routes_to
 from oni_jax.annotation.failures import MAX_DETAIL_CHARS, WEB_PAGE, RequestError, one_line, read_refusal
-from oni_jax.annotation.pages import PAGE_ADVICE, page_words
+from oni_jax.annotation.pages import PAGE_ADVICE, PAGE_STATUSES, page_words
 from oni_jax.annotation.routes import Route
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
@@ -57,9 +57,11 @@ async def _problem(session: aiohttp.ClientSession, route: Route) -> RequestError
         return route.failure(error) or RequestError("unreachable", one_line(repr(error), MAX_DETAIL_CHARS))
     if response.status == 407 and route.proxy:
         return route.refused_by_proxy(407, response.reason or "")
+    if page and response.status in PAGE_STATUSES:
+        return RequestError(WEB_PAGE, f"{page}: {PAGE_ADVICE}")
     if response.status in (401, 403):
         return RequestError("wrong_key", "refuses the key: see --llm_api_key")
     if 300 <= response.status < 400:
         location = one_line(response.headers.get("Location", ""), MAX_DETAIL_CHARS)
         return read_refusal(response.status, response.headers, location, "")
-    return RequestError(WEB_PAGE, f"{page}: {PAGE_ADVICE}") if page and response.status == 200 else None
+    return None

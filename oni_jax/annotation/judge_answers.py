@@ -99,14 +99,23 @@ class Reader:
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
 
     def judge_prompt(self, prompt: str) -> Verdict:
-        """Parses a prompt and judges its item, of the kind whose opening comes last in it; else its last line."""
+        """Parses a prompt and judges its item, of the kind whose opening comes last in it; else its last line.
+
+        Raises:
+            ValueError: the environment's rules judge no items of this kind.
+        """
         known = (kind for kind in QUERIES.values() if kind.openings)
         kind = max(known, key=lambda kind: prompt.rfind(kind.openings[-1]))
         before, item = _split(prompt, kind.openings)
         wanted = self._read_instructions(before) if item else Instructions("defaultgoal", False, "")
         if not item:
             kind, item = QUERIES["classification"], (unescape((prompt.strip().splitlines() or [""])[-1]),)
-        found = kind.judge(self._rules, wanted.goal, item, wanted.answer_key)
+        try:
+            found = kind.judge(self._rules, wanted.goal, item, wanted.answer_key)
+        except AttributeError as error:
+            if error.obj is not self._rules:
+                raise
+            raise ValueError(f"the rules of this environment have no {error.name}") from None
         found = self._maybe_wrong(kind, item, found) if self._wrong_fraction else found
         text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{found.analysis}</analysis>\n{found.ending}"
         answer = found.word if wanted.one_word else text

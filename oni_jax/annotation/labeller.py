@@ -9,7 +9,7 @@ from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.asker import FAILURES_TO_WAITING, Asked, Asker, Policy, Stopped, about_items
 from oni_jax.annotation.backlog import Backlog
 from oni_jax.annotation.client import Client, NoServer
-from oni_jax.annotation.failures import BALANCE, FILTERED, KIND_RAISES, ONLY_REASONING, QUOTA, WEB_PAGE
+from oni_jax.annotation.failures import FILTERED, KIND_RAISES, STATES, WAITING
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
@@ -23,19 +23,7 @@ NUM_LATENCIES = 100  # of the latest requests, whose mean is reported
 NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
 UNREADABLE = "unreadable"
 
-WAITING = "waiting for server"
 ENOUGH = "no more labels, by --llm_max_labels"
-STATES = {
-    "wrong_key": "wrong key",
-    "wrong_model": "wrong model",
-    "redirected": "redirected to another address",
-    "proxy": "proxy fails",
-    "certificate": "certificate is not trusted",
-    QUOTA: "quota used up",
-    BALANCE: "balance used up",
-    WEB_PAGE: "a web page answers, no LLM",
-    ONLY_REASONING: "the model only reasons",
-}
 
 
 class Labeller:

@@ -7,7 +7,12 @@ from oni_jax.annotation.failures import one_line
 
 MAX_TITLE_CHARS = 80
 PAGE_ADVICE = "name the API's address (most end in /v1), and see that no login or proxy stands before it"
-_PAGE = re.compile(r"\s*<(!doctype|html|head|body|\?xml|center|h1)", re.I)
+PAGE_STATUSES = (200, 403)  # with which a page is no answer of the API's; with others it says what failed
+_PAGE = re.compile(
+    r"\s*(<!--.{0,2000}?-->\s*)?<(!doctype|\?xml|html|head|body|title|meta|link|script|noscript|style|div|center|h[1-6]|p"
+    r"|pre|form|iframe)\b",
+    re.I | re.S,
+)
 _TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1", re.I | re.S)
 
 

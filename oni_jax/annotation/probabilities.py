@@ -45,6 +45,8 @@ def _begins(token: str, words: Sequence[str]) -> bool:
 
 def _positions(logprobs: object) -> list[tuple[str, dict[str, float]]]:
     """Each token of the answer, with the probabilities of its alternatives, itself among them."""
+    if isinstance(logprobs, list):
+        logprobs = {"content": logprobs}
     if not isinstance(logprobs, Mapping):
         return []
     if isinstance(content := logprobs.get("content"), list):
@@ -63,7 +65,15 @@ def _chat_position(entry: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     linear = "prob" in entry or "top_probs" in entry
     value, alternatives = ("prob", "top_probs") if linear else ("logprob", "top_logprobs")
     entries = [e for e in (*_list(entry.get(alternatives)), entry) if isinstance(e, Mapping)]
-    return _word(entry.get("token")), _probabilities([(e.get("token"), e.get(value)) for e in entries], linear=linear)
+    return _token(entry), _probabilities([(_token(e), e.get(value)) for e in entries], linear=linear)
+
+
+def _token(entry: Mapping[str, Any]) -> str:
+    """Returns a token's text; by its bytes where a server sends its number or nothing instead."""
+    token, raw = _word(entry.get("token")), _list(entry.get("bytes"))
+    if re.fullmatch(r"(token_id:\d+)?", token) and all(type(byte) is int and 0 <= byte < 256 for byte in raw):
+        return bytes(raw[:64]).decode("utf-8", "replace")
+    return token
 
 
 def _word(value: object) -> str:

@@ -34,18 +34,26 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
 # Fields that every server should know: only an error that names one drops it.
 _STANDARD = ("temperature", "max_tokens", "max_completion_tokens", "stop")
 _REFUSING = (400, 404, 422, 500, 501)  # some answer 404 or 5xx to a field
+_CONSTRAINT = (
+    r"response[_\s-]?(?:format|schema)|json[_\s-]?(?:schema|mode)|structured[_\s-]?\w{1,20}|guided[_\s-]?\w{1,20}"
+    r"|grammar|schema|regular expressions?|text\.format"
+)
+_NOUN = r"sequences?|words?|strings?|tokens?|param\w{0,8}|fields?"
+_VERB = r"is|are|not|must|may|can|cannot|should|does|has|have|exceeds|of|in|at|for|with|value"
 _SPELLINGS = {
-    "logprobs": r"log[_\s-]?prob(?:s|abilit(?:y|ies))?",
-    "response_format": r"response[_\s-]?format|json[_\s-]?schema",
-    "structured_outputs": r"structured[_\s-]?outputs?|guided[_\s-]?\w{1,20}",
-    # a word of every day: only where it can't be one
-    "stop": r"(?<=['\"`])stop(?=\\?['\"`])|stop(?=[\s_-]?(?:sequences?|words?|strings?|param|field|is|not|must)\b)"
-    r"|(?<=body\.)stop|(?<=parameter )stop|(?<=field )stop|(?<=argument )stop|(?<=parameter: )stop|(?<=field: )stop",
+    "logprobs": r"(?:response[_\s-]?)?log[_\s-]?prob(?:s|abilit(?:y|ies))?",
+    "max_tokens": r"max[_\s-]?(?:(?:new|output|completion)[_\s-]?)?tokens|n_predict",
+    **{name: rf"{name}|{_CONSTRAINT}" for name in ("response_format", "structured_outputs", "grammar", "regex")},
+    # a word of every day: not before another, as in "please stop sending"
+    "stop": rf"stop(?:[_\s-]?(?:{_NOUN})|(?!\s+(?!(?:{_VERB})\b)[a-z]))",
 }
+# "param": "stop", "loc": ["body", "stop"], and the same in JSON within JSON
+_POINTER = re.compile(r"(?:param|parameter|field|loc)[\\\"']*:\s*\[?\s*(?:[\\\"']*body[\\\"']*,\s*)?[\\\"']+(\w+)")
 _SYSTEM_TURN = re.compile(
-    r"(?:system|developer).{0,60}\b(?:roles?|prompts?|messages?|instructions?)\b"
+    r"(?:system|developer).{0,60}(?:\b|_)(?:roles?|prompts?|messages?|instructions?)\b"
     r"|\broles?\b.{0,80}(?:system|alternate|support|user.{0,10}assistant|allowed|unknown)"
-    r"|only user and assistant|(?:unknown|unexpected|invalid|unsupported).{0,20}\brole",
+    r"|only .{0,20}user and assistant|(?:first|start).{0,40}\buser\b|instead of system|template ?error|jinja"
+    r"|\bsystem\b.{0,20}not (?:permitted|supported|allowed)|(?:unknown|unexpected|invalid|unsupported).{0,20}\brole",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -82,7 +90,9 @@ class Form:
             return None
         if name := self._named(text):
             new_name = "max_completion_tokens"  # OpenAI's, since 2024
-            is_renamed = name == "max_tokens" and re.search(_pattern(new_name), text)
+            is_renamed = name == "max_tokens" and re.search(
+                rf"(?i)use.{{0,20}}{new_name}|{new_name}.{{0,20}}instead", text
+            )
             renamed = {new_name: self.fields[name]} if is_renamed else {}
             return self._with({key: value for key, value in self.fields.items() if key != name} | renamed)
         if self.has_system_turn and _SYSTEM_TURN.search(text):
@@ -103,12 +113,18 @@ class Form:
         return dataclasses.replace(self, fields=fields)
 
     def _named(self, text: str) -> str:
-        """Returns the field that a text names first; empty: it names none. An echo of the request comes last in it."""
+        """Returns the field that a text points at, else the one that it names first; empty: it names none.
+
+        Another may be in an echo of the request.
+        """
+        pointed = [name for name in _POINTER.findall(text) if name in self.fields]
+        if pointed:
+            return pointed[0]
         found = {name: match.start() for name in self.fields if (match := re.search(_pattern(name), text))}
         return min(found, key=found.__getitem__) if found else ""
 
 
 def _pattern(name: str) -> str:
     """Returns a pattern of a field's name, as a word: max_tokens, maxTokens, "max tokens"."""
-    spelling = _SPELLINGS.get(name) or r"[_\s-]?".join(map(re.escape, name.split("_")))
+    spelling = _SPELLINGS.get(name) or r"[_\s.-]?".join(map(re.escape, name.split("_")))
     return rf"(?i)(?<![A-Za-z0-9_])(?:{spelling})(?![A-Za-z0-9_])"

@@ -46,16 +46,15 @@ class Route:
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return RequestError("certificate", self._certificate_words(error), server_at_fault=True)
         if isinstance(error, aiohttp.ClientConnectorSSLError):
-            words = (
-                f"{self.host} speaks no TLS at this port, or breaks it off: is it http://, or another port? ({error})"
-            )
+            cause = "speaks no TLS at this port, or breaks it off: is it http://, or another port?"
+            words = f"{self.host} {cause} ({_words(error)})"
             return RequestError("unreachable", words, server_at_fault=True)
         if isinstance(error, aiohttp.ClientHttpProxyError):
             return self.refused_by_proxy(error.status, error.message)
         if not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             return None
         if not self.proxy:
-            return RequestError("unreachable", str(error).replace(" ssl:default", ""), server_at_fault=True)
+            return RequestError("unreachable", _words(error), server_at_fault=True)
         words = f"{self.proxy_words} does not answer: mend the variable, or list {self.host} in NO_PROXY"
         return RequestError("proxy", words, server_at_fault=True)
 
@@ -108,6 +107,11 @@ def find_route(url: str, environment: Mapping[str, str] = os.environ) -> Route:
             "NO_PROXY"
         )
     return Route(url, proxy, variable)
+
+
+def _words(error: Exception) -> str:
+    """Returns an error's text without the TLS context, whose address in memory says nothing."""
+    return re.sub(r" ssl:(<[^>]*>|\w+)", "", str(error))
 
 
 def _is_here(host: str) -> bool:

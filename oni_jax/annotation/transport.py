@@ -1,5 +1,6 @@
 """HTTP to one or several servers: a request's bytes go out, an answer's come back, and each failure has a name."""
 
+import re
 import socket
 import types
 from collections import Counter
@@ -11,7 +12,7 @@ import aiohttp
 from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS
 from oni_jax.annotation.event_stream import MAX_STREAM_BYTES
 from oni_jax.annotation.failures import MAX_DETAIL_CHARS, WEB_PAGE, RequestError, one_line, read_refusal
-from oni_jax.annotation.pages import PAGE_ADVICE, page_words
+from oni_jax.annotation.pages import PAGE_ADVICE, PAGE_STATUSES, page_words
 from oni_jax.annotation.routes import Route
 from oni_jax.annotation.servers import Servers
 from oni_jax.settings.annotation import AnnotationConfig
@@ -117,14 +118,15 @@ class Transport:
         page = page_words(raw)
         if response.status == 407 and route.proxy:
             raise self._sanitised(route.refused_by_proxy(407, response.reason or ""))
+        if page and response.status in PAGE_STATUSES:
+            error = RequestError(WEB_PAGE, f"{page}: {PAGE_ADVICE}", response.status, server_at_fault=True)
+            raise self._sanitised(error)
         if response.status != 200:
             said = page or raw.decode("utf-8", "replace")
             by = f" (by {route.proxy_words}; list {route.host} in NO_PROXY to pass it by)" if route.proxy else ""
             text = self.text(f"{response.headers.get('Location', '')} {said}{by}")
             names_field = self._names_field(text)
             raise read_refusal(response.status, response.headers, text, self._config.llm_model, names_field)
-        if page:
-            raise self._sanitised(RequestError(WEB_PAGE, f"{page}: {PAGE_ADVICE}", 200, server_at_fault=True))
 
     def _failure(self, route: Route, error: Exception, answered: bool) -> RequestError:
         if failure := route.failure(error):
@@ -140,8 +142,8 @@ class Transport:
         return error
 
     def text(self, text: str) -> str:
-        """Sanitises untrusted text to one line that is long enough to be searched."""
-        return self.line(text, MAX_TEXT_CHARS)
+        """Sanitises untrusted text to one line that is long enough to be searched; JSON's \\u escapes are read."""
+        return self.line(re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), text), MAX_TEXT_CHARS)
 
     def line(self, text: str, max_chars: int = MAX_DETAIL_CHARS) -> str:
         """Sanitises untrusted text to one short printable line, without the key."""

@@ -96,7 +96,8 @@ class Watch:
         if reply.answer is None:
             return
         self._counts["with_logprobs"] += reply.has_logprobs
-        events["without_logprobs"] += not reply.has_logprobs
+        if not reply.has_logprobs:
+            events["without_logprobs"] += 1
         if self._counts["with_logprobs"]:
             return
         if self._needs_probability:

@@ -37,8 +37,7 @@ def core_limit(root: Path = _ROOT, environment: Mapping[str, str] = os.environ) 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yields the folders of this process's groups of a controller, each before those around it."""
     paths = {}
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, names, path = line.split(":", 2)
+    for _, names, path in re.findall("^(\\d+):(.*?):(.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE):
         paths |= dict.fromkeys(names.split(","), path)  # version 2 has one hierarchy, without a name
     for line in _text(root / "proc/self/mountinfo").splitlines():
         mount, _, kind = line.partition(" - ")
@@ -61,15 +60,17 @@ def _quota(group: Path) -> int:
 
 
 def _slurm_megabytes(environment: Mapping[str, str]) -> Iterator[int]:
-    for name, number in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", _slurm_cpus(environment))):
-        size = re.fullmatch(r"(\d+)([KMGT]?)", environment.get(name, ""))
+    num_gpus = _smallest(environment.get("SLURM_GPUS_ON_NODE", ""))
+    numbers = (("NODE", 1), ("CPU", _slurm_cpus(environment)), ("GPU", num_gpus))
+    for name, number in numbers:
+        size = re.fullmatch(r"(\d+)([KMGT]?)", environment.get(f"SLURM_MEM_PER_{name}", "").strip().upper())
         if size and int(size[1]) and number:  # 0 megabytes stand for all
             yield int(int(size[1]) * _MEGABYTES[size[2]] * number * 2**20)
 
 
 def _slurm_cpus(environment: Mapping[str, str]) -> int:
     """Returns the processors that the job has on this host, or at least has on one of its hosts; 0: unknown."""
-    names = ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE")
+    names = ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK")
     return next(filter(None, (_smallest(environment.get(name, "")) for name in names)), 0)
 
 

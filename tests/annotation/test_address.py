@@ -72,6 +72,7 @@ def test_address(address, url):
         "http://h/\x7f",
         "http://h/\\..",
         "http://[::1",
+        "http//good:9001",
         "",
         "/",
     ],

@@ -211,6 +211,18 @@ LOG = math.log
         # a label outside the list is no likelier than the least of the list
         (chat(("FOO", [("FOO", LOG(0.9)), ("The", LOG(0.05)), ("I", LOG(0.001))])), 0.9 / 0.901),
         (chat(("FOO", [("FOO", 0.0), ("BAR", -math.inf)])), 1.0),
+        (chat(("FOO", [("FOO", LOG(0.6)), ("BAR", LOG(0.2))]))["content"], 0.75),  # a list alone
+        # numbers of tokens, or none: their bytes count
+        (
+            {
+                "content": [
+                    {"token": token, "bytes": [*b"FOO"], "logprob": LOG(0.6)}
+                    | {"top_logprobs": [{"token": token, "bytes": [*b"BAR"], "logprob": LOG(0.2)}]}
+                    for token in ("token_id:44", "")
+                ]
+            },
+            0.75,
+        ),
         (None, None),
         ({}, None),
         ({"content": None, "tokens": None}, None),

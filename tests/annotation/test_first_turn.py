@@ -15,9 +15,15 @@ LABEL, OTHER = "<label>FOO</label>", "<label>BAR</label>"
 TAGS = [
     *(
         f"<{name}> </{name}>"
-        for name in ("think", "thinking", "mm:think", "seed:think", "reasoning", "thought", "Think")
+        for name in (
+            *("think", "thinking", "mm:think", "seed:think", "reasoning", "thought", "Think", "reason", "antThinking"),
+            *("inner_monologue", "chain_of_thought", "seed:cot_budget_reflect", "self-reflection", "rationale", "plan"),
+        )
     ),
     *("[THINK] [/THINK]", "<|begin_of_thought|> <|end_of_thought|>", "<|START_THINKING|> <|END_THINKING|>"),
+    *("[think] [/think]", "[BEGIN_THOUGHT] [END_THOUGHT]", "<|reasoning_start|> <|reasoning_end|>"),
+    *("<｜begin▁of▁thinking｜> <｜end▁of▁thinking｜>", "<unused94>thought <unused95>"),
+    *('<details type="reasoning"> </details>', "<|begin_plan|> <|end_plan|>"),
     *("◁think▷ ◁/think▷", "<|channel>thought <channel|>", '<think budget="9"> </think>'),
 ]
 MADE_UP = [
@@ -34,6 +40,16 @@ MADE_UP = [
     "<｜end▁of▁sentence｜><｜User｜>next",
     "\n<message>\nYou are hungry.\n</message>\n",
     " Assistant: ",
+    "\n### Input:\nnext\n### Response:\n",
+    "\nQ2: next\nA2: ",
+    "\n**Next message:** next\nLabel: ",
+    "\n<user>\nnext\n</user>\n<assistant>\n",
+    "[|Human|] next [|AI|] ",
+    "\nBot: ",
+    "\n\nUser 2: next\n",
+    "[SYSTEM_PROMPT]next[/SYSTEM_PROMPT]",
+    "<extra_id_1>User\nnext\n<extra_id_1>Assistant\n",
+    "<turn|>\n<|turn>user\nnext<turn|>\n<|turn>model\n",
 ]
 ANSWERS = {  # a kind of query's first answer, and another
     "classification": ("<analysis>a</analysis><label>FOO</label>", OTHER),
@@ -75,6 +91,13 @@ def test_final_channel_is_the_answer(one_word):
         f"{thought.removeprefix('<|channel|>')}<|start|>assistant{final}",
         f"{LABEL}<|end|><|start|>assistant{final}",  # the template has opened the analysis
         f"{final}{end}",
+        f"It may be {LABEL}.\n{final}",
+        f"{thought}{final.replace('<|message|>', ' <|constrain|>json<|message|>')}",
+        f"<|channel|>analysis {LABEL}<|channel|>final {OTHER}",
+        f"<think>{LABEL}</think>{final}",
+        f"{thought}<|start|>assistant{final.replace(OTHER, f'<think>{LABEL}</think>{OTHER}')}",
+        f"It may be {LABEL}.assistantfinal{OTHER}",
+        f"analysis\nIt may be {LABEL}.\nassistantfinal{OTHER}",
         f"analysisIt may be {LABEL}.assistantfinal{OTHER}",
     ):
         assert label_of(read(text, one_word=one_word)) == 0, text
@@ -141,6 +164,9 @@ def test_word_that_was_cut_off_in_reasoning_is_no_label(text):
         "<start_of_turn>model\n<label>FOO</label>",
         "An operating system\nis no monster. <label>FOO</label>",
         "The assistant\nsays: <label>FOO</label>",
+        "Question: is it of use? <label>FOO</label>",
+        "[Thoughts] The question [I think] is simple. <label>FOO</label>",
+        "The plan <b>is</b> good [plan b, or c]. <label>FOO</label>",
     ],
 )
 def test_words_of_an_answer_end_no_turn(text):
@@ -179,8 +205,8 @@ HOSTILE = ["<think>", "<|", "[", "# ", "<|channel|>", "<knowledge>", "<analysis>
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_takes_no_time(text):
     text = text * (100_000 // len(text))
-    start = time.perf_counter()
+    start = time.process_time()
     for kind in QUERIES:
         read(text, kind)
         read(text, kind, one_word=True)
-    assert time.perf_counter() - start < 3.0
+    assert time.process_time() - start < 3.0

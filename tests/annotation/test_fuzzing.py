@@ -38,6 +38,7 @@ from tests.support.asking import KINDS, judge_prompt, label_of, load_prompt
 KEY = "sk-S3CRET-of-a-test"
 NAMES = "unreachable wrong_key wrong_model redirected timed_out too_slow disconnected bad_http too_large broken_json"
 NAMES = {*NAMES.split(), "too_few_choices", "too_many_choices", "bad_indices", "error_answer", "web_page", "filtered"}
+NAMES |= {"quota_used_up", "balance_used_up", "context_full", "only_reasoning"}
 LABELS = {"classification": (0, 1, None), "ranking": (0, 1, 2, None)}
 ITEM = (b"You kill the newt!", b"It's a wall.")
 
@@ -293,8 +294,9 @@ def test_any_address(address):
     )
 )
 def test_any_prompt_for_the_judge(prompt):
-    verdict = judge_prompt(prompt)
-    assert verdict.label in (0, 1, 2) and verdict.item
+    with contextlib.suppress(ValueError):  # a kind that NetHack's rules don't judge
+        verdict = judge_prompt(prompt)
+        assert verdict.label in (0, 1, 2) and verdict.item
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         read_prompts({"prompt": prompt, "messages": [{"content": prompt}]}, chat=True)
 

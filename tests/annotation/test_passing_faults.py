@@ -148,10 +148,28 @@ def test_request_that_fills_the_context_alone_is_put_aside(store):
         ("https://h/api/v1/completions/", "https://h/api/v1"),
         ("h:8000/v1/models", "http://h:8000/v1"),
         ("http://h/chat/completions", "http://h/v1"),
+        ("h/v1/Chat/Completions//", "http://h:9001/v1"),
+        ("https://h/v1/responses", "https://h/v1"),
+        ("https://h/api/chat/completions", "https://h/api"),
+        ("localhost:11434/api/generate", "http://localhost:11434/v1"),
     ],
 )
 def test_whole_endpoint_counts_as_its_base(address, url):
     assert server_url(address) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- a comment --> <html><title>Portal</title>",
+        "<meta http-equiv=refresh content=/login><title>Portal</title>",
+        "<script>location = '/login'</script><h1>Portal</h1>",
+        "<div><h1>Portal</h1></div>",
+    ],
+)
+def test_page_in_any_form_is_a_page(text):
+    error, _, _ = ask(lambda request: web.Response(text=text), LISTS)
+    assert error.name == "web_page" and "(Portal)" in error.detail
 
 
 def test_web_page_and_login_are_named_while_running():
@@ -159,6 +177,8 @@ def test_web_page_and_login_are_named_while_running():
     error, _, _ = ask(lambda request: web.Response(text=text, content_type="text/html"), LISTS)
     assert error.name == "web_page" and error.server_at_fault
     assert "a web page (Sign in & more)" in error.detail and "/v1" in error.detail
+    error, _, _ = ask(lambda request: web.Response(text=text, status=403), LISTS)  # of a firewall, not of the API
+    assert error.name == "web_page" and error.server_at_fault
     error, _, _ = ask(lambda request: refusal(302, Location="https://sso.h/login?next=/v1"), LISTS)
     assert error.name == "redirected" and "to a login" in error.detail
 

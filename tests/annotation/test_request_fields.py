@@ -4,10 +4,11 @@ import dataclasses
 import json
 
 import pytest
+from aiohttp import web
 
 from launch import flags
 from oni_jax.annotation import pacing
-from oni_jax.annotation.client import Client, print_line
+from oni_jax.annotation.client import CONSTRAINTS, Client, print_line
 from oni_jax.annotation.failures import read_refusal
 from oni_jax.annotation.health import check_server
 from oni_jax.annotation.request_fields import Form
@@ -40,6 +41,16 @@ def good(request):
         ("maxTokens is no parameter of this model m", "max_tokens"),
         ('{"loc": ["body", "stop"], "msg": "Extra inputs", "input": {"temperature": 1, "max_tokens": 3}}', "stop"),
         ("Stop sequences are not supported", "stop"),
+        ('{"request": {"temperature": 1, "max_tokens": 3}, "param": "stop"}', "stop"),
+        ("{'sent': {'max_tokens': 3}, 'detail': [{'loc': ['body', 'stop', 0]}]}", "stop"),
+        (json.dumps(json.dumps({"sent": {"temperature": 1}, "param": "max_tokens"})), "max_tokens"),
+        ("Unrecognized request argument supplied: stop", "stop"),
+        ("stop: value has too many entries; the maximum is 1", "stop"),
+        ("json: cannot unmarshal array into Go struct field ChatCompletionRequest.stop of type string", "stop"),
+        ("generationConfig.stopSequences is not supported", "stop"),
+        ("This model doesn't support the following parameters: stop, n", "stop"),
+        ("Invalid 'max_output_tokens': integer below minimum value", "max_tokens"),
+        ("responseLogprobs is not enabled for this model", "logprobs"),
         ("the server does not give log probabilities", "logprobs"),
         ("top_logprobs must be below 6", "top_logprobs"),
     ],
@@ -63,6 +74,37 @@ def test_other_words_name_no_field(words):
     assert error.name == "http_400" and len(server.requests) == 1
 
 
+@pytest.mark.parametrize("constraint", ["json_schema", "vllm", "llamacpp", "sglang"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Structured output is not supported by this model",
+        "Invalid schema: it must be an object, got type string",
+        "Grammar backend is not initialised",
+        "guided decoding is disabled",
+    ],
+)
+def test_constraint_that_a_refusal_names_in_other_words_is_left_out_alone(constraint, words):
+    config = dataclasses.replace(CHAT_LABELS, llm_constraint=constraint)
+    names = list(CONSTRAINTS[constraint](["FOO", "BAR"]))
+
+    def script(request):
+        return refusal(400, words) if names[0] in request.body else good(request)
+
+    replies, server, _ = ask(script, config, MESSAGES[:1])
+    assert label_of(replies[0]) == 1 and len(server.requests) == 2
+    assert server.requests[0].body.keys() - server.requests[1].body.keys() == {names[0]}
+
+
+def test_budget_is_renamed_only_where_the_other_name_is_advised():
+    """Servers name both where the prompt is too long."""
+    form = Form({"max_tokens": 9})
+    words = "'max_tokens' or 'max_completion_tokens' is too large: the context has 4096 tokens"
+    for text, left in ((words, {}), ("use max_completion_tokens", {"max_completion_tokens": 9})):
+        found = form.without_refused(400, f"{text}, not max_tokens", may_guess=True)
+        assert found and found.fields == left
+
+
 def test_server_lacks_the_model_only_if_it_says_so():
     for words in ("bad temperature for model m", "System role is not supported by model m"):
         error, _, _ = ask(lambda request, words=words: refusal(400, words), CHAT, MESSAGES[:1])
@@ -80,6 +122,12 @@ def test_server_lacks_the_model_only_if_it_says_so():
         "Only user and assistant roles are supported!",
         "Developer instruction is not enabled for models/m",
         "Unexpected role 'system'",
+        "The first message must be from the user",
+        "system_instruction is not supported",
+        "Please use a user message instead of system",
+        "jinja2.exceptions.TemplateError: it can't be rendered",
+        "system: it is not permitted",
+        '[{"loc": ["body", "messages", 0, "role"], "msg": "Input should be \'user\' or \'assistant\'"}]',
     ],
 )
 @pytest.mark.parametrize("status", [400, 500])
@@ -95,6 +143,15 @@ def test_system_text_moves_into_the_user_turn(capsys, words, status):
     assert turn == {"role": "user", "content": f"{prompt.system}\n\n{prompt.user((MESSAGES[0],))}"}
     assert server.requests[-1].body["temperature"] == CHAT.llm_temperature
     assert capsys.readouterr().out.count("the system's text in the user's turn from now on") == 1
+
+
+def test_field_that_an_error_of_status_200_names_is_left_out():
+    def script(request):
+        detail = [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]
+        return web.json_response({"detail": detail}) if "stop" in request.body else good(request)
+
+    replies, server, _ = ask(script, CHAT, MESSAGES[:1])
+    assert label_of(replies[0]) == 1 and len(server.requests) == 2
 
 
 def test_form_never_lacks_more_than_it_must():
@@ -222,7 +279,7 @@ def test_missing_probabilities_are_said_once(capsys, logprobs):
 def test_probabilities_that_are_there_are_not_missed(capsys):
     logprobs = {"tokens": ["FOO"], "token_logprobs": [0.0], "top_logprobs": [{"FOO": 0.0, "BAR": -9999.0}]}
     _, _, client = ask(lambda r: choices([{"index": i, "text": "FOO", "logprobs": logprobs} for i in range(3)]), LABELS)
-    assert "log-probabilities" not in capsys.readouterr().out and not client.events["without_logprobs"]
+    assert "log-probabilities" not in capsys.readouterr().out and not client.events
     ask(lambda request: texts("FOO", "FOO", "FOO"), LISTS)  # none are asked for
     assert "log-probabilities" not in capsys.readouterr().out
 

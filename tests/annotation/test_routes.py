@@ -215,7 +215,12 @@ def test_server_without_tls_is_said_to_be_that():
             return await ask_at(f"https://{server.address}/v1")
 
     found = asyncio.run(body())
-    assert found.name == "unreachable" and "http://" in found.detail
+    assert found.name == "unreachable" and "http://" in found.detail and "SSLContext" not in found.detail
+
+
+def test_address_without_a_server_is_said_without_the_tls_context():
+    found = asyncio.run(ask_at(f"https://127.0.0.1:{free_port()}/v1"))
+    assert found.name == "unreachable" and "SSLContext" not in found.detail and "ssl:" not in found.detail
 
 
 def test_embeddings_go_by_the_proxy_too(monkeypatch):

@@ -83,6 +83,13 @@ def test_group_outside_of_what_is_mounted_is_left_out(machine, path):
     assert memory_limit(root, {}) == GIB and core_limit(root, {}) == 1
 
 
+def test_lines_that_name_no_group_are_left_out(machine):
+    root = machine("hidden\n0::/a b:c", ["hidden", V2.format(root="/", point="/sys/fs/cgroup")], {})
+    (root / TOP / "a b:c").mkdir(parents=True)
+    (root / TOP / "a b:c/memory.max").write_text(f"{GIB}\n")
+    assert memory_limit(root, {}) == GIB
+
+
 def test_machine_without_groups_has_no_limit(tmp_path):
     assert memory_limit(tmp_path, {}) == core_limit(tmp_path, {}) == math.inf
 
@@ -95,6 +102,8 @@ def test_machine_without_groups_has_no_limit(tmp_path):
         ({"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_ON_NODE": "4"}, 4, 4),
         ({"SLURM_MEM_PER_CPU": "1G", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8"}, 8, 8),
         ({"SLURM_MEM_PER_CPU": "1024"}, math.inf, math.inf),
+        ({"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_PER_TASK": "4"}, 4, 4),
+        ({"SLURM_MEM_PER_GPU": "3g", "SLURM_GPUS_ON_NODE": "2"}, 6, math.inf),
         ({"SLURM_JOB_CPUS_PER_NODE": "1(x2)"}, math.inf, 1),
         ({"SLURM_CPUS_ON_NODE": "16", "SLURM_CPUS_PER_TASK": "3"}, math.inf, 3),
         ({"SLURM_CPUS_ON_NODE": "", "SLURM_CPUS_PER_TASK": "many", "SLURM_MEM_PER_NODE": "-1"}, math.inf, math.inf),
