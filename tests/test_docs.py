@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launch import __main__ as listing
-from launch import flags, hydra_words, named_configs, refused_flags
+from launch import flags, named_configs, refused_flags
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
 from launch.ls import ListConfig
@@ -91,12 +91,7 @@ def metrics_table() -> str:
     return "\n".join(["", *markdown_table(), ""])
 
 
-def hydra_table() -> str:
-    """Every setting of ELLM's programs that is known, beside ours."""
-    return "\n".join(["", *hydra_words.markdown_table(), ""])
-
-
-TABLES = {"flags": flags_table, "metrics": metrics_table, "ellm": hydra_table}
+TABLES = {"flags": flags_table, "metrics": metrics_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:
@@ -194,14 +189,6 @@ def test_published_commands_have_ones_beside_them(page, names, monkeypatch):
         program = flags.parse(shlex.split(words), PROGRAMS[name])
         if page == "ellm.md" and isinstance(program, Config):  # the others name an environment E
             flags.check(program)
-
-
-def test_words_of_published_commands_are_known():
-    """Those that stand on the left on ELLM's page, one by one."""
-    rows = re.findall(r"^\| ([^|]*=[^|]*) \| [^|]*python -m launch", (ROOT / "docs/ellm.md").read_text(), re.MULTILINE)
-    words = [word for row in rows for quoted in re.findall("`([^`]*)`", row) for word in shlex.split(quoted)]
-    assert len(rows) == 10
-    assert all(hydra_words.translated(word) for word in words if "=" in word)
 
 
 REGISTERED = """import json
