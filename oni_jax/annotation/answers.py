@@ -1,6 +1,6 @@
 """Reading a server's answer: its text, and its token counts.
 
-No function raises, whatever a server sends.
+No function raises, whatever a server sends. A plugin's kind of query may: that is the plugin's fault.
 """
 
 import types
@@ -11,7 +11,7 @@ from oni_jax.annotation.answer_errors import is_filtered
 from oni_jax.annotation.failures import FILTERED, ONLY_REASONING
 from oni_jax.annotation.first_turn import first_turn, split_reasoning
 from oni_jax.annotation.probabilities import has_probabilities
-from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.base import QueryKind, blaming
 
 MAX_TEXT_CHARS = 100_000
 TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # of `usage`, which not every server sends
@@ -47,6 +47,9 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     """Reads one element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key.
 
     one_word: a choice alone was asked for, see `QueryKind.read_word`.
+
+    Raises:
+        UserError: the kind's code failed.
     """
     fields = choice if isinstance(choice, Mapping) else {}
     whole, field = _content(fields)
@@ -61,9 +64,13 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         read = kind.read_cut_off if is_cut_off else kind.read
     # Words of the reasoning may look like labels: their probabilities are those of no answer.
     logprobs = None if thought.strip() else fields.get("logprobs")
-    answer = read(text, logprobs, answer_key)
+    with blaming(kind, "read"):
+        answer = read(text, logprobs, answer_key)
     # An answer that `is_answer` rejects would be refused when it is read from the store.
-    valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+    with blaming(kind, "is_answer"):
+        valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+    with blaming(kind, "describe"):  # it will be shown
+        _ = valid and kind.describe(answer)
     return Reply(
         text,
         answer if valid else None,
