@@ -14,6 +14,7 @@ import pytest
 
 from launch import __main__ as listing
 from launch import flags, named_configs, refused_flags
+from launch.check_env import CheckEnv
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
 from launch.ls import ListConfig
@@ -56,6 +57,7 @@ PROGRAMS: dict[str, Any] = {
     "write_goals": WriteGoals(),
     "annotate_segments": AnnotateSegments(),
     "train_potential": TrainPotential(),
+    "check_env": CheckEnv(),
     "check_potential": CheckPotential(),
     "import_checkpoint": ImportCheckpoint(),
     "submit": Submission(),

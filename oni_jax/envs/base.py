@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from oni_jax.envs.spaces import Bounds
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -170,4 +171,5 @@ class Environment(NamedTuple):
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
     about: str = ""  # a line for --help root_env
     encoder: str = ""  # policy encoder that reads these tasks, where the default one doesn't
+    bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it
