@@ -5,9 +5,8 @@ python -m launch.check_env Catch-v0
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, setting
 from oni_jax.settings.worlds import EnvConfig
@@ -30,11 +29,6 @@ class CheckEnv:
     env: EnvConfig = EnvConfig()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns 1 where anything looks wrong."""
-    return run_brief_program("check_env", argv, CheckEnv(), _check, _run)
-
-
 def _check(config: CheckEnv) -> None:
     check_values(config)
     if not config.check.name or "," in config.check.name:
@@ -51,6 +45,8 @@ def _run(config: CheckEnv) -> int:
     print("\n".join(lines if found.wrong else [*lines, "nothing looks wrong"]))
     return 1 if found.wrong else 0
 
+
+main = brief_program("check_env", CheckEnv(), _check, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,6 +17,7 @@ from launch import flags, named_configs, refused_flags
 from launch.check_env import CheckEnv
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
+from launch.judge import JudgeConfig
 from launch.ls import ListConfig
 from launch.plot import PlotConfig
 from launch.program import split_words
@@ -60,10 +61,11 @@ PROGRAMS: dict[str, Any] = {
     "check_env": CheckEnv(),
     "check_potential": CheckPotential(),
     "import_checkpoint": ImportCheckpoint(),
+    "judge": JudgeConfig(),
     "submit": Submission(),
     "sweep": SweepConfig(),
 }
-OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and the judge's
+OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and those of servers
 OF_OTHERS |= {"partition", "logdir", "enable-prefix-caching", "model-path", "hypothesis-profile", "sbatch"}
 OF_OTHERS |= {"alg", "precollect"}  # of published programs
 OF_OTHERS |= {"no-deps"}  # of pip
