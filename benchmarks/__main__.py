@@ -28,7 +28,6 @@ PARTS = (
     "end_to_end",
     "startup",
     "memory",
-    "scaling",
     "view",
     "worlds",
     "potentials",

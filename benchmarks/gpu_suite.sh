@@ -57,7 +57,7 @@ PYTHON
 kernels() {
     part update_bfloat16 200 update --precisions bfloat16 --batch_sizes $batch --secs 1
     part inference 120 inference --precisions bfloat16 --batch_sizes $acting --secs 0.5 --repeats 3
-    part env_step 160 env_step --processes "$processes" --games $games --repeats 2 --nopeers
+    part env_step 160 env_step --processes "$processes" --envs $games
     for size in $batches; do
         part "update_bfloat16_$size" 60 update --precisions bfloat16 --batch_sizes "$size" --secs 1 --notorch_compile
     done

@@ -43,10 +43,14 @@ _LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "Bandwidth from a hos
 _SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.05, "Seconds of the sum of all hosts' gradients.", 0.0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Batch size of the whole run.", 32)
 _LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Speed of an LLM server; default: 8 B, reasoned.", 1e-9)
+_RUNS = flags.DEFINE_list(
+    "runs",
+    None,
+    "GAMESxBATCH_SIZE of the runs to check against. (default: 40x1024,40x4096,128x1024; 4x64 with --smoke)",
+)
 _NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "New messages per environment step.", 0.0)
 
 NUM_STEPS = 2e9  # of the run whose hours are predicted
-GAMES_AND_BATCHES = ((40, 1024), (40, 4096), (128, 1024))  # of the runs to check against
 HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for its inference thread
 
 
@@ -156,7 +160,8 @@ def measure_training(num_games: int, batch_size: int, num_steps: int) -> float:
 def check(repeats: int) -> dict[str, Any]:
     """Compares the model with runs of this machine, parts and run in turn."""
     rows, cores = {}, len(os.sched_getaffinity(0))
-    for num_games, batch_size in harness.sized(GAMES_AND_BATCHES, ((4, 64),)):
+    for run in _RUNS.value or harness.sized(["40x1024", "40x4096", "128x1024"], ["4x64"]):
+        num_games, batch_size = map(int, run.split("x"))
         secs, num_steps = harness.sized(5.0, 0.1), harness.sized(60_000, 1_280)
         sides = {
             "costs": functools.partial(measure_costs, num_games, batch_size, secs),
