@@ -21,7 +21,6 @@ PARTS = (
     "env_step",
     "inference",
     "update",
-    "lowering",
     "reward",
     "annotation",
     "end_to_end",
