@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from benchmarks.harness import ROOT_ENV
-from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.base import StepOutput, VectorEnv, record_dtype
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.learner.loop import initial_key
 from oni_jax.networks.policy import PolicyOutput
@@ -23,7 +23,7 @@ from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World
 
 
-class EmptyVectorEnv:
+class EmptyVectorEnv(VectorEnv):
     """An environment with constant observations, and endless episodes."""
 
     num_restarts = 0
@@ -42,15 +42,6 @@ class EmptyVectorEnv:
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         del actions
         out.records[:] = self._records
-
-    def note(self) -> str:
-        return ""
-
-    def terminal(self) -> None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 class EmptyPolicy:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -95,6 +95,14 @@ class VectorEnv(Protocol):
         """Returns a copy of what the first environment looks like now; None: it has no looks."""
         return None
 
+    def save(self) -> Mapping[str, np.ndarray]:
+        """Returns, between two steps, all state that later steps depend on; {}: running episodes can't be saved."""
+        return {}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """Restores what `save` returned, instead of `reset`, in any process; `saved` may hold other keys too."""
+        raise NotImplementedError
+
     def close(self) -> None:
         pass
 
@@ -133,19 +141,6 @@ class SingleEpisode:
         """Returns the last observation's caption."""
         texts = self._out.texts
         return (texts.final_captions if self.ended else texts.captions)[0]
-
-
-@runtime_checkable
-class SavableEnv(VectorEnv, Protocol):
-    """An environment whose running episodes can be saved, and resumed in another process."""
-
-    def save(self) -> Mapping[str, np.ndarray]:
-        """Returns, between two steps, all state that later steps depend on."""
-        ...
-
-    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Restores what `save` returned, instead of `reset`; `saved` may hold other keys too."""
-        ...
 
 
 class Language(NamedTuple):
