@@ -1,7 +1,7 @@
 """Runs the whole suite, each part in a process of its own, and prints its key figures.
 
 python -m benchmarks --out results
-python -m benchmarks --smoke --only env_step,host
+python -m benchmarks --smoke --only env_step,update
 python -m benchmarks --with "env_step --processes=16" --with "end_to_end --secs=120"
 """
 
@@ -19,16 +19,13 @@ from benchmarks.harness import REPEATS, SMOKE, print_figures
 
 PARTS = (
     "env_step",
-    "host",
     "inference",
     "update",
-    "lowering",
     "reward",
     "annotation",
     "end_to_end",
     "startup",
     "memory",
-    "scaling",
     "view",
     "worlds",
     "potentials",

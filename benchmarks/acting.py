@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from benchmarks.harness import ROOT_ENV
-from oni_jax.envs.base import StepOutput, record_dtype
+from oni_jax.envs.base import StepOutput, VectorEnv, record_dtype
 from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.learner.loop import initial_key
 from oni_jax.networks.policy import PolicyOutput
@@ -23,15 +23,14 @@ from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
 from oni_jax.worlds.base import World
 
 
-class EmptyVectorEnv:
-    """An environment with constant observations, and endless episodes unless a fraction of the steps is cut off."""
+class EmptyVectorEnv(VectorEnv):
+    """An environment with constant observations, and endless episodes."""
 
     num_restarts = 0
 
-    def __init__(self, spec: EnvSpec, truncated_fraction: float, num_envs: int, first_index: int):
+    def __init__(self, spec: EnvSpec, num_envs: int, first_index: int):
+        del first_index
         self.spec, self.num_envs = spec, num_envs
-        self._period = round(1 / truncated_fraction) if truncated_fraction else 0  # steps of an episode
-        self._num_steps = first_index
         self._records = np.ones(num_envs, np.uint8).repeat(record_dtype(spec).itemsize).view(record_dtype(spec))
         for name in ("is_first", "terminated", "truncated"):
             self._records[name] = False
@@ -43,20 +42,6 @@ class EmptyVectorEnv:
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         del actions
         out.records[:] = self._records
-        if self._period:
-            self._num_steps += 1
-            ended = slice(-self._num_steps % self._period, None, self._period)
-            out.records["truncated"][ended] = out.records["is_first"][ended] = True
-            out.finals[ended] = self._records[ended]
-
-    def note(self) -> str:
-        return ""
-
-    def terminal(self) -> None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 class EmptyPolicy:
@@ -81,9 +66,7 @@ def config_with(num_games: int, batch_size: int, num_processes: int) -> Config:
     return with_values(Config(), {"root_env": ROOT_ENV, **values})
 
 
-def measure_acting(
-    config: Config, empty_games: bool, warm_up_secs: float, secs: float, truncated_fraction: float = 0.0
-) -> dict[str, Any]:
+def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs: float) -> dict[str, Any]:
     """Measures environment steps a second in batches on the host, CPU time per step of all processes and of the
     inference thread, and fractions of waiting.
 
@@ -92,12 +75,11 @@ def measure_acting(
       empty_games: replaces the environment by EmptyVectorEnv.
       warm_up_secs: before the clock starts.
       secs: timed.
-      truncated_fraction: of an empty game's steps.
     """
     spec = env_spec(config.env)
     make_env: Callable = functools.partial(make_vector_env, config.env, seed=config.run.seed)
     if empty_games:
-        make_env = functools.partial(EmptyVectorEnv, spec, truncated_fraction)
+        make_env = functools.partial(EmptyVectorEnv, spec)
     policy: Any = EmptyPolicy(spec)
     try:
         with closing(

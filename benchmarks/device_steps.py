@@ -19,6 +19,14 @@ Running = tuple[Episode, Shown]
 Results = tuple[Shown, Stepped]
 
 
+def warmed_up(env: DeviceEnv, num_envs: int, unroll: int, num_steps: int) -> "DeviceSteps":
+    """Makes environments on all devices whose episodes have gone on for longer than a step limit, or `num_steps`."""
+    steps = DeviceSteps(env, num_envs, unroll, Replicas())
+    for _ in range(-(-2 * min(steps.limit, num_steps) // unroll)):
+        steps.run()
+    return steps
+
+
 class DeviceSteps:
     """N environments, stepped in one jitted scan that gives what a rollout gives: all that is shown, and all outcomes.
 

@@ -1,209 +1,149 @@
-"""Environment steps a second on random actions: our steppers, the bare engine, NLE's environment, gymnasium's vectors.
+"""Environment steps a second under random actions, resets included: ours, and what else plays the same task.
 
-    python -m benchmarks.env_step --processes 2 --games 1,16,128,256 --json env_step.json
+    python -m benchmarks.env_step --processes 2 --envs 128 --json env_step.json
+    python -m benchmarks.env_step --root_env Crafter-v1
 
-Every measurement starts fresh processes, warms up until episodes begin at different times, and then times a fixed
-number of steps, resets included; its rate is printed as soon as it is known. `ours` is our stepper in Python, `native`
-the one in C. The engine's side replays the calls of the engines under our stepper in the same games (see
-engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in a prompt is
-stepped quickly.
+On the host the sides take a few steps each, in turn, over and over, in each of several processes, so that a machine
+whose speed changes within seconds changes it for all: `native` is our stepper of NetHack in C, `python` the one in
+Python, `nle_env` NLE's environment, with the same seeds and actions; ours show the same, which is checked. Any other
+environment on the host is `ours`. On devices (the cores, without a GPU), environments run in one jitted scan; beside
+BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each in a process for each core and in whole episodes,
+and Craftax-Classic through our scan, where they are installed.
 """
 
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.engine_replay import Recording, Replay, recorded
-from benchmarks.peers import gymnasium_vector
-from benchmarks.peers.nle_env import NleEnvs
-from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+from benchmarks.host_envs import HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
-from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
-from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
+from oni_jax.envs.registry import find_environment
+from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 
-_PROCESSES = flags.DEFINE_integer("processes", 2, "Processes at the same time.", 1)
-_GAMES = flags.DEFINE_list("games", None, "Games in each process. (default: 1,16,128,256; 4 with --smoke)")
-_STEPS = flags.DEFINE_integer(
-    "steps", None, "Steps of each of 128 games that are timed; of fewer, more. (default: 500; 50 with --smoke)", 1
-)
-_WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (default: 400; 20 with --smoke)", 1)
-_SIDES = flags.DEFINE_list("sides", None, "Sides to measure. (default: all but those with code of their own)")
-_PEERS = flags.DEFINE_bool("peers", True, "Also gymnasium's vector environments; not with --smoke.")
-_PEER_GAMES = flags.DEFINE_integer("peer_games", 16, "Games of a gymnasium vector environment.", 1)
+_ROOT_ENV = flags.DEFINE_string("root_env", harness.ROOT_ENV, "Task.")
+_PROCESSES = flags.DEFINE_integer("processes", 2, "Processes at the same time, on the host.", 1)
+_ENVS = flags.DEFINE_list("envs", None, "Environments of each. (default: 1,128, on devices 256; 4 with --smoke)")
+_STEPS = flags.DEFINE_integer("steps", None, "Steps of each on the host. (default: 400; 40 with --smoke)", 1)
+_TURN_STEPS = flags.DEFINE_integer("turn_steps", 10, "Steps that a side takes in its turn.", 1)
+_WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (default: 200; 10 with --smoke)", 1)
+_VIEW = flags.DEFINE_enum("view", "terminal", ("terminal", "map"), "The view of NetHack.")
+_SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement on devices, at least.")
 
-VIEWS = {"terminal": "", "map": "_map"}  # and the endings of their figures' names
-MANY_GAMES, MAX_FACTOR = 128, 20  # fewer games are stepped longer, up to so many times
-OWN_CODE = "own_code"
+NUM_PARTS = 8  # of the steps on the host, for the spread
 
 
-class Played(NamedTuple):
-    """Record of a workload's games."""
+def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
+    """Returns what plays a task on the host, by name."""
+    if find_environment(config).settings != "nethack":
+        return {"ours": functools.partial(HostEnvs, config)}
 
-    recording: Recording
-    shown: bytes  # observations of our stepper at the end
+    def stepped_by(stepper: str) -> EnvConfig:
+        nethack = NetHackConfig(view=config.nethack.view, stepper=stepper)
+        return EnvConfig(root_env=config.root_env, nethack=nethack)
 
-    def turns(self) -> int:
-        """Returns the turns of game time in the timed steps."""
-        before, after = self.recording.marks
-        return after.turns - before.turns
-
-
-def record(workload: Workload, view: str) -> harness.Work:
-    """Records a workload's games. Result: Played."""
-    warm_up_actions, actions = workload.actions()
-    with recorded() as (recording, mark):
-        stepper = Stepper(workload, view, share_code=False)
-        stepper.run(warm_up_actions)
-        mark()
-        yield
-        stepper.run(actions)
-        yield
-        mark()
-        shown = stepper.shown()
-        stepper.close()
-    return Played(recording, shown)
+    native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped_by("auto"))}
+    python, nle = functools.partial(HostEnvs, stepped_by("python")), functools.partial(NleEnvs, config)
+    return {**native, "python": python, "nle_env": nle}
 
 
-def step_ours(
-    workload: Workload, played: Played, view: str, share_code: bool, make: type[NetHackVectorEnv] = NetHackVectorEnv
-) -> harness.Work:
-    """Steps our environment in the recorded games. Result, as of the other sides: turns."""
-    warm_up_actions, actions = workload.actions()
-    stepper = Stepper(workload, view, share_code, make)
-    stepper.run(warm_up_actions)
+def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[int, int, int]) -> harness.Work:
+    """Steps all sides; `sizes`: steps before, steps, and those of a turn. Result: [turns, sides, (wall, CPU) secs]."""
+    num_before, num_steps, turn_steps = sizes
+    sides = {name: make(num_envs, first_index) for name, make in host_sides(config).items()}
+    for side in sides.values():
+        side.run(num_before)
     yield
-    stepper.run(actions)
+    secs = []
+    for _ in range(0, num_steps, turn_steps):
+        secs.append([])
+        for side in sides.values():
+            before = time.perf_counter(), time.process_time()
+            side.run(turn_steps)
+            secs[-1].append((time.perf_counter() - before[0], time.process_time() - before[1]))
+        if len({side.shown() for side in sides.values() if isinstance(side, HostEnvs)}) > 1:
+            raise RuntimeError("the steppers' games differ")
     yield
-    if stepper.shown() != played.shown:
-        raise RuntimeError("the games are not those that were recorded")
-    stepper.close()
-    return played.turns()
+    for side in sides.values():
+        side.close()
+    return secs
 
 
-def step_native(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
-    return step_ours(workload, played, view, share_code, NativeVectorEnv)
-
-
-def step_engine(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
-    del workload, view  # the recording has them
-    replay = Replay(played.recording, share_code)
-    before, after = played.recording.marks
-    replay.run(0, before.num_calls)
-    yield
-    replay.run(before.num_calls, after.num_calls)
-    yield
-    if replay.digest() != after.digest:
-        raise RuntimeError("the engines' games are not those that were recorded")
-    replay.close()
-    return played.turns()
-
-
-def step_nle_env(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
-    del view, share_code
-    warm_up_actions, actions = workload.actions()
-    names = played.recording.buffer_names
-    envs = NleEnvs(TASK, workload.num_games, SEEDS, workload.first_index, names)
-    envs.run(warm_up_actions)
-    turns_before = envs.turns()
-    yield
-    envs.run(actions)
-    yield
-    turns = envs.turns() - turns_before
-    envs.close()
-    return turns
-
-
-class Side(NamedTuple):
-    """A side of the comparison."""
-
-    body: harness.Body
-    view: str
-    share_code: bool
-
-
-SIDES = {
-    f"{name}{ending}": Side(body, view, share_code)
-    for view, ending in VIEWS.items()
-    for name, body, share_code in (
-        ("ours", step_ours, True),
-        ("native", step_native, True),
-        ("engine", step_engine, True),
-        ("nle_env", step_nle_env, False),
-        ("ours_own_code", step_ours, False),
-        ("engine_own_code", step_engine, False),
-    )
-}
-RATIOS = {
-    "ratio_native_to_nle_env": ("native", "nle_env"),
-    "ratio_native_to_ours": ("native", "ours"),
-    "ratio_to_nle_env": ("ours", "nle_env"),
-    "ratio_to_engine": ("ours", "engine"),
-    "ratio_to_engine_own_code": ("ours_own_code", "engine_own_code"),
-    "ratio_shared_to_own_code": ("ours", "ours_own_code"),
-}
-
-
-def chosen_sides() -> dict[str, Side]:
-    """Returns the sides that --sides names, without those that can't be measured here.
-
-    Raises:
-        UsageError: there is no such side.
-    """
-    names = _SIDES.value or [name for name in SIDES if OWN_CODE not in name]
-    if unknown := set(names) - set(SIDES):
-        raise app.UsageError(f"--sides {','.join(sorted(unknown))}: there are {', '.join(SIDES)}")
-    return {name: SIDES[name] for name in names if not (name.startswith("native") and why_not())}
-
-
-def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
-    """Measures rates and ratios of the sides, with a process for each workload."""
-    chosen = chosen_sides()
-    num_steps = sum(workload.num_games * workload.num_steps for workload in workloads)
-    played = {
-        view: [timed.result for timed in harness.run_together(record, [(own, view) for own in workloads])]
-        for view in {side.view for side in chosen.values()}
+def measure_on_host(config: EnvConfig, num_envs: int) -> dict[str, Any]:
+    """Measures rates and CPU time of the sides, and the ratios of the first one to the others."""
+    num_processes, turn_steps = _PROCESSES.value, _TURN_STEPS.value
+    sizes = (_WARM_UP_STEPS.value or harness.sized(200, 10), _STEPS.value or harness.sized(400, 40), turn_steps)
+    timed = harness.run_together(take_turns, [(config, num_envs, i * num_envs, sizes) for i in range(num_processes)])
+    secs = np.array([own.result for own in timed])  # [processes, turns, sides, 2]
+    parts = np.array_split(secs, min(NUM_PARTS, secs.shape[1]), axis=1)
+    names = list(host_sides(config))
+    steps = [part.shape[1] * turn_steps * num_envs for part in parts]  # of a process
+    rates = {name: [(n / p[:, :, k, 0].sum(1)).sum() for p, n in zip(parts, steps)] for k, name in enumerate(names)}
+    cpu_us = {
+        name: [1e6 * p[:, :, k, 1].sum() / n / num_processes for p, n in zip(parts, steps)]
+        for k, name in enumerate(names)
+    }
+    return {
+        **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
+        **{f"{name}_cpu_us_per_step": harness.spread(own) for name, own in cpu_us.items()},
+        **{f"{names[0]}_ratio_to_{name}": harness.ratio(cpu_us[name], cpu_us[names[0]]) for name in names[1:]},
     }
 
-    def measure_side(name: str, side: Side) -> tuple[float, float]:
-        games = zip(workloads, played[side.view], strict=True)
-        timed = harness.run_together(side.body, [(*own, side.view, side.share_code) for own in games])
-        rate = harness.total_rate(timed, num_steps)
-        print(f"{workloads[0].num_games} games: {name} {rate:,.0f} steps/s", flush=True)
-        return rate, sum(own.result for own in timed) / num_steps
 
-    sides = {name: functools.partial(measure_side, name, side) for name, side in chosen.items()}
-    measured = harness.alternate(sides, repeats)
-    rates = {name: [rate for rate, _ in own] for name, own in measured.items()}
-    figures: dict[str, Any] = {}
-    for ending in VIEWS.values():
-        for name, (one, other) in RATIOS.items():
-            if {one + ending, other + ending} <= rates.keys():
-                figures[name + ending] = harness.ratio(rates[one + ending], rates[other + ending])
-    figures["sides"] = {
-        name: {"env_steps_per_sec": harness.spread(rates[name]), "turns_per_step": own[0][1]}
-        for name, own in measured.items()
+def device_sides(config: EnvConfig, num_envs: int) -> dict[str, Callable[[], float]]:
+    """Returns measurements of steps a second on devices, ours first."""
+    from benchmarks import device_steps
+    from benchmarks.peers import craftax_classic, crafter_worlds, minigrid_levels
+    from oni_jax.envs.babyai.levels import LEVELS
+    from oni_jax.envs.device.gymnax_env import GymnaxEnv
+
+    def ours(env: Any) -> Callable[[], float]:
+        steps = device_steps.warmed_up(env, num_envs, harness.sized(32, 4), harness.sized(1000, 8))
+        return lambda: harness.measure_rate(steps.run, steps.num_envs * steps.unroll, harness.sized(_SECS.value, 0.01))
+
+    def in_processes(play: Callable[..., Any], *arguments: Any) -> float:
+        cores = range(len(os.sched_getaffinity(0)))
+        timed = harness.run_together(play, [(*arguments, seed, harness.sized(20, 1)) for seed in cores])
+        return harness.total_rate(timed, sum(own.result.num_steps for own in timed))
+
+    make = find_environment(config).device
+    assert make
+    sides = {"ours": ours(make(config))}
+    if config.root_env in LEVELS and harness.is_installed("minigrid"):
+        sides["minigrid"] = functools.partial(in_processes, minigrid_levels.play, LEVELS[config.root_env])
+    if find_environment(config).settings == "crafter":
+        if harness.is_installed("crafter"):
+            sides["published_crafter"] = functools.partial(in_processes, crafter_worlds.play)
+        if harness.is_installed("craftax"):
+            sides["craftax_classic"] = ours(GymnaxEnv(*craftax_classic.make()))
+    return sides
+
+
+def measure_on_devices(config: EnvConfig, num_envs: int) -> dict[str, Any]:
+    """Measures rates of the sides in turn, and the ratios of ours to the others."""
+    rates = harness.alternate(device_sides(config, num_envs), harness.num_repeats())
+    return {
+        **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
+        **{f"ours_ratio_to_{name}": harness.ratio(rates["ours"], own) for name, own in rates.items() if name != "ours"},
     }
-    return figures
 
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    sizes = [int(size) for size in _GAMES.value or harness.sized((1, 16, 128, 256), (4,))]
-    num_steps = _STEPS.value or harness.sized(500, 50)
-    num_warm_up_steps = _WARM_UP_STEPS.value or harness.sized(400, 20)
-    if reason := why_not():
-        print(f"without the sides `native`: {reason}")
-    figures: dict[str, Any] = {}
-    for num_games in sizes:
-        steps = num_steps * min(MAX_FACTOR, MANY_GAMES // num_games) if num_games < MANY_GAMES else num_steps
-        workloads = [Workload(i * num_games, num_games, num_warm_up_steps, steps) for i in range(_PROCESSES.value)]
-        figures[f"{num_games}_games"] = measure(workloads, harness.num_repeats())
-    if _PEERS.value and not harness.SMOKE.value:
-        figures["peers"] = gymnasium_vector.measure(TASK, _PEER_GAMES.value, num_steps, harness.num_repeats())
-    harness.write_report(harness.JSON.value, figures)
+    config = EnvConfig(root_env=_ROOT_ENV.value, nethack=NetHackConfig(view=_VIEW.value))
+    is_on_device = find_environment(config).device is not None
+    sizes = [int(size) for size in _ENVS.value or harness.sized([256] if is_on_device else [1, 128], [4])]
+    measure = measure_on_devices if is_on_device else measure_on_host
+    if is_on_device:
+        import jax
+
+        jax.config.update("jax_num_cpu_devices", harness.num_cpu_devices(min(sizes)))
+    harness.write_report(harness.JSON.value, {f"{size}_envs": measure(config, size) for size in sizes})
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@
 # there (benchmarks/fetch_wheels.sh fills it). Each stage writes OUT_DIR/STAGE.json and OUT_DIR/STAGE.log, and stays
 # within MINUTES; the figures that matter most come first, and a part that fails or takes too long stops no other.
 #
-#   STAGE=kernels|end_to_end|worlds|curve   (all four when left out)
-#   MINUTES=9    of each stage          REWARDS=none,online_cls   of the curve
+#   STAGE=kernels|end_to_end|worlds   (all three when left out)
+#   MINUTES=9    of each stage
 #   SMOKE=1      small sizes, to try it out anywhere              PYTHON=python3
 set -u
 out=$(realpath -m "${1:?"the folder for the figures, as first argument"}")
 wheels=${2:-}
-minutes=${MINUTES:-9} rewards=${REWARDS:-none,online_cls} python=${PYTHON:-python3}
+minutes=${MINUTES:-9} python=${PYTHON:-python3}
 work=$(mktemp -d) && mkdir -p "$out" || exit 1
 trap 'rm -rf "$work"' EXIT
 export XLA_PYTHON_CLIENT_PREALLOCATE=false JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-/tmp/oni_jax_compiled}
@@ -24,13 +24,12 @@ fi
 
 cores=$(nproc)
 if [ -n "${SMOKE:-}" ]; then
-    smoke=(--smoke) batch=64 batches=64 acting=16 games=4 processes=2 secs=30 curve_minutes=0.5
+    smoke=(--smoke) batch=64 batches=64 acting=16 games=4 processes=2 secs=30
     train="--num_workers 1 --num_envs_per_worker 4 --batch_size 128 --hidden_size 32 --log_every_sec 0.5"
     large=$train
     start=$train device="--hidden_size 32 --log_every_sec 0.5 --batch_size 128"
 else
     smoke=() batch=16384 batches="4096 65536 131072" acting=1024,4096,16384,32768 games=128 processes=$cores secs=90
-    curve_minutes=$("$python" -c "print(($minutes - 1.5) / $(tr , '\n' <<<"$rewards" | wc -l))")
     train="--num_envs_per_worker 0 --batch_size 0 --precision auto"
     large="--num_envs_per_worker 512 --batch_size 65536 --precision auto"
     start="--config gpu_extrinsic" device="--hidden_size 128 --precision auto --batch_size 524288"
@@ -57,7 +56,7 @@ PYTHON
 kernels() {
     part update_bfloat16 200 update --precisions bfloat16 --batch_sizes $batch --secs 1
     part inference 120 inference --precisions bfloat16 --batch_sizes $acting --secs 0.5 --repeats 3
-    part env_step 160 env_step --processes "$processes" --games $games --repeats 2 --nopeers
+    part env_step 160 env_step --processes "$processes" --envs $games
     for size in $batches; do
         part "update_bfloat16_$size" 60 update --precisions bfloat16 --batch_sizes "$size" --secs 1 --notorch_compile
     done
@@ -83,12 +82,7 @@ worlds() {
     done
 }
 
-curve() {
-    part learning_curve $((minutes * 60)) learning_curve --minutes "$curve_minutes" \
-        --reward_types "$rewards" --train_flags "$train"
-}
-
-for stage in ${STAGE:-kernels end_to_end worlds curve}; do
+for stage in ${STAGE:-kernels end_to_end worlds}; do
     deadline=$(($(date +%s) + minutes * 60))
     rm -rf "$work/json" "$work/exit_codes" && mkdir "$work/json"
     {

@@ -1,6 +1,7 @@
 """Common part of all measurements: flags, hardware and versions, spreads, and the JSON report."""
 
 import json
+import math
 import os
 import pickle
 import platform
@@ -36,6 +37,19 @@ def num_repeats(full: int = 5) -> int:
 def sized(full: T, smoke: T) -> T:
     """Returns `full`, or `smoke` with --smoke."""
     return smoke if SMOKE.value else full
+
+
+def is_installed(package: str) -> bool:
+    """Returns whether a package can be imported; says so where it can't."""
+    found = util.find_spec(package) is not None
+    if not found:
+        print(f"{package} is not installed: left out", flush=True)
+    return found
+
+
+def num_cpu_devices(num_envs: int) -> int:
+    """Returns the number of devices that the cores are, equally many environments on each."""
+    return math.gcd(len(os.sched_getaffinity(0)), num_envs)
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

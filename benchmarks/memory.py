@@ -14,8 +14,9 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.stepper import Stepper, Workload
+from benchmarks.host_envs import HostEnvs
 from benchmarks.training import SMOKE_FLAGS, memory_of, train
+from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 
 FLAGS = "--batch_size=4096 --train_for_env_steps=20480"
 _GAMES = flags.DEFINE_list("games", None, "Numbers of games in a process. (default: 1,20,128; 1,4 with --smoke)")
@@ -40,15 +41,14 @@ sys.exit(code)
 def play(num_games: int, num_steps: int, share_code: bool) -> harness.Work:
     """Plays games, if any. Result: bytes of this process with its games running."""
     yield
-    stepper = None
-    if num_games:
-        workload = Workload(0, num_games, 0, num_steps)
-        stepper = Stepper(workload, "terminal", share_code)
-        stepper.run(workload.actions()[1])
+    nethack = NetHackConfig(share_code=share_code, stepper="python")
+    games = HostEnvs(EnvConfig(root_env=harness.ROOT_ENV, nethack=nethack), num_games) if num_games else None
+    if games:
+        games.run(num_steps)
     yield
     num_bytes = memory_of(os.getpid())
-    if stepper:
-        stepper.close()
+    if games:
+        games.close()
     return num_bytes
 
 

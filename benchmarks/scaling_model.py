@@ -43,10 +43,15 @@ _LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "Bandwidth from a hos
 _SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.05, "Seconds of the sum of all hosts' gradients.", 0.0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Batch size of the whole run.", 32)
 _LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Speed of an LLM server; default: 8 B, reasoned.", 1e-9)
+_RUNS = flags.DEFINE_list(
+    "runs",
+    None,
+    "GAMESxBATCH_SIZE of the runs to check against. (default: 40x1024,40x4096,128x1024; 4x64 with --smoke)",
+)
 _NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "New messages per environment step.", 0.0)
 
+THREAD = "inference_thread_cpu_secs_per_step"
 NUM_STEPS = 2e9  # of the run whose hours are predicted
-GAMES_AND_BATCHES = ((40, 1024), (40, 4096), (128, 1024))  # of the runs to check against
 HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for its inference thread
 
 
@@ -112,10 +117,9 @@ def labels(env_steps_per_sec: float, new_messages: float, labels_per_sec: float)
     }
 
 
-def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: float) -> float:
-    """Measures the inference thread's CPU time per step, with games and a policy that cost nothing."""
-    config = config_with(num_games, batch_size, num_processes)
-    return measure_acting(config, True, secs / 2, secs)["inference_thread_cpu_secs_per_step"]
+def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: float) -> dict[str, Any]:
+    """Measures what one inference thread carries, with games and a policy that cost nothing; see `measure_acting`."""
+    return measure_acting(config_with(num_games, batch_size, num_processes), True, secs / 2, secs)
 
 
 def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
@@ -123,7 +127,7 @@ def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
     cores = len(os.sched_getaffinity(0))
     config = config_with(num_games, batch_size, cores)
     acting_secs = measure_acting(config, False, secs / 2, secs)["cpu_secs_per_step"]
-    thread_secs = measure_thread(num_games, batch_size, cores, secs)
+    thread_secs = measure_thread(num_games, batch_size, cores, secs)[THREAD]
     step = PolicyStep(num_games // 2)  # one half is answered while the other plays
     np.asarray(step.start())
     inference_secs = measure_core_secs(lambda: np.asarray(step.start()), num_games // 2, secs)
@@ -156,7 +160,8 @@ def measure_training(num_games: int, batch_size: int, num_steps: int) -> float:
 def check(repeats: int) -> dict[str, Any]:
     """Compares the model with runs of this machine, parts and run in turn."""
     rows, cores = {}, len(os.sched_getaffinity(0))
-    for num_games, batch_size in harness.sized(GAMES_AND_BATCHES, ((4, 64),)):
+    for run in _RUNS.value or harness.sized(["40x1024", "40x4096", "128x1024"], ["4x64"]):
+        num_games, batch_size = map(int, run.split("x"))
         secs, num_steps = harness.sized(5.0, 0.1), harness.sized(60_000, 1_280)
         sides = {
             "costs": functools.partial(measure_costs, num_games, batch_size, secs),
@@ -183,18 +188,19 @@ def main(argv: Sequence[str]) -> None:
     if _COSTS.value:
         with open(_COSTS.value) as file:
             held = json.load(file)["figures"]
-        rows, thread_secs = held["rows"], held["thread_secs_of_a_large_host"]
+        rows, thread_secs, thread = held["rows"], held["thread_secs_of_a_large_host"], {}
     else:
         rows = check(harness.num_repeats(2))
         sizes = harness.sized((HOST_GAMES, HOST_BATCH, HOST_PROCESSES), (8, 64, 2))
-        thread_secs = measure_thread(*sizes, harness.sized(10.0, 0.1))
+        thread = measure_thread(*sizes, harness.sized(10.0, 0.1))
+        thread_secs = thread[THREAD]
     of_most_games = Costs(**list(rows.values())[-1]["costs"])
     costs = dataclasses.replace(of_most_games, thread_secs=thread_secs)
     machines = Machines(_HOSTS.value, _CORES.value, _GPUS.value, _GPU_SPEEDUP.value, _LINK.value * 1e9, _SUM_SECS.value)
     prediction = predict(costs, machines, _BATCH_SIZE.value)
     llm = labels(prediction["env_steps_per_sec"], _NEW_MESSAGES.value, _LABELS.value)
     print(f"limited by: {prediction['limited_by']}")
-    measured = {"rows": rows, "thread_secs_of_a_large_host": thread_secs}
+    measured = {"rows": rows, "thread_secs_of_a_large_host": thread_secs, "thread_of_a_large_host": thread}
     predicted = {"machines": dataclasses.asdict(machines), "prediction": prediction, "llm": llm}
     harness.write_report(harness.JSON.value, {**measured, **predicted})
 

@@ -1,16 +1,13 @@
-"""Worlds on the accelerator: steps of BabyAI-Text and Crafter alone, and training on them from the command to the end.
+"""Training on BabyAI-Text and Crafter, from the command to the end; `env_step` steps them alone.
 
     python -m benchmarks.worlds --json worlds.json
 
-Environments alone take random actions, with all that a rollout gives: observations, captions' codes, resets. Beside
-them `minigrid` plays the same level, its images only, in one process and in one for each core. Training is
-`launch.train` after its first third; beside it PPO in PyTorch (benchmarks/peers/torch_ppo.py) trains an equal network
-on gymnasium's vectors of that level, synchronous and asynchronous, of which the faster one counts, after its first
-update. Beside Crafter, which takes maps from its stock, PyPI's `crafter` plays whole episodes with their resets, but
-draws nothing; PPO in PyTorch reads its cells and its inventory as numbers; Craftax-Classic runs, and is trained on, by
-the same code as ours, which resets only what has ended, and alone also with its own auto-reset. `online_cls` with the
-rule-based judge on the same cores, rewards for suggested goals, and curiosity are measured in turn with `none`. Without
-a GPU the cores are as many devices. Peers are measured where they are installed: pip install torch craftax.
+Training is `launch.train` after its first third; beside it PPO in PyTorch (benchmarks/peers/torch_ppo.py) trains an
+equal network on gymnasium's vectors of the same level, synchronous and asynchronous, of which the faster one counts,
+after its first update. On Crafter it reads cells and inventory as numbers; Craftax-Classic is trained on by the same
+code as ours. `online_cls` with the rule-based judge on the same cores, rewards for suggested goals, and curiosity are
+measured in turn with `none`. `random_…` compares random play with the peers'. Without a GPU the cores are as many
+devices. Peers are measured where they are installed: pip install torch craftax.
 """
 
 import functools
@@ -18,7 +15,6 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from importlib import util
 from typing import Any
 
 import gymnasium
@@ -30,13 +26,14 @@ from benchmarks.device_steps import DeviceSteps
 from benchmarks.harness import (
     JSON,
     alternate,
+    is_installed,
     measure_rate,
+    num_cpu_devices,
     num_repeats,
     ratio,
     run_together,
     sized,
     spread,
-    total_rate,
     write_report,
 )
 from benchmarks.peers import craftax_classic, crafter_worlds, minigrid_levels
@@ -46,7 +43,6 @@ from oni_jax.envs.babyai.levels import LEVELS
 from oni_jax.envs.crafter.env import Crafter
 from oni_jax.envs.crafter.levels import VARIANTS as CRAFTER_LEVELS
 from oni_jax.envs.crafter.things import ACHIEVEMENTS
-from oni_jax.envs.device.gymnax_env import GymnaxEnv
 from oni_jax.parallel import Replicas
 
 LEVEL = "BabyAI-Text-GoToLocal-RedBall-S20"
@@ -63,61 +59,22 @@ CRAFTAX = f"--plugin {craftax_classic.__name__} --root_env {craftax_classic.NAME
 ASYNC_ENVS = 16  # processes of a vector: hundreds would not fit
 
 _ENVS = flags.DEFINE_integer("envs", None, "Environments. (default: 256; 8 with --smoke)", 1)
-_SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement of environments alone, at least.")
 
 
 def num_envs() -> int:
     return _ENVS.value or sized(256, 8)
 
 
-def num_cpu_devices() -> int:
-    """Number of devices that the cores are, equally many environments on each."""
-    return math.gcd(len(os.sched_getaffinity(0)), num_envs())
-
-
-def measure_alone(repeats: int) -> dict[str, Any]:
-    """Measures environment steps a second under random actions, and checks that both sides play the same game."""
-    level = LEVELS[LEVEL]
-    ours = device_steps(BabyAI(level))
-    sides: dict[str, Callable[[], float]] = {"babyai": functools.partial(rate_of, ours)}
-    has_peer = is_installed("minigrid")
-    if has_peer:
-        sides["minigrid"] = functools.partial(minigrid_rate, 1)
-        sides["minigrid_all_cores"] = functools.partial(minigrid_rate, len(os.sched_getaffinity(0)))
-    rates = alternate(sides, repeats)
-    figures: dict[str, Any] = {f"{name}_env_steps_per_sec": spread(own) for name, own in rates.items()}
-    if has_peer:
-        for name in ("minigrid", "minigrid_all_cores"):
-            figures[f"babyai_ratio_to_{name}"] = ratio(rates["babyai"], rates[name])
-        figures["random_returns"] = compare_returns(ours, sized(256, 4))
-    return figures
-
-
-def device_steps(env: Any, unroll: int = 32) -> DeviceSteps:
-    """Builds environments whose episodes have gone on for longer than a step limit."""
-    steps = DeviceSteps(env, num_envs(), sized(unroll, 4), Replicas())
-    for _ in range(sized(-(-2 * min(steps.limit, 1000) // unroll), 2)):
-        steps.run()
-    return steps
-
-
-def rate_of(steps: DeviceSteps | craftax_classic.AsShipped) -> float:
-    return measure_rate(steps.run, steps.num_envs * steps.unroll, sized(_SECS.value, 0.01))
-
-
-def minigrid_rate(num_processes: int) -> float:
-    """Measures steps a second of `minigrid` in processes on a core each."""
-    level, num_episodes = LEVELS[LEVEL], sized(40, 1)
-    timed = run_together(minigrid_levels.play, [(level, seed, num_episodes) for seed in range(num_processes)])
-    return total_rate(timed, sum(own.result.num_steps for own in timed))
-
-
-def compare_returns(ours: DeviceSteps, num_episodes: int) -> dict[str, Any]:
-    """Returns mean returns of random actions on both sides, and how many standard errors they differ by."""
+def measure_random_babyai(repeats: int) -> dict[str, Any]:
+    """Compares returns of random actions on BabyAI-Text and on `minigrid`."""
+    del repeats
+    if not is_installed("minigrid"):
+        return {}
     processes = len(os.sched_getaffinity(0))
-    arguments = [(LEVELS[LEVEL], 1000 + i, -(-num_episodes // processes)) for i in range(processes)]
+    arguments = [(LEVELS[LEVEL], 1000 + i, -(-sized(256, 4) // processes)) for i in range(processes)]
     theirs = [total for timed in run_together(minigrid_levels.play, arguments) for total in timed.result.returns]
-    return compare(first_stats(ours, sized(16, 1))[:, 0], theirs)
+    ours = DeviceSteps(BabyAI(LEVELS[LEVEL]), num_envs(), sized(32, 4), Replicas())
+    return {"random_babyai": compare(first_stats(ours, sized(16, 1))[:, 0], theirs)}
 
 
 def first_stats(ours: DeviceSteps, num_batches: int) -> np.ndarray:
@@ -134,25 +91,11 @@ def compare(ours: np.ndarray, theirs: Sequence[float]) -> dict[str, float]:
 
 
 def measure_crafter(repeats: int) -> dict[str, Any]:
-    """Measures steps a second of Crafter, of the published one and of Craftax-Classic, and training on ours."""
-    sides: dict[str, Callable[[], float]] = {
-        "crafter": functools.partial(rate_of, device_steps(Crafter(CRAFTER_LEVELS[CRAFTER], sized(4096, 16))))
-    }
-    if is_installed("crafter"):
-        sides["published_crafter"] = functools.partial(crafter_rate, len(os.sched_getaffinity(0)))
-    if is_installed("craftax"):
-        sides["craftax_classic"] = functools.partial(rate_of, craftax_steps())
-        shipped = craftax_classic.AsShipped(num_envs(), sized(32, 4), Replicas())
-        sides["craftax_classic_as_shipped"] = functools.partial(rate_of, shipped)
-    rates = alternate(sides, repeats)
-    figures: dict[str, Any] = {f"{name}_env_steps_per_sec": spread(own) for name, own in rates.items()}
+    """Measures training on Crafter and, where they are installed, on its peers."""
+    rates = alternate(crafter_training_sides(), repeats)
+    figures: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(own) for name, own in rates.items()}
     for name in set(rates) - {"crafter"}:
-        figures[f"crafter_ratio_to_{name}"] = ratio(rates["crafter"], rates[name])
-    training = alternate(crafter_training_sides(), repeats)
-    for name, own in training.items():
-        figures[f"{name}_training_steps_per_sec"] = spread(own)
-        if name != "crafter":
-            figures[f"crafter_training_ratio_to_{name}"] = ratio(training["crafter"], own)
+        figures[f"crafter_training_ratio_to_{name}"] = ratio(rates["crafter"], rates[name])
     return figures
 
 
@@ -170,7 +113,7 @@ def crafter_training_sides() -> dict[str, Callable[[], float]]:
 
 
 def crafter_training_rate(words: str, reward_type: str = "none") -> float:
-    devices = f"--cpu_devices {num_cpu_devices()}"
+    devices = f"--cpu_devices {num_cpu_devices(num_envs())}"
     return train(reward_type, f"{CRAFTER_TRAINING} {devices} {words}".split()).env_steps_per_sec()
 
 
@@ -186,17 +129,6 @@ def measure_random_crafter(repeats: int) -> dict[str, Any]:
     for name in ACHIEVEMENTS:
         figures[name] = compare(ours[:, names.index(name)], [float(name in unlocked) for _, unlocked in theirs])
     return {"random_crafter": figures}
-
-
-def crafter_rate(num_processes: int) -> float:
-    """Measures steps a second of PyPI's `crafter`, without pictures, in processes on a core each."""
-    timed = run_together(crafter_worlds.play, [(seed, sized(4, 1)) for seed in range(num_processes)])
-    return total_rate(timed, sum(length for own in timed for length, _ in own.result.episodes))
-
-
-def craftax_steps() -> DeviceSteps:
-    """Builds environments of Craftax-Classic's symbolic version."""
-    return device_steps(GymnaxEnv(*craftax_classic.make()))
 
 
 def measure_training(repeats: int) -> dict[str, Any]:
@@ -288,19 +220,11 @@ def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[s
     }
 
 
-def is_installed(package: str) -> bool:
-    """Returns whether a package can be imported; says so where it can't."""
-    found = util.find_spec(package) is not None
-    if not found:
-        print(f"{package} is not installed: left out", flush=True)
-    return found
-
-
 SIDES = {
-    "alone": measure_alone,
     "training": measure_training,
     "online_cls": measure_online_cls,
     "crafter": measure_crafter,
+    "random_babyai": measure_random_babyai,
     "random_crafter": measure_random_crafter,
     "goals": measure_goals,
     "curiosity": measure_curiosity,
@@ -313,7 +237,7 @@ def main(argv: Sequence[str]) -> None:
     del argv
     if wrong := set(_SIDES.value) - set(SIDES):
         raise app.UsageError(f"--sides {','.join(sorted(wrong))}: there are {', '.join(SIDES)}")
-    jax.config.update("jax_num_cpu_devices", num_cpu_devices())
+    jax.config.update("jax_num_cpu_devices", num_cpu_devices(num_envs()))
     figures: dict[str, Any] = {}
     for name in _SIDES.value:
         figures |= SIDES[name](num_repeats())

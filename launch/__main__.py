@@ -1,7 +1,4 @@
-"""Lists the programs: `python -m launch`, or `oni`. Runs one: `oni train --flag value ...`.
-
-`python -m launch completion bash` makes a shell complete their flags.
-"""
+"""Lists the programs: `python -m launch`, or `oni`. Runs one: `oni train --flag value ...`."""
 
 import importlib
 import sys
@@ -10,7 +7,7 @@ from collections.abc import Sequence
 from launch.programs import programs
 from oni_jax.host.files import keep_printing
 
-USAGE = "python -m launch.PROGRAM --help lists its flags; python -m launch completion bash (zsh, fish) completes them"
+USAGE = "python -m launch.PROGRAM --help lists its flags"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,14 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return program.main()
     if argv is None:
         keep_printing()
-    if words and words[0] == "completion":
-        from launch.completion import SHELLS, script
-
-        if len(words) == 2 and words[1] in SHELLS:
-            print(script(words[1]))
-            return 0
-        print(f"error: name the shell: python -m launch completion {' or '.join(SHELLS)}", file=sys.stderr)
-        return 2
     if words and words[0].lstrip("-") not in ("h", "help"):
         print(f"error: {words[0]!r} is unknown; write python -m launch, which lists the programs", file=sys.stderr)
         return 2

@@ -5,20 +5,14 @@ python -m launch.annotate_pairs --directory pairs --goal_key defaultgoal --custo
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.answers.answerer import answered_by
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.annotators import file_name
 from oni_jax.offline.pair_config import AnnotatePairs, TrainReward, check_annotate
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("annotate_pairs", argv, AnnotatePairs(), check_annotate, _run)
 
 
 def _run(config: AnnotatePairs, stop: StopRequest) -> int:
@@ -43,6 +37,8 @@ def _show_next(config: AnnotatePairs) -> None:
     given = {"dataset_dir": preference.directory, "annotator": name, "experiment": "reward"}
     show(command("train_reward", TrainReward(), **given))
 
+
+main = program("annotate_pairs", AnnotatePairs(), check_annotate, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,17 +5,11 @@ python -m launch.annotate_segments --root_env BabyAI-Text-GoToLocal-Pretraining-
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, TrainPotential, check_annotate
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("annotate_segments", argv, AnnotateSegments(), check_annotate, _run)
 
 
 def _run(config: AnnotateSegments, stop: StopRequest) -> int:
@@ -27,6 +21,8 @@ def _run(config: AnnotateSegments, stop: StopRequest) -> int:
         show(command("train_potential", TrainPotential(), **given))
     return code
 
+
+main = program("annotate_segments", AnnotateSegments(), check_annotate, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

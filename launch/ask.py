@@ -5,21 +5,15 @@ python -m launch.ask --config score_retrieval --message "You kill the newt!" --m
 
 import contextlib
 import sys
-from collections.abc import Sequence
 
 from launch import flags
 from launch.next_commands import command, show
-from launch.program import run_program
+from launch.program import program
 from oni_jax.evaluation.asking.config import Ask, check_ask
 from oni_jax.evaluation.asking.program import ask
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import UserError
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("ask", argv, Ask(), check_ask, _run)
 
 
 def _run(config: Ask, stop: StopRequest) -> int:
@@ -31,6 +25,8 @@ def _run(config: Ask, stop: StopRequest) -> int:
             show(command("train", Config(), **given))
     return code
 
+
+main = program("ask", Ask(), check_ask, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

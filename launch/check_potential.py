@@ -4,18 +4,12 @@ python -m launch.check_potential potential --root_env BabyAI-Text-PickUp-RedBall
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import CheckPotential, check_check
 from oni_jax.settings.config import Config
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("check_potential", argv, CheckPotential(), check_check, _run)
 
 
 def _run(config: CheckPotential, stop: StopRequest) -> int:
@@ -28,6 +22,8 @@ def _run(config: CheckPotential, stop: StopRequest) -> int:
         show(command("train", Config(), **values_of(config.env), **given))
     return code
 
+
+main = program("check_potential", CheckPotential(), check_check, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

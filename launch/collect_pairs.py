@@ -4,17 +4,11 @@ python -m launch.collect_pairs --directory pairs --num_pairs 20000 --subepisode_
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, check_collect
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("collect_pairs", argv, CollectPairs(), check_collect, _run)
 
 
 def _run(config: CollectPairs, stop: StopRequest) -> int:
@@ -25,6 +19,8 @@ def _run(config: CollectPairs, stop: StopRequest) -> int:
         show(command("annotate_pairs", AnnotatePairs(), directory=config.collection.directory))
     return code
 
+
+main = program("collect_pairs", CollectPairs(), check_collect, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,10 +5,9 @@ python -m launch.collect_segments --policy random --root_env BabyAI-Text-GoToLoc
 
 import contextlib
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import find_environment
 from oni_jax.host.runtime import StopRequest
@@ -22,11 +21,6 @@ WAYS = (  # program, its settings, kind of query, ending of the folder's name
     ("annotate_segments", AnnotateSegments(), "segments", "preferences"),
     ("write_goals", WriteGoals(), "goals", "goals"),
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("collect_segments", argv, CollectSegments(), check_collect, _run)
 
 
 def _run(config: CollectSegments, stop: StopRequest) -> int:
@@ -43,13 +37,15 @@ def _run(config: CollectSegments, stop: StopRequest) -> int:
 def _show_next(directory: str, env: EnvConfig) -> None:
     """Prints the ways to a potential for which the environment has a prompt."""
     found = []
-    for program, defaults, kind, name in WAYS:
+    for way, defaults, kind, name in WAYS:
         with contextlib.suppress(UserError):
             load_prompt(defaults.annotation, find_environment(env).language, kind)
             folder = f"{directory.rstrip('/')}_{name}"
-            found.append(command(program, defaults, **values_of(env), segments=directory, reward_dir=folder))
+            found.append(command(way, defaults, **values_of(env), segments=directory, reward_dir=folder))
     show(*found)
 
+
+main = program("collect_segments", CollectSegments(), check_collect, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,10 +6,9 @@ python -m launch.evaluate --experiment score_retrieval --compare random
 import functools
 import os
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
 from oni_jax.host.run_files import last_row
@@ -23,16 +22,6 @@ def make_deterministic() -> None:
     flags, own = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_deterministic_ops=true"
     if own not in flags.split():  # twice would be another key of JAX's compilation cache
         os.environ["XLA_FLAGS"] = f"{flags} {own}".strip()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None).
-
-    Returns:
-        The exit code: 0 done, 1 an actor process died, 2 bad input or no finished episode (one line on stderr),
-        130 interrupted.
-    """
-    return run_program("evaluate", argv, EvaluationConfig(), check_evaluate, _run)
 
 
 def _run(config: EvaluationConfig, stop: StopRequest) -> int:
@@ -67,6 +56,8 @@ def _show_next(config: EvaluationConfig, env: EnvConfig) -> None:
         found.append(command("report", ReportConfig(), **named, evaluation="" if in_report else config.json))
     show(*found)
 
+
+main = program("evaluate", EvaluationConfig(), check_evaluate, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

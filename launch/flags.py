@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from absl import flags
 
-from launch import hydra_words, named_configs, refused_flags
+from launch import named_configs, refused_flags
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import Program, UserError, nearest, own_settings, settings, with_values
@@ -160,10 +160,10 @@ def normalise(
             joined.setdefault(positional, []).append(word)
             continue
         if not word.startswith("-") or not word.strip("-"):
-            key, why = word.partition("=")[0], hydra_words.translated(word)
-            names_run = "experiment" in values and not normal and "=" not in word
+            key, equals, _ = word.partition("=")  # the value may be secret
+            names_run = "experiment" in values and not normal and not equals
             instead = f"--experiment {word}" if names_run else "--flag value"
-            raise UserError(f"{key}: {why}" if why else f"{word!r} is not a flag; write {instead}")
+            raise UserError(f"{key + equals!r} is not a flag; write {instead}")
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         name = aliases.get(name, name)

@@ -1,4 +1,4 @@
-"""Help texts of `--help`: an overview by topic, a topic, a flag, all flags, and words for shell completion."""
+"""Help texts of `--help`: an overview by topic, a topic, a flag, and all flags."""
 
 import dataclasses
 import shutil
@@ -13,7 +13,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, own_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
-ALL, CONFIGS, FOR_SHELLS = "all", "configs", "words"
+ALL, CONFIGS = "all", "configs"
 FEW = 30  # flags, which need no overview
 FORMS = "(--flag-name is --flag_name; booleans: --x, --nox, --x=true, --x true)"
 
@@ -42,8 +42,6 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     parts = sections(defaults)
     flag = topic.lstrip("-").replace("-", "_")
     flag = flags.aliases(defaults).get(flag, flag)
-    if topic == FOR_SHELLS:
-        return "\n".join(" ".join([flag, *values]) for flag, values in words(defaults))
     if topic == CONFIGS and isinstance(defaults, Config):
         return "\n".join(_config_lines(width))
     if topic in parts:
@@ -65,25 +63,6 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
     if topic == ALL or len(fields) <= FEW:
         return "\n".join([*lines, FORMS, *_everything(defaults, parts, width)])
     return "\n".join([*lines, *_overview(defaults, parts, width)])
-
-
-def words(defaults: Any) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields each flag with its known values, for shell completion."""
-    from oni_jax.envs.registry import environment_names
-    from oni_jax.networks.registry import ENCODERS
-    from oni_jax.rewards.registry import REWARD_TYPES
-
-    known = {
-        "encoder_custom": tuple(ENCODERS),
-        "root_env": environment_names(),
-        "llm_reward_type": tuple(REWARD_TYPES),
-    }
-    for field, _ in settings(defaults):
-        values = ("true", "false") if field.type is bool else field.metadata["choices"]
-        yield f"--{field.name}", known.get(field.name, values)
-    for name, flag in _other_flags(defaults).items():
-        yield f"--{name}", named_configs.names() if name == "config" else getattr(flag.parser, "enum_values", ())
-    yield "--help", [*sections(defaults), ALL, *([CONFIGS] if isinstance(defaults, Config) else [])]
 
 
 def _values(flag: str, width: int) -> Iterator[str]:

@@ -7,12 +7,12 @@ import dataclasses
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from launch import flags
 from launch.next_commands import command, show, values_of
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.published.state_dict import StateDict, find_network, find_number, find_table, read_checkpoint
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, check_config
@@ -66,11 +66,6 @@ class ImportCheckpoint:
         """Returns the run's settings."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Config(**{field.name: own[field.name] for field in dataclasses.fields(Config) if field.name in own})
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_brief_program("import_checkpoint", argv, ImportCheckpoint(), _check, _run)
 
 
 def _check(program: ImportCheckpoint) -> None:
@@ -172,6 +167,8 @@ def _print_summary(path: str, network: StateDict | None) -> None:
         if any("crop" in name for name in network.weights):
             print("note: the published crop shows the map's corner; here the network sees the hero's surroundings")
 
+
+main = brief_program("import_checkpoint", ImportCheckpoint(), _check, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launch.next_commands import command, show
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.annotation.prompts import escape
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.run_files import last_row
@@ -39,11 +39,6 @@ class InspectionConfig:
     csv: str = setting("", "File for all captions; empty: <train_dir>/<experiment>/messages.csv.")
     dataset_dir: str = setting("", "Data set of pairs, whose data/message.npy is scored too.")
     llm_reward_type: str = setting("", "Reward to inspect, of several; empty: the first that values captions.")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_brief_program("inspect_reward", argv, InspectionConfig(), check_values, _run)
 
 
 def _run(config: InspectionConfig) -> int:
@@ -125,6 +120,8 @@ def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[s
         text, width, initial_indent=first, subsequent_indent=others, drop_whitespace=False, break_on_hyphens=False
     )
 
+
+main = brief_program("inspect_reward", InspectionConfig(), check_values, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

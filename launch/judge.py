@@ -4,64 +4,42 @@ python -m launch.judge --port 9001
 """
 
 import asyncio
+import dataclasses
 import signal
 import sys
-from collections.abc import Callable, Sequence
 
-from absl import flags
-
+from launch.program import brief_program
 from oni_jax.annotation.judge import JudgeOptions, serve
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import find_environment
-from oni_jax.host.files import keep_printing
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import setting
 from oni_jax.settings.worlds import EnvConfig
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run(argv, define_flags(), options_from_flags)
+@dataclasses.dataclass(frozen=True)
+class JudgeConfig:
+    """The judge: whose captions it judges, where it listens, and how it answers."""
+
+    root_env: str = setting(EnvConfig().root_env, "Task whose captions are judged.")
+    plugin: str = setting("", "Module that registers environments of your own.", repeated=",")
+    host: str = setting("127.0.0.1", "Address to listen at; 0.0.0.0 for all.")
+    port: int = setting(9001, "Port; 0 for a free one.", within="[0, 65535]")
+    latency_secs: float = setting(0.0, "Seconds before each answer.")
+    wrong_fraction: float = setting(0.0, "Fraction of items answered wrongly.", within="[0, 1]")
+    wrong_seed: int = setting(0, "Which of the items are answered wrongly.")
+    log: str = setting("", "File that gets a JSON line for each prompt.")
+
+    @property
+    def options(self) -> JudgeOptions:
+        wrong = self.wrong_fraction, self.wrong_seed
+        return JudgeOptions(self.host, self.port, self.latency_secs, *wrong, self.log)
 
 
-def run(
-    argv: Sequence[str] | None, values: flags.FlagValues, options: Callable[[flags.FlagValues], JudgeOptions]
-) -> int:
-    """Runs the judge with these flags; `options` reads them."""
-    words = sys.argv[1:] if argv is None else list(argv)
-    if argv is None:
-        keep_printing()
-    if any(word.lstrip("-") in ("h", "help") for word in words):
-        print(f"python -m launch.judge [--flag value]...\n{__doc__}\n{values.get_help()}")
-        return 0
-    try:
-        rest = values(["judge", *words])[1:]
-        if rest:
-            raise UserError(f"{rest[0]!r} is not a flag; write --flag value")
-        env = EnvConfig(root_env=values.root_env, plugin=",".join(values.plugin))
-        asyncio.run(_serve(find_environment(env).language, options(values)))
-    except (UserError, flags.Error) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
+def run(config: JudgeConfig) -> int:
+    language = find_environment(EnvConfig(root_env=config.root_env, plugin=config.plugin)).language
+    asyncio.run(_serve(language, config.options))
     return 0
-
-
-def define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    text = "Task whose captions are judged."
-    flags.DEFINE_string("root_env", EnvConfig().root_env, text, flag_values=values)
-    flags.DEFINE_multi_string("plugin", [], "Module that registers environments of your own.", flag_values=values)
-    flags.DEFINE_string("host", "127.0.0.1", "Address to listen at; 0.0.0.0 for all.", flag_values=values)
-    flags.DEFINE_integer("port", 9001, "Port; 0 for a free one.", 0, 65535, flag_values=values)
-    flags.DEFINE_float("latency_secs", 0.0, "Seconds before each answer.", 0.0, flag_values=values)
-    flags.DEFINE_float("wrong_fraction", 0.0, "Fraction of items answered wrongly.", 0.0, 1.0, flag_values=values)
-    flags.DEFINE_integer("wrong_seed", 0, "Which of the items are answered wrongly.", 0, flag_values=values)
-    flags.DEFINE_string("log", "", "File that gets a JSON line for each prompt.", flag_values=values)
-    return values
-
-
-def options_from_flags(values: flags.FlagValues) -> JudgeOptions:
-    wrong = values.wrong_fraction, values.wrong_seed
-    return JudgeOptions(values.host, values.port, values.latency_secs, *wrong, values.log)
 
 
 async def _serve(language: Language | None, options: JudgeOptions) -> None:
@@ -74,6 +52,8 @@ async def _serve(language: Language | None, options: JudgeOptions) -> None:
 
     await serve(language, options, started, stop)
 
+
+main = brief_program("judge", JudgeConfig(), check_values, run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,9 +7,8 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
 from oni_jax.show.report.listing import list_runs, table
@@ -24,11 +23,6 @@ class ListConfig:
     train_dir: str = setting("./train_dir", "Folder of experiments, of a sweep, or of one run.", positional=True)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_brief_program("ls", argv, ListConfig(), check_values, _run)
-
-
 def _run(config: ListConfig) -> int:
     runs, skipped = list_runs(config.train_dir)
     print("\n".join(table(runs, shutil.get_terminal_size((WIDE, 0)).columns, time.time()) if runs else ["no runs"]))
@@ -36,6 +30,8 @@ def _run(config: ListConfig) -> int:
         print(f"skipped {line}", file=sys.stderr)
     return 0
 
+
+main = brief_program("ls", ListConfig(), check_values, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

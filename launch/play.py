@@ -4,23 +4,13 @@ python -m launch.play --experiment score_retrieval
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.evaluate import make_deterministic
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.host.runtime import StopRequest
 from oni_jax.show.config import HUMAN, PlayConfig, check_play
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None).
-
-    Returns:
-        The exit code: 0 done, 2 bad input (one line on stderr), 130 interrupted.
-    """
-    return run_program("play", argv, PlayConfig(), check_play, _run)
 
 
 def _run(config: PlayConfig, stop: StopRequest) -> int:
@@ -40,6 +30,8 @@ def _run(config: PlayConfig, stop: StopRequest) -> int:
         show(command("evaluate", EvaluationConfig(), **values_of(config)))
     return 130 if stop else 0
 
+
+main = program("play", PlayConfig(), check_play, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.next_commands import command, show
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.metrics.names import METRICS
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
@@ -30,11 +30,6 @@ class PlotConfig:
         repeated=",",
     )
     plots_dir: str = setting("", "Folder for the files; empty: plots, in the folder of the first experiment.")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_brief_program("plot", argv, PlotConfig(), _check, _run)
 
 
 def _check(config: PlotConfig) -> None:
@@ -90,6 +85,8 @@ def _folder(config: PlotConfig, name: str) -> str:
     inside = os.path.join(config.train_dir, name)
     return name if os.path.isdir(name) and not os.path.isdir(inside) else inside
 
+
+main = brief_program("plot", PlotConfig(), _check, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

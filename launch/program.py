@@ -13,6 +13,20 @@ from oni_jax.settings.fields import Program, UserError
 _END_IT = nullcontext()
 
 
+def program(
+    name: str, defaults: Program, check: Callable[[Program], None], run: Callable[[Program, StopRequest], int]
+) -> Callable[..., int]:
+    """Makes a program's `main`: it takes a command line, that of the process when left out; see `run_program`."""
+    return lambda argv=None: run_program(name, argv, defaults, check, run)
+
+
+def brief_program(
+    name: str, defaults: Program, check: Callable[[Program], None], run: Callable[[Program], int]
+) -> Callable[..., int]:
+    """Makes the `main` of a program that has nothing to save; see `run_brief_program`."""
+    return lambda argv=None: run_brief_program(name, argv, defaults, check, run)
+
+
 def run_program(
     name: str,
     argv: Sequence[str] | None,

@@ -16,7 +16,8 @@ def programs() -> dict[str, str]:
     found = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        if "main" in names and path.name != "__main__.py":
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        assigned = [ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)]
+        if "main" in (*functions, *assigned) and path.name != "__main__.py":
             found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found

@@ -6,10 +6,9 @@ python -m launch.report --experiment score_retrieval
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, further_steps, resuming, show
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.envs.registry import find_environment
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig, goals_to_see
 from oni_jax.host.files import write_output
@@ -17,11 +16,6 @@ from oni_jax.host.run_files import saved_steps
 from oni_jax.runs.experiment import is_running, read_settings
 from oni_jax.settings.fields import UserError
 from oni_jax.show.report.config import ReportConfig, check_report
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_brief_program("report", argv, ReportConfig(), check_report, _run)
 
 
 def _run(config: ReportConfig) -> int:
@@ -53,6 +47,8 @@ def _show_next(config: ReportConfig) -> None:
         found += resuming(run, config.folder, **further_steps(run.run, saved[-1]))
     show(*found)
 
+
+main = brief_program("report", ReportConfig(), check_report, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

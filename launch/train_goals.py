@@ -5,17 +5,11 @@ python -m launch.train_goals --out goals
 
 import os
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show
-from launch.program import run_brief_program
+from launch.program import brief_program
 from oni_jax.offline.goal_config import TrainGoals, check_train_goals
 from oni_jax.settings.config import Config
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_brief_program("train_goals", argv, TrainGoals(), check_train_goals, _run)
 
 
 def _run(config: TrainGoals) -> int:
@@ -32,6 +26,8 @@ def _run(config: TrainGoals) -> int:
     show(command("train", Config(), config="ellm_llm", **world, reward_dir=config.out, experiment=f"ellm_{name}"))
     return 0
 
+
+main = brief_program("train_goals", TrainGoals(), check_train_goals, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,18 +5,12 @@ python -m launch.train_potential --root_env BabyAI-Text-GoToLocal-Pretraining-S2
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import TrainPotential, check_fit
 from oni_jax.settings.config import Config
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("train_potential", argv, TrainPotential(), check_fit, _run)
 
 
 def _run(config: TrainPotential, stop: StopRequest) -> int:
@@ -31,6 +25,8 @@ def _run(config: TrainPotential, stop: StopRequest) -> int:
         show(command("train", Config(), **values_of(config.env), **given))
     return code
 
+
+main = program("train_potential", TrainPotential(), check_fit, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,18 +5,12 @@ python -m launch.train_reward --dataset_dir pairs --annotator llm --experiment r
 
 import os
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.pair_config import TrainReward, check_train_reward
 from oni_jax.settings.config import Config
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("train_reward", argv, TrainReward(), check_train_reward, _run)
 
 
 def _run(config: TrainReward, stop: StopRequest) -> int:
@@ -31,6 +25,8 @@ def _run(config: TrainReward, stop: StopRequest) -> int:
         show(command("train", Config(), config="score_motif", reward_dir=folder))
     return code
 
+
+main = program("train_reward", TrainReward(), check_train_reward, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

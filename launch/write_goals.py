@@ -5,18 +5,12 @@ python -m launch.write_goals --root_env BabyAI-Text-GoToLocal-Pretraining-S20 --
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, check_write
 from oni_jax.settings.config import Config
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("write_goals", argv, WriteGoals(), check_write, _run)
 
 
 def _run(config: WriteGoals, stop: StopRequest) -> int:
@@ -28,6 +22,8 @@ def _run(config: WriteGoals, stop: StopRequest) -> int:
         show(command("train", Config(), **values_of(config.env), **given))
     return code
 
+
+main = program("write_goals", WriteGoals(), check_write, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

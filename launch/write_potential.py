@@ -5,17 +5,11 @@ python -m launch.write_potential --root_env BabyAI-Text-GoToLocal-Pretraining-S2
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
-from launch.program import run_program
+from launch.program import program
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import CheckPotential, WritePotential, check_write
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    return run_program("write_potential", argv, WritePotential(), check_write, _run)
 
 
 def _run(config: WritePotential, stop: StopRequest) -> int:
@@ -28,6 +22,8 @@ def _run(config: WritePotential, stop: StopRequest) -> int:
         show(command("check_potential", CheckPotential(), **values_of(config.env), **given))
     return code
 
+
+main = program("write_potential", WritePotential(), check_write, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

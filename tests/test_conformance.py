@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.envs.base import SavableEnv, VectorEnv, make_step_output
+from oni_jax.envs.base import VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.device.episodes import begin_episode, environment_key
 from oni_jax.envs.history import CAPTION
@@ -173,11 +173,10 @@ def test_captions_keys_have_the_size_of_the_spec(environment):
 @pytest.mark.parametrize("name", ENVS)
 def test_what_can_be_saved_goes_on_alike(name):
     with closing(make(name)) as env, closing(make(name, seed=9)) as other:
-        if not isinstance(env, SavableEnv):
-            pytest.skip("its episodes can't be saved")
         play(env, env.spec.num_actions, 5)
-        assert isinstance(other, SavableEnv)
-        other.restore(env.save())
+        if not (saved := env.save()):
+            pytest.skip("its episodes can't be saved")
+        other.restore(saved)
         outs = [make_step_output(env.spec, NUM_ENVS) for _ in range(2)]
         for _ in range(2 * MAX_STEPS):
             for one, out in zip((env, other), outs):

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from launch import __main__ as listing
-from launch import flags, hydra_words, named_configs, refused_flags
+from launch import flags, named_configs, refused_flags
+from launch.check_env import CheckEnv
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
+from launch.judge import JudgeConfig
 from launch.ls import ListConfig
 from launch.plot import PlotConfig
 from launch.program import split_words
@@ -56,12 +58,14 @@ PROGRAMS: dict[str, Any] = {
     "write_goals": WriteGoals(),
     "annotate_segments": AnnotateSegments(),
     "train_potential": TrainPotential(),
+    "check_env": CheckEnv(),
     "check_potential": CheckPotential(),
     "import_checkpoint": ImportCheckpoint(),
+    "judge": JudgeConfig(),
     "submit": Submission(),
     "sweep": SweepConfig(),
 }
-OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and the judge's
+OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and those of servers
 OF_OTHERS |= {"partition", "logdir", "enable-prefix-caching", "model-path", "hypothesis-profile", "sbatch"}
 OF_OTHERS |= {"alg", "precollect"}  # of published programs
 OF_OTHERS |= {"no-deps"}  # of pip
@@ -91,12 +95,7 @@ def metrics_table() -> str:
     return "\n".join(["", *markdown_table(), ""])
 
 
-def hydra_table() -> str:
-    """Every setting of ELLM's programs that is known, beside ours."""
-    return "\n".join(["", *hydra_words.markdown_table(), ""])
-
-
-TABLES = {"flags": flags_table, "metrics": metrics_table, "ellm": hydra_table}
+TABLES = {"flags": flags_table, "metrics": metrics_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:
@@ -194,14 +193,6 @@ def test_published_commands_have_ones_beside_them(page, names, monkeypatch):
         program = flags.parse(shlex.split(words), PROGRAMS[name])
         if page == "ellm.md" and isinstance(program, Config):  # the others name an environment E
             flags.check(program)
-
-
-def test_words_of_published_commands_are_known():
-    """Those that stand on the left on ELLM's page, one by one."""
-    rows = re.findall(r"^\| ([^|]*=[^|]*) \| [^|]*python -m launch", (ROOT / "docs/ellm.md").read_text(), re.MULTILINE)
-    words = [word for row in rows for quoted in re.findall("`([^`]*)`", row) for word in shlex.split(quoted)]
-    assert len(rows) == 10
-    assert all(hydra_words.translated(word) for word in words if "=" in word)
 
 
 REGISTERED = """import json

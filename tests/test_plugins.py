@@ -1,11 +1,7 @@
 """A gymnasium environment from outside the package is trained on, evaluated and filmed by the ordinary programs."""
 
 import asyncio
-import contextlib
-import http.server
 import json
-import threading
-from collections.abc import Iterator
 
 import gymnasium
 import numpy as np
@@ -25,6 +21,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec
 from tests.support import corridor_plugin
 from tests.support.launched import rows
+from tests.support.llm_server import llm_server
 from tests.support.processes import Launched, summary
 
 PLUGIN = "--plugin=tests.support.corridor_plugin --root_env=Corridor-v0".split()
@@ -37,50 +34,19 @@ TRAIN = (
 )
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
-    """The protocol of OpenAI: helpful is who is at the exit."""
-
-    asked: list[str] = []
-
-    def do_GET(self) -> None:
-        self._reply({"data": [{"id": "model"}]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        prompts = body.get("prompt") or [body["messages"][-1]["content"]]
-        self.asked.extend(prompts)
-        texts = [f"<label>{'FOO' if 'at the exit' in prompt else 'BAR'}</label>" for prompt in prompts]
-        choices = [{"index": i, "text": x, "message": {"content": x}} for i, x in enumerate(texts)]
-        self._reply({"choices": choices})
-
-    def _reply(self, tree: object) -> None:
-        data = json.dumps(tree).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def llm_server() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+def answer(prompt: str) -> str:
+    """Helpful is who is at the exit."""
+    return f"<label>{'FOO' if 'at the exit' in prompt else 'BAR'}</label>"
 
 
 def test_it_is_trained_on_evaluated_and_filmed(tmp_path, capfd):
     folder = tmp_path / "run"
-    with llm_server() as address:
-        flags = (*TRAIN, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={address}")
+    with llm_server(answer) as server:
+        flags = (*TRAIN, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={server.address}")
         run = Launched("launch.train", *flags)
         output = run.finish()
     assert run.process.returncode == 0, output
-    assert any("The walker wants to leave." in prompt and "steps away" in prompt for prompt in Answers.asked)
+    assert any("The walker wants to leave." in prompt and "steps away" in prompt for prompt in server.asked)
     done = summary(folder)
     assert done["labels_held"] == 7 and done["rewarded_steps"] > 0  # at the exit, and 1 to 6 steps away
     assert done["mean_return"] > 0.9 and rows(folder)[0].keys() >= {"env_steps"}

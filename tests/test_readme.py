@@ -74,6 +74,7 @@ def test_the_examples_of_extending_learn(tmp_path):
     prompt = load_prompt(AnnotationConfig(), Language(tmp_path / "lake_prompts"))
     assert "goal is 3 steps south" in prompt.user((b"The goal is 3 steps south and 1 steps east.",))
     for line in commands(page):
-        run(line, tmp_path, short=False)
+        if "# needs a server" not in line:  # see tests/test_llm_reward.py
+            run(line, tmp_path, short=False)
     for name in ("lake", "line"):
         assert json.loads((tmp_path / f"train_dir/{name}/summary.json").read_text())["mean_return"] > 0.9

@@ -15,6 +15,10 @@ class Played(NamedTuple):
 
     episodes: list[tuple[int, frozenset[str]]]  # length, and achievements that were unlocked
 
+    @property
+    def num_steps(self) -> int:
+        return sum(length for length, _ in self.episodes)
+
 
 def make(seed: int | None = None) -> Any:
     """Returns the environment, which draws nothing: that would take most of the time."""

@@ -1,6 +1,6 @@
 """Reading a server's answer: its text, and its token counts.
 
-No function raises, whatever a server sends.
+No function raises, whatever a server sends. A plugin's kind of query may: that is the plugin's fault.
 """
 
 import traceback
@@ -49,6 +49,9 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     """Reads one element of `choices`, of either endpoint, in answer to a prompt of this kind and answer key.
 
     one_word: a choice alone was asked for, see `QueryKind.read_word`.
+
+    Raises:
+        UserError: the kind's code failed.
     """
     fields = choice if isinstance(choice, Mapping) else {}
     whole, field = _content(fields)
@@ -67,6 +70,7 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         answer = read(text, logprobs, answer_key)
         # An answer that `is_answer` rejects would be refused when it is read from the store.
         valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+        _ = valid and kind.describe(answer)  # it will be shown
     except Exception as error:
         return Reply(text, None, raised=raised_by(kind, error))
     return Reply(

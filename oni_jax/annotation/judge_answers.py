@@ -58,11 +58,6 @@ def judge_model(config: AnnotationConfig) -> str:
     return f"{JUDGE_MODEL}-{config.judge_wrong_fraction:g}-wrong{seed}"
 
 
-def answering_model(config: AnnotationConfig) -> str:
-    """Returns the name under which answers are stored: the LLM's, or the embedded judge's without a server."""
-    return config.llm_model if config.llm_server_addr else judge_model(config)
-
-
 def describe_judge(model: str) -> str:
     """Returns in words who answers under a judge's name, see `judge_model`; empty: another model."""
     if not model.startswith(JUDGE_MODEL):

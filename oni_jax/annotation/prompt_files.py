@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 def read_prompt_file(path: pathlib.Path) -> dict:
-    """Reads and checks a prompt file; `again` and `answer_key` have defaults. Raises UserError."""
+    """Reads and checks a prompt file, see `check_prompt`. Raises UserError."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
@@ -31,33 +31,44 @@ def read_prompt_file(path: pathlib.Path) -> dict:
         data = json.loads(raw)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"prompt file {path} can't be read as JSON: {error}") from None
+    return check_prompt(data, f"prompt file {path}")
+
+
+def check_prompt(data: object, source: str) -> dict:
+    """Checks what a prompt file holds; `again`, `answer_key`, `goals` and `answers` have defaults.
+
+    source: where it is from, in words.
+
+    Raises:
+        UserError: it is no prompt.
+    """
     if not isinstance(data, dict):
-        raise UserError(f"prompt file {path} must hold a JSON object with `kind`, `system` and `user`")
+        raise UserError(f"{source} must hold a JSON object with `kind`, `system` and `user`")
     if (kind := data.get("kind")) not in tuple(QUERIES):
-        raise UserError(f"prompt file {path}: `kind` must be one of {', '.join(QUERIES)}")
+        raise UserError(f"{source}: `kind` must be one of {', '.join(QUERIES)}")
     placeholders = QUERIES[kind].placeholders
-    texts = {key: _text(data.get(key), path, key) for key in ("system", "user")}
-    texts |= {key: _text(data.get(key), path, key) for key in QUERIES[kind].texts}
-    texts["again"] = _text(data.get("again", DEFAULT_AGAIN), path, "again")
+    texts = {key: _text(data.get(key), source, key) for key in ("system", "user")}
+    texts |= {key: _text(data.get(key), source, key) for key in QUERIES[kind].texts}
+    texts["again"] = _text(data.get("again", DEFAULT_AGAIN), source, "again")
     for placeholder in placeholders:
         if placeholder not in texts["user"]:
-            raise UserError(f"prompt file {path}: `user` has no placeholder {placeholder}: write it at its end")
+            raise UserError(f"{source}: `user` has no placeholder {placeholder}: write it at its end")
     answer_key = data.get("answer_key", DEFAULT_ANSWER_KEY)
     if not isinstance(answer_key, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", answer_key, re.ASCII):
-        raise UserError(f"prompt file {path}: `answer_key` must be a name of letters, digits and underscores")
+        raise UserError(f"{source}: `answer_key` must be a name of letters, digits and underscores")
     choices = {}
     for group in ("goals", "answers"):
         members = data.get(group, {})
         if not isinstance(members, dict):
-            raise UserError(f"prompt file {path}: `{group}` must be a JSON object of texts")
-        choices[group] = {key: _text(text, path, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
+            raise UserError(f"{source}: `{group}` must be a JSON object of texts")
+        choices[group] = {key: _text(text, source, f"{group}.{ascii(key)[1:-1]}") for key, text in members.items()}
         if misplaced := [name for name in placeholders if any(name in text for text in choices[group].values())]:
-            raise UserError(f"prompt file {path}: {misplaced[0]} belongs into `user`, not into `{group}`")
-    rewrites = _rewrites(data.get("rewrite", []), path)
+            raise UserError(f"{source}: {misplaced[0]} belongs into `user`, not into `{group}`")
+    rewrites = _rewrites(data.get("rewrite", []), source)
     return {"kind": kind, **texts, "answer_key": answer_key, "rewrite": rewrites, **choices}
 
 
-def _rewrites(pairs: object, path: pathlib.Path) -> list[tuple[re.Pattern[str], str]]:
+def _rewrites(pairs: object, source: str) -> list[tuple[re.Pattern[str], str]]:
     try:
         assert isinstance(pairs, list)
         compiled = [(re.compile(pattern), by) for pattern, by in pairs]
@@ -67,18 +78,16 @@ def _rewrites(pairs: object, path: pathlib.Path) -> list[tuple[re.Pattern[str], 
         return compiled
     except (AssertionError, IndexError, TypeError, ValueError, re.error) as error:
         problem = f": {error}" if str(error) else ""
-        text = (
-            f"prompt file {path}: `rewrite` must be a list of pairs, a regular expression and its replacement{problem}"
-        )
+        text = f"{source}: `rewrite` must be a list of pairs, a regular expression and its replacement{problem}"
         raise UserError(text) from None
 
 
-def _text(value: object, path: pathlib.Path, key: str) -> str:
+def _text(value: object, source: str, key: str) -> str:
     lines = value if isinstance(value, list) else [value]
     words = [line for line in lines if isinstance(line, str)]
     if len(words) < len(lines):
-        raise UserError(f"prompt file {path}: `{key}` must be a text or a list of lines")
+        raise UserError(f"{source}: `{key}` must be a text or a list of lines")
     text = "\n".join(words)
     if not text.strip() or re.search("[\ud800-\udfff]", text):
-        raise UserError(f"prompt file {path}: `{key}` is empty or holds a lone surrogate (half a character)")
+        raise UserError(f"{source}: `{key}` is empty or holds a lone surrogate (half a character)")
     return text

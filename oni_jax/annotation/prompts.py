@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, read_prompt_file
+from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, check_prompt, read_prompt_file
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
@@ -63,7 +63,7 @@ class Prompt:
         Raises:
             ValueError: an item with another number of captions than the kind's.
         """
-        captions = (self.kind.render(escape(caption)) for caption in item)
+        captions = [self.kind.render(escape(caption)) for caption in item]
         texts = dict(zip(self.kind.placeholders, captions, strict=True))
         # Filled in piece by piece: the goal may contain a placeholder's name.
         return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))
@@ -102,14 +102,14 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
         UserError: the prompt file is missing, invalid, or of another kind.
     """
     asked = QUERIES[kind].asks_as or kind
-    path, data = _load(config, language, asked)
-    chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, path, data)}
+    source, data = _load(config, language, asked)
+    chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, source, data)}
 
     def fill(text: str) -> str:
         def choice(match: re.Match[str]) -> str:
             if (found := chosen[match[1]]) is None:
                 key = config.goal_key if match[1] == "goal" else config.llm_answer
-                raise UserError(_missing_text(path, data, f"{match[1]}s", key))
+                raise UserError(_missing_text(source, data, f"{match[1]}s", key))
             return found
 
         return re.sub(r"\{(goal|answer)\}", choice, text)
@@ -128,22 +128,26 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
 
 def goal_text(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> str:
     """Returns the goal's text in the prompt of this kind. Raises UserError if the prompt has none."""
-    path, data = _load(config, language, kind)
-    text = _goal(config, path, data)
+    source, data = _load(config, language, kind)
+    text = _goal(config, source, data)
     if text is None:
-        raise UserError(_missing_text(path, data, "goals", config.goal_key))
+        raise UserError(_missing_text(source, data, "goals", config.goal_key))
     return text
 
 
-def _missing_text(path: pathlib.Path, data: dict, group: str, key: str) -> str:
-    return f"prompt file {path}: its `{group}` has no text for `{key}`; it has {', '.join(data[group]) or 'none'}"
+def _missing_text(source: str, data: dict, group: str, key: str) -> str:
+    return f"{source}: its `{group}` has no text for `{key}`; it has {', '.join(data[group]) or 'none'}"
 
 
-def _load(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[pathlib.Path, dict]:
+def _load(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[str, dict]:
+    """Reads --prompt_file, else the environment's prompt, else the kind's. Raises UserError."""
+    path = pathlib.Path(language.prompts, f"{kind}_{config.prompt_version}.json") if language else None
     if config.prompt_file:
         path = pathlib.Path(config.prompt_file)
-    elif language:
-        path = pathlib.Path(language.prompts, f"{kind}_{config.prompt_version}.json")
+    elif QUERIES[kind].prompt and not (path and path.exists()):
+        source = f"the prompt of the query {kind}"
+        return source, check_prompt({**QUERIES[kind].prompt, "kind": kind}, source)
+    elif path:
         if not path.exists():
             known = ", ".join(sorted(found.stem for found in path.parent.glob("*.json"))) or "none"
             raise UserError(
@@ -155,10 +159,10 @@ def _load(config: AnnotationConfig, language: Language | None, kind: str) -> tup
     data = read_prompt_file(path)
     if data["kind"] != kind:
         raise UserError(f"prompt file {path}: its `kind` is {data['kind']}, and a prompt for {kind} is needed")
-    return path, data
+    return f"prompt file {path}", data
 
 
-def _goal(config: AnnotationConfig, path: pathlib.Path, data: dict) -> str | None:
+def _goal(config: AnnotationConfig, source: str, data: dict) -> str | None:
     """Returns --goal, else the file's text for the goal key, None where it has none. Raises UserError."""
     goal = config.goal
     if not goal:
@@ -170,7 +174,7 @@ def _goal(config: AnnotationConfig, path: pathlib.Path, data: dict) -> str | Non
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in goal):
         raise UserError("--goal: holds line breaks or control characters; write it as plain text on one line")
     if "{goal}" not in data["user"]:
-        raise UserError(f"--goal: prompt file {path} has no placeholder for it; write {{goal}} into its `user`")
+        raise UserError(f"--goal: {source} has no placeholder for it; write {{goal}} into its `user`")
     return goal.strip()
 
 

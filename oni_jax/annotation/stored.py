@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.base import QueryKind, blaming
 from oni_jax.annotation.recorded import Recorded
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
@@ -48,6 +48,8 @@ def check_stored(store: Store, kind: QueryKind, recorded: Recorded, models: Iter
 def checked(kind: QueryKind, held: list[Annotation]) -> list[Annotation]:
     """Returns `held`, the stored answers of a kind of query. Raises UserError: one of them is not of this kind."""
     for item, answer, _ in held:
-        if len(item) != len(kind.placeholders) or answer is None or not kind.is_answer(answer):
+        with blaming(kind, "is_answer"):
+            fits = len(item) == len(kind.placeholders) and answer is not None and kind.is_answer(answer)
+        if not fits:
             raise UserError(f"label store: a row is no {kind.name} ({item!r:.60}); move the file away or name another")
     return held

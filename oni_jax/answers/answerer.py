@@ -11,6 +11,7 @@ from typing import NamedTuple
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.judge_answers import describe_judge, judge_model
 from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions
 from oni_jax.annotation.recorded import NOTHING, Recorded
@@ -69,7 +70,9 @@ def find_answerer(config: AnnotationConfig, language: Language | None, kind: str
 
 
 def _judge(kind: str) -> Answerer:
-    """Returns that the judge answers. Raises UserError: his answers can't be read as published."""
+    """Returns that the judge answers. Raises UserError: he has no answers of this kind, or none read as published."""
+    if type(QUERIES[kind]).judge is QueryKind.judge:
+        raise UserError(f"the rule-based judge can't answer queries of the kind {kind}: name an --llm_server_addr")
     if kind == StrictSuggestions.name:
         raise UserError("--goal_parser strict: can't read the rule-based judge, who says more; use tolerant")
     return Answerer(None, "", JUDGE)

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from oni_jax.envs.spaces import Bounds
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -94,6 +95,14 @@ class VectorEnv(Protocol):
         """Returns a copy of what the first environment looks like now; None: it has no looks."""
         return None
 
+    def save(self) -> Mapping[str, np.ndarray]:
+        """Returns, between two steps, all state that later steps depend on; {}: running episodes can't be saved."""
+        return {}
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """Restores what `save` returned, instead of `reset`, in any process; `saved` may hold other keys too."""
+        raise NotImplementedError
+
     def close(self) -> None:
         pass
 
@@ -134,19 +143,6 @@ class SingleEpisode:
         return (texts.final_captions if self.ended else texts.captions)[0]
 
 
-@runtime_checkable
-class SavableEnv(VectorEnv, Protocol):
-    """An environment whose running episodes can be saved, and resumed in another process."""
-
-    def save(self) -> Mapping[str, np.ndarray]:
-        """Returns, between two steps, all state that later steps depend on."""
-        ...
-
-    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Restores what `save` returned, instead of `reset`; `saved` may hold other keys too."""
-        ...
-
-
 class Language(NamedTuple):
     """Prompts and rules by which an LLM, or the rule-based judge, labels an environment's captions."""
 
@@ -170,4 +166,5 @@ class Environment(NamedTuple):
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
     about: str = ""  # a line for --help root_env
     encoder: str = ""  # policy encoder that reads these tasks, where the default one doesn't
+    bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it

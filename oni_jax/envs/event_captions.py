@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.envs.base import Environment, Language, SavableEnv, StepOutput, VectorEnv
+from oni_jax.envs.base import Environment, Language, StepOutput, VectorEnv
 from oni_jax.envs.display import Terminal
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -33,7 +33,7 @@ def with_event_captions(environment: Environment) -> Environment:
     def captioned(env: Any, spec: EnvSpec | None = None) -> Any:
         if environment.device:
             return env.wrapped(_device_wrapper(), spec)
-        return (SavableEventCaptions if isinstance(env, SavableEnv) else EventCaptions)(env, spec)
+        return EventCaptions(env, spec)
 
     def make(*args: Any) -> VectorEnv:
         config, spec, *others = args
@@ -95,15 +95,11 @@ class EventCaptions(VectorEnv):
     def note(self) -> str:
         return self._env.note()
 
-    def close(self) -> None:
-        self._env.close()
-
-
-class SavableEventCaptions(EventCaptions):
-    """As `EventCaptions`; running episodes can be saved, see `SavableEnv`."""
-
     def save(self) -> Mapping[str, np.ndarray]:
         return self._env.save()
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         self._env.restore(saved)
+
+    def close(self) -> None:
+        self._env.close()

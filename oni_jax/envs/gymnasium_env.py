@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
+from oni_jax.envs.spaces import Bounds, bounds_of
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
@@ -76,7 +77,11 @@ def gymnasium_environment(
         args = seed, first_index, config.max_episode_steps, spec
         return GymnasiumVectorEnv(gyms, caption, event, started()[1], *args)
 
-    return Environment((name,), lambda config: started()[0], make_envs, language=language)
+    def bounds(config: EnvConfig) -> dict[str, Bounds]:
+        with closing(make()) as gym:
+            return bounds_of(gym.observation_space, NAME)
+
+    return Environment((name,), lambda config: started()[0], make_envs, language=language, bounds=bounds)
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):

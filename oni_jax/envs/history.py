@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.base import SavableEnv, StepOutput, VectorEnv
+from oni_jax.envs.base import StepOutput, VectorEnv
 from oni_jax.envs.display import Terminal
 from oni_jax.types import CAPTION, ArraySpec, EnvSpec
 
@@ -79,7 +79,7 @@ def with_history(env: VectorEnv, spec: EnvSpec) -> VectorEnv:
     """Returns the environments, showing what `spec` says: their own observations, captions, and earlier steps."""
     if not past_of(spec.observations) and not _lacks_captions(env, spec):
         return env
-    return (SavableHistory if isinstance(env, SavableEnv) else HistoryVectorEnv)(env, spec)
+    return HistoryVectorEnv(env, spec)
 
 
 def _lacks_captions(env: VectorEnv, spec: EnvSpec) -> bool:
@@ -155,17 +155,14 @@ class HistoryVectorEnv(VectorEnv):
     def terminal(self) -> Terminal | None:
         return self._env.terminal()
 
-    def close(self) -> None:
-        self._env.close()
-
-
-class SavableHistory(HistoryVectorEnv):
-    """As `HistoryVectorEnv`; running episodes can be saved, see `SavableEnv`."""
-
     def save(self) -> dict[str, np.ndarray]:
-        return {**self._env.save(), **{f"past/{name}": rows.copy() for name, rows in self._seen.items()}}
+        saved = self._env.save()
+        return saved and {**saved, **{f"past/{name}": rows.copy() for name, rows in self._seen.items()}}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         self._env.restore(saved)
         for name, rows in self._seen.items():
             rows[:] = saved[f"past/{name}"]
+
+    def close(self) -> None:
+        self._env.close()

@@ -117,7 +117,7 @@ class SteppedVectorEnv(VectorEnv):
 
 
 class SmallVectorEnv(SteppedVectorEnv):
-    """An environment whose state is in array attributes, subclasses' included, and can be saved; see `SavableEnv`."""
+    """An environment whose state is in array attributes, subclasses' included, and can be saved."""
 
     def save(self) -> dict[str, np.ndarray]:
         generators = json.dumps([generator.bit_generator.state for generator in self.generators])

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import traceback
 
 from oni_jax.settings.fields import UserError
 
@@ -30,3 +31,13 @@ def load_plugins(plugin: str) -> None:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             where = "; looked for in the current folder and in $PYTHONPATH" * isinstance(error, ModuleNotFoundError)
             raise UserError(f"--plugin {name}: can't be imported ({reason}){where}") from error
+
+
+def plugin_error(module: str, what: str, error: Exception) -> UserError:
+    """Returns an error, in a line, that blames a module for what its code `what` raised, and names its line there."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    where = f" in line {lines[-1]} of {path}" if lines else ""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    shown = "".join(x if x.isprintable() else "?" for x in reason)
+    return UserError(f"plugin {module}: its {what} failed{where} ({shown}); mend it there")

@@ -3,11 +3,13 @@
 import functools
 import importlib
 import itertools
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
-from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.queries.captions import AboutCaption
+from oni_jax.annotation.queries.registry import QUERIES, register_query
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
 from oni_jax.envs.goals import BY_LLM, MODEL
 from oni_jax.envs.registry import GOAL_REWARDED, find_environment
@@ -214,11 +216,39 @@ _OURS = frozenset(REWARD_TYPES)  # a plugin's may read the settings of any
 
 def register_reward(name: str, reward: RewardType) -> None:
     """Registers a reward as --llm_reward_type NAME. Raises UserError when the name is taken or not valid."""
+    _check_name(name)
+    REWARD_TYPES[name] = reward
+
+
+def register_llm_reward(
+    name: str, prompt: str, read: Callable[[str], Any], value: Callable[[Any], float] = float, about: str = ""
+) -> None:
+    """Registers a reward that asks an LLM about each caption, as --llm_reward_type NAME and as a kind of query.
+
+    Args:
+        name: of both.
+        prompt: what the LLM is asked, with {caption}; --prompt_file replaces it.
+        read: returns the answer in an LLM's text, as what JSON can hold; None: the text can't be read.
+        value: returns what an answer pays. A caption that has none yet pays nothing.
+        about: a line for --help llm_reward_type.
+
+    Raises:
+        UserError: the name is taken or not valid, or the prompt has no {caption}.
+    """
+    _check_name(name)
+    kind = AboutCaption(name, prompt, read, sys._getframe(1).f_globals["__name__"])
+    register_query(kind)
+    make = _in("oni.plugin_question", "make")
+    register_reward(
+        name, RewardType(lambda context: make(context, kind, value), name, own_settings=_OF_CAPTIONS, about=about)
+    )
+
+
+def _check_name(name: str) -> None:
     if name in REWARD_TYPES:
         raise UserError(f"the reward {name} is registered already: choose another name")
     if not name or "," in name or "/" in name:
         raise UserError(f"the reward name {name!r} is not valid: choose one without commas and slashes")
-    REWARD_TYPES[name] = reward
 
 
 def reward_type(config: Config) -> RewardType:

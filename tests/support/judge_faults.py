@@ -10,12 +10,14 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from absl import flags
 from aiohttp import web
 
 from launch import judge
+from launch.program import brief_program
 from oni_jax.annotation.judge import JudgeOptions
 from oni_jax.annotation.judge_answers import Payload
+from oni_jax.settings.config import check_values
+from oni_jax.settings.fields import UserError, setting
 
 SLOW_BYTE_SECS = 1.0
 HUGE_ANSWER_BYTES = 1 << 30
@@ -131,20 +133,30 @@ class Faults:
         return await FAULTS[fault](request, payload)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program with a command line (that of the process when None). Returns its exit code."""
-    values = judge.define_flags()
-    flags.DEFINE_float("fault_rate", 0.0, "Fraction of requests with a fault.", 0.0, 1.0, flag_values=values)
-    text = "Kind of fault; may be given several times; default: all."
-    flags.DEFINE_multi_enum("fault", [], list(FAULTS), text, flag_values=values)
-    flags.DEFINE_integer("seed", 0, "Seed of the faults.", flag_values=values)
+@dataclasses.dataclass(frozen=True)
+class FaultyJudgeConfig(judge.JudgeConfig):
+    """A judge with faults."""
 
-    def options(values: flags.FlagValues) -> JudgeOptions:
-        trouble = Faults(values.fault_rate, values.fault, values.seed)
-        return dataclasses.replace(judge.options_from_flags(values), trouble=trouble)
+    fault_rate: float = setting(0.0, "Fraction of requests with a fault.", within="[0, 1]")
+    fault: str = setting("", "Kind of fault; may be given several times; default: all.", repeated=",")
+    seed: int = setting(0, "Seed of the faults.")
 
-    return judge.run(argv, values, options)
+    @property
+    def options(self) -> JudgeOptions:
+        return dataclasses.replace(super().options, trouble=Faults(self.fault_rate, self.kinds, self.seed))
 
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind in self.fault.split(",") if kind]
+
+
+def check(config: FaultyJudgeConfig) -> None:
+    check_values(config)
+    if unknown := {*config.kinds} - {*FAULTS}:
+        raise UserError(f"--fault {min(unknown)}: is unknown; use one of {', '.join(FAULTS)}")
+
+
+main = brief_program("judge", FaultyJudgeConfig(), check, judge.run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,8 +1,10 @@
-"""The interface of a kind of query: renders its prompts, reads its answers, encodes them for the store."""
+"""The base of the kinds of query: each renders its prompts, reads its answers, and encodes them for the store."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from oni_jax.host.plugins import plugin_error
 from oni_jax.types import Annotation, Item
 
 MAX_CHARS = 1000  # of a recorded goal
@@ -58,15 +60,20 @@ class Judgement(NamedTuple):
     ending: str  # the word in the form that a reasoned answer ends in
 
 
-class QueryKind(Protocol):
-    """A stateless kind of query. Answers are stored as bytes, in an encoding of its own."""
+class QueryKind:
+    """A stateless kind of query. Answers are stored as bytes, in an encoding of its own.
+
+    A kind about one caption needs `name`, `read` and a prompt. The other defaults: an answer is kept as text, it is
+    free of choices, and the rule-based judge can't give it.
+    """
 
     name: str
-    placeholders: Sequence[str]  # in a prompt file's `user`, such as {message}: one for each caption of an item
-    choices: Sequence[str]  # words that an answer may be restricted to (--llm_answer label); empty: free text
-    openings: Sequence[str]  # text right before each caption in this project's prompts; the judge parses by it
-    columns: Sequence[str]  # names of the numbers in `tally`
+    placeholders: Sequence[str] = ("{caption}",)  # in a prompt file's `user`: one for each caption of an item
+    choices: Sequence[str] = ()  # words that an answer may be restricted to (--llm_answer label); empty: free text
+    openings: Sequence[str] = ()  # text right before each caption in this project's prompts; the judge parses by it
+    columns: Sequence[str] = ()  # names of the numbers in `tally`
     texts: Sequence[str] = ()  # names of further texts that its prompt files hold
+    prompt: Mapping[str, Any] = {}  # what a prompt file holds, used where the environment has no file of this kind
     rewrites: bool = False  # captions are asked about as the prompt file's `rewrite` has them
     asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: its own
 
@@ -79,7 +86,7 @@ class QueryKind(Protocol):
 
         The text has no reasoning and no turn that the model made up. The first complete answer in it counts.
         """
-        ...
+        raise NotImplementedError
 
     def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         """Encodes an answer where one of `choices` alone was asked for (--llm_answer label); see `read`."""
@@ -95,11 +102,11 @@ class QueryKind(Protocol):
 
     def is_answer(self, kept: bytes) -> bool:
         """Returns whether stored bytes are an answer of this kind."""
-        ...
+        return bool(kept)
 
     def describe(self, kept: bytes) -> str:
         """Describes an answer in a word or two, for display."""
-        ...
+        return kept.decode("utf-8", "replace")
 
     def read_as(self, kept: bytes) -> Sequence[str]:
         """Returns what an answer was read as, for display: its label, or each of its goals."""
@@ -124,8 +131,23 @@ class QueryKind(Protocol):
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         """Sums up annotations that have an answer: caption -> `columns`."""
-        ...
+        del annotations
+        return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
-        """Answers by the rules."""
-        ...
+        """Answers by the rules. Kinds that don't override it are not asked of the judge."""
+        raise NotImplementedError
+
+    @property
+    def module(self) -> str:
+        """The module that it was written in."""
+        return type(self).__module__
+
+
+@contextlib.contextmanager
+def blaming(kind: QueryKind, what: str) -> Iterator[None]:
+    """Raises UserError that names the module of a kind of query for an error in its function `what`."""
+    try:
+        yield
+    except Exception as error:
+        raise plugin_error(kind.module, f"`{what}` of the query {kind.name}", error) from error

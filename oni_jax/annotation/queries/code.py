@@ -1,10 +1,9 @@
 """A potential written as code: an LLM that knows a world writes a function of what is seen."""
 
 import re
-from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
-from oni_jax.types import Annotation, Item
+from oni_jax.types import Item
 
 _BLOCK = re.compile(r"```python[ \t]*\r?\n(.*?)```", re.DOTALL)
 
@@ -14,23 +13,15 @@ class Code(QueryKind):
 
     name = "code"
     placeholders = ()
-    choices = ()
     openings = ("compute_reward(obs, past_obs, past_actions)",)
-    columns = ()
     texts = ("improve", "failed")
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         code = code_in(text)
         return code.encode() if code is not None else None
 
-    def is_answer(self, kept: bytes) -> bool:
-        return bool(kept)
-
     def describe(self, kept: bytes) -> str:
         return f"{len(kept.splitlines())} lines"
-
-    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         code = rules.write_potential()

@@ -1,10 +1,10 @@
 """Goals worth pursuing in a situation: an LLM that knows a world lists them, a line each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules, check_goals
-from oni_jax.types import Annotation, Item
+from oni_jax.types import Item
 
 BULLET = "- "
 
@@ -14,18 +14,13 @@ class Goals(QueryKind):
 
     name = "goals"
     placeholders = ("{segment}",)
-    choices = ()
     openings = ("<segment>\n",)
-    columns = ()
 
     def render(self, escaped: str) -> str:
         return escaped.replace("\\x0a", "\n")  # a segment has lines
 
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         return "\n".join(goals_in(text)).encode() or None
-
-    def is_answer(self, kept: bytes) -> bool:
-        return bool(kept)
 
     def describe(self, kept: bytes) -> str:
         return f"{len(kept.splitlines())} goals"
@@ -41,9 +36,6 @@ class Goals(QueryKind):
 
     def from_record(self, record: Any) -> bytes:
         return "\n".join(check_goals(record)).encode()
-
-    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         word = "\n".join(BULLET + own for own in rules.write_goals(*item))

@@ -1,11 +1,10 @@
 """Comparison of two segments, A and B, of recorded episodes: which is better (BK-Pref, arXiv 2407.03964)."""
 
 import re
-from collections.abc import Iterable, Mapping
 
 from oni_jax.annotation.queries.base import Judgement, Rules
 from oni_jax.annotation.queries.choices import ChoiceAnswers, encode_label
-from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
+from oni_jax.types import FIRST, SECOND, TIE, Item
 
 _MARK = "[Rank]"
 _MARKED = re.compile(r"^[ \t#*_>]{0,6}\[Rank\]", re.I | re.M)
@@ -23,7 +22,6 @@ class Segments(ChoiceAnswers):
     choices = ("A > B", "B > A", "A = B")
     names = ("first", "second", "tie")
     openings = ("<segment_a>\n", "<segment_b>\n")
-    columns = ()
 
     def render(self, escaped: str) -> str:
         return escaped.replace("\\x0a", "\n")
@@ -31,9 +29,6 @@ class Segments(ChoiceAnswers):
     def read(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         label = read_rank(text)
         return None if label is None else encode_label(label, 1.0)
-
-    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         word = self.choices[rules.judge_segments(*item)]

@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules, check_goals
-from oni_jax.types import Annotation, Item
+from oni_jax.types import Item
 
 BULLET = "- "
 MAX_GOALS, MAX_WORDS = 40, 12  # a longer line is no goal
@@ -22,9 +22,7 @@ class Suggestions(QueryKind):
 
     name = "suggestions"
     placeholders = ("{caption}",)
-    choices = ()
     openings = ("<state>\n",)
-    columns = ()
     rewrites = True
 
     def render(self, escaped: str) -> str:
@@ -47,9 +45,6 @@ class Suggestions(QueryKind):
 
     def from_record(self, record: Any) -> bytes:
         return "\n".join(BULLET + goal for goal in check_goals(record)).encode()
-
-    def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
-        return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
         word = "\n".join(BULLET + own for own in rules.suggest_goals(*item))

@@ -1,6 +1,7 @@
 """Any environment with gymnax's interface as a device environment: `reset_env`, `step_env`, `default_params`."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
+from oni_jax.envs.spaces import Bounds, bounds_of
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
@@ -131,16 +133,25 @@ def gymnax_environment(
       language: prompts and judge rules for the captions.
     """
 
+    @functools.cache  # a static argument of jitted functions: another one is compiled for again
+    def env() -> GymnaxEnv:
+        return GymnaxEnv(*make(), captions)
+
     def device(config: EnvConfig) -> GymnaxEnv:
         del config
-        return GymnaxEnv(*make(), captions)
+        return env()
 
     def make_vector(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
         return DeviceVectorEnv(device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
 
-    return Environment(
-        (name,), lambda config: GymnaxEnv(*make(), captions).spec, make_vector, device=device, language=language
-    )
+    def bounds(config: EnvConfig) -> dict[str, Bounds]:
+        space = getattr(env().env, "observation_space", None)
+        return bounds_of(space(env().params), OBSERVATION) if space else {}
+
+    def make_spec(config: EnvConfig) -> EnvSpec:
+        return device(config).spec
+
+    return Environment((name,), make_spec, make_vector, device=device, language=language, bounds=bounds)
 
 
 def _named(observation: Any) -> dict[str, jax.Array]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from oni_jax.envs.base import StepOutput
+from oni_jax.envs.base import StepOutput, VectorEnv
 from oni_jax.envs.display import Terminal
 from oni_jax.envs.nethack.game import GameArrays, NetHackGame
 from oni_jax.envs.nethack.screens import VIEWS, WINDOW_SIZE, Screens, map_terminal
@@ -71,7 +71,7 @@ def engine_array(name: str, num_games: int) -> np.ndarray:
     return np.zeros((num_games, *description["shape"]), description["dtype"])
 
 
-class NetHackVectorEnv:
+class NetHackVectorEnv(VectorEnv):
     """A task of N NetHack games; see `VectorEnv`.
 
     A game in which NLE raises is truncated, as if at the step limit, and replaced.

@@ -1,7 +1,5 @@
 """ONI-Retrieval: a caption's reward is the LLM's label of it (or its probability), 0 while it has none."""
 
-import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,45 +7,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.annotation.queries.choices import decode_label
-from oni_jax.rewards.base import LookUp, Seen, newest
+from oni_jax.rewards.base import Seen
 from oni_jax.rewards.combine import Paid, pay
+from oni_jax.rewards.oni.answer_table import AnswerTable
 from oni_jax.rewards.oni.classification import ClassificationScorer
 from oni_jax.rewards.oni.classification import make as make_classifier
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.rewards import RewardConfig
-from oni_jax.types import Annotation, Array, CaptionBatch, Item, ModelState
+from oni_jax.types import Annotation, Array, CaptionBatch, ModelState
 
 
-class RetrievalScorer(LookUp):
-    """A table caption -> label. The label store holds the same, so a checkpoint holds none of it."""
+class RetrievalScorer(AnswerTable):
+    """A table caption -> label, or its probability."""
 
     def __init__(self, config: RewardConfig):
-        self._soft = config.llm_reward_value == "probability"
-        self._labels: dict[bytes, float] = {}
+        is_soft = config.llm_reward_value == "probability"
+        super().__init__(lambda kept: float(decode_label(kept).probability if is_soft else decode_label(kept).label))
         self._helpful: set[bytes] = set()  # those whose label says so
-        self._newest: Sequence[bytes] = ()  # captions of the last batch
-
-    def look_up(self, caption: bytes) -> float:
-        return self._labels.get(caption, 0.0)
-
-    def label(self, caption: bytes) -> float:
-        """Returns a caption's label; NaN: it has none."""
-        return self._labels.get(caption, math.nan)
-
-    def observe_captions(self, captions: CaptionBatch) -> None:
-        self._newest = captions.captions
-
-    def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
-        return newest(((x,) for x in reversed(self._newest) if x and x not in self._labels), limit)
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
-        known = [(a.item[0], decode_label(a.answer)) for a in annotations if a.answer is not None]
-        for caption, x in known:
-            self._labels[caption] = x.probability if self._soft else float(x.label)
-            (self._helpful.add if x.label else self._helpful.discard)(caption)
+        super().ingest(annotations)
+        for caption, answer in ((a.item[0], a.answer) for a in annotations if a.answer is not None):
+            (self._helpful.add if decode_label(answer).label else self._helpful.discard)(caption)
 
     def metrics(self) -> Mapping[str, Array]:
-        return {"helpful_fraction": np.float32(len(self._helpful) / len(self._labels))} if self._labels else {}
+        return {"helpful_fraction": np.float32(len(self._helpful) / len(self._values))} if self._values else {}
 
 
 class RetrievalOrModelScorer(ClassificationScorer):

@@ -2,11 +2,9 @@
 
 import dataclasses
 import os
-import shlex
 
-from oni_jax.evaluation.config import goals_to_see
 from oni_jax.host.files import check_output
-from oni_jax.settings.config import Config, check_values
+from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
 
 
@@ -30,12 +28,6 @@ class ReportConfig:
     def folder(self) -> str:
         """Folder of the run."""
         return os.path.join(self.train_dir, self.experiment)
-
-    def evaluate_command(self, config: Config, *words: str) -> str:
-        """Returns a command that evaluates the run, which has these settings."""
-        run = ["--train_dir", self.train_dir, "--experiment", self.experiment]
-        goals = [word for name, value in goals_to_see(config).items() for word in (f"--{name}", value)]
-        return shlex.join(["python", "-m", "launch.evaluate", *run, *goals, *words])
 
 
 def check_report(config: ReportConfig) -> None:

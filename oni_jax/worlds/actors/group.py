@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oni_jax.envs.base import SavableEnv, VectorEnv, make_texts
+from oni_jax.envs.base import VectorEnv, make_texts
 from oni_jax.envs.captions import CaptionTracker, NewTexts
 from oni_jax.envs.display import drawn
 from oni_jax.worlds.actors.ring import TrajectoryRing
@@ -50,13 +50,11 @@ class Group:
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns, between two steps, the environments' and captions' state; {} before a start or if not savable."""
-        if not (self._started and isinstance(self._env, SavableEnv)):
-            return {}
-        return {**self._env.save(), **self._tracker.save()}
+        saved = self._env.save() if self._started else {}
+        return {**saved, **self._tracker.save()} if saved else {}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Restores what `save` returned, instead of a start."""
-        assert isinstance(self._env, SavableEnv)
         self._env.restore(saved)
         self._tracker.restore(saved)
         self._started = True

@@ -2,7 +2,7 @@
 
 Acting goes exactly as far as the batch that the learner waits for, with the parameters of the last update. Nothing
 depends on timing, and between updates nothing is in flight: a resumed run continues bit for bit as if uninterrupted,
-if its environments can be saved (`envs.base.SavableEnv`) and labels arrive at the same updates.
+if its environments can be saved (`VectorEnv.save`) and labels arrive at the same updates.
 
 With actor processes this is impossible. Timing decides which groups are answered together, and so which random numbers
 draw their actions; which version of the parameters acts; which trajectories enter a batch first; at which update a

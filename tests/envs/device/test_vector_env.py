@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from oni_jax.envs.base import SavableEnv, SingleEpisode, make_step_output
+from oni_jax.envs.base import SingleEpisode, make_step_output
 from oni_jax.envs.device.shown import TextTable
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from tests.envs.device.signals_env import SignalsEnv
@@ -50,7 +50,6 @@ def test_saved_keys_and_episodes_go_on_alike():
     env.reset(out)
     for step in range(9):
         env.step(actions(step), out)
-    assert isinstance(env, SavableEnv)
     saved = env.save()
     assert all(isinstance(x, np.ndarray) for x in saved.values())
     other.restore({**saved, "another": np.zeros(1)})

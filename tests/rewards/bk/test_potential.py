@@ -28,8 +28,9 @@ from oni_jax.training import build
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests.rewards.test_conformance import KEY, trajectory_of
+from tests.support.llm_server import llm_server
 from tests.support.processes import Launched, equal_on_devices, summary
-from tests.test_plugins import TRAIN, llm_server
+from tests.test_plugins import TRAIN, answer
 
 GAMMA = 0.9
 B, T = 4, 3  # trajectories, steps of a rollout
@@ -253,7 +254,7 @@ def test_a_plugin_s_potential_adds_up_with_labels(tmp_path):
         "--llm_reward_type=online_cls,nearness",
         "--llm_reward_coeff=0.4,1",
     )
-    with llm_server() as address:
+    with llm_server(answer) as (address, _):
         flags = (*TRAIN, *types, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={address}")
         run = Launched("launch.train", *flags)
         output = run.finish()

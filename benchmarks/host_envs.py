@@ -1,0 +1,52 @@
+"""Random actions in environments in this process: ours, and NLE's. Without flags, since tests use it too."""
+
+import numpy as np
+
+from oni_jax.envs.base import make_step_output
+from oni_jax.envs.registry import make_vector_env
+from oni_jax.settings.worlds import EnvConfig
+
+
+class HostEnvs:
+    """N environments of ours in this process, with random actions that depend on `first_index` alone."""
+
+    def __init__(self, config: EnvConfig, num_envs: int, first_index: int = 0):
+        self._env = make_vector_env(config, num_envs, 0, first_index)
+        self._out, self._rng = make_step_output(self._env.spec, num_envs), np.random.default_rng(first_index)
+        self._env.reset(self._out)
+
+    def run(self, num_steps: int) -> None:
+        """Takes steps of each environment."""
+        for actions in _draw(self._rng, num_steps, self._env.num_envs, self._env.spec.num_actions):
+            self._env.step(actions, self._out)
+
+    def shown(self) -> bytes:
+        """Returns all observations after the last step."""
+        return b"".join(self._out.records[name].tobytes() for name in self._env.spec.observations)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class NleEnvs:
+    """N environments of NLE's with the same seeds, actions and observations."""
+
+    def __init__(self, config: EnvConfig, num_envs: int, first_index: int = 0):
+        from benchmarks.peers import nle_env
+        from oni_jax.envs.nethack.screens import VIEWS
+        from oni_jax.envs.nethack.tasks import TASKS
+        from oni_jax.envs.nethack.vector_env import episode_seeds
+
+        view, task = VIEWS[config.nethack.view], TASKS[config.root_env]
+        names = ("blstats", "message", "glyphs", view.chars, view.colors)
+        self._envs = nle_env.NleEnvs(task, num_envs, episode_seeds(0), first_index, names)
+        self._rng, self._size = np.random.default_rng(first_index), (num_envs, len(task.keys))
+        self.close = self._envs.close
+
+    def run(self, num_steps: int) -> None:
+        """Takes steps of each environment."""
+        self._envs.run(_draw(self._rng, num_steps, *self._size))
+
+
+def _draw(rng: np.random.Generator, num_steps: int, num_envs: int, num_actions: int) -> np.ndarray:
+    return np.stack([rng.integers(num_actions, size=num_envs, dtype=np.int32) for _ in range(num_steps)])
