@@ -3,7 +3,6 @@
 No function raises, whatever a server sends. A plugin's kind of query may: that is the plugin's fault.
 """
 
-import traceback
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +11,8 @@ from oni_jax.annotation import answer_errors
 from oni_jax.annotation.failures import FILTERED, KIND_RAISES, ONLY_REASONING
 from oni_jax.annotation.first_turn import first_turn, split_reasoning
 from oni_jax.annotation.probabilities import has_probabilities
-from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.base import QueryKind, blaming
+from oni_jax.settings.fields import UserError
 
 MAX_TEXT_CHARS = 100_000
 TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # of `usage`, which not every server sends
@@ -67,12 +67,15 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
     # Words of the reasoning may look like labels: their probabilities are those of no answer.
     logprobs = None if thought.strip() else fields.get("logprobs")
     try:
-        answer = read(text, logprobs, answer_key)
+        with blaming(kind, "read"):
+            answer = read(text, logprobs, answer_key)
         # An answer that `is_answer` rejects would be refused when it is read from the store.
-        valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
-        _ = valid and kind.describe(answer)  # it will be shown
-    except Exception as error:
-        return Reply(text, None, raised=raised_by(kind, error))
+        with blaming(kind, "is_answer"):
+            valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+        with blaming(kind, "describe"):  # it will be shown
+            _ = valid and kind.describe(answer)
+    except UserError as error:
+        return Reply(text, None, raised=str(error))
     return Reply(
         text,
         answer if valid else None,
@@ -81,13 +84,6 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         is_cut_off=is_cut_off,
         has_logprobs=has_probabilities(logprobs),
     )
-
-
-def raised_by(kind: QueryKind, error: Exception) -> str:
-    """Returns what a kind of query raised, and where: the fault of its code, as of a plugin's, and no server's."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{last.filename}, line {last.lineno}, in {last.name}"
-    return f"the kind of query {kind.name} raises {type(error).__name__} at {where}: {error}"
 
 
 def read_usage(answer: Mapping[str, Any]) -> dict[str, int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from oni_jax.annotation.address import request_headers, routes_to
 from oni_jax.annotation.answer_errors import read_error
-from oni_jax.annotation.answers import Reply, raised_by, read_choice, read_usage
+from oni_jax.annotation.answers import Reply, read_choice, read_usage
 from oni_jax.annotation.event_stream import is_stream, read_stream
 from oni_jax.annotation.failures import KIND_RAISES, ONLY_REASONING, RequestError
 from oni_jax.annotation.prompts import Prompt, Turn, load_chat_template, render_chat
@@ -27,6 +27,7 @@ from oni_jax.annotation.transport import Transport
 from oni_jax.annotation.watch import OF_SERVER, Watch, reasoning_hint
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.extra_fields import extra_body
+from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
 MAX_RAISED_CHARS, MAX_VECTORS_BYTES = 600, 1 << 26
@@ -134,8 +135,8 @@ class Client:
         """
         try:
             conversations = [self._prompt.turns(item, first_answers.get(item, "")) for item in items]
-        except Exception as error:
-            line = self.line(raised_by(self._prompt.kind, error), MAX_RAISED_CHARS)
+        except UserError as error:
+            line = self.line(str(error), MAX_RAISED_CHARS)
             self._watch.see_raised(line)
             raise RequestError(KIND_RAISES, line) from None
         replies = await self._replies(conversations)

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 
 from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, check_prompt, read_prompt_file
-from oni_jax.annotation.queries.base import QueryKind
+from oni_jax.annotation.queries.base import QueryKind, blaming
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.settings.annotation import AnnotationConfig
@@ -62,8 +62,10 @@ class Prompt:
 
         Raises:
             ValueError: an item with another number of captions than the kind's.
+            UserError: the kind of query can't render it.
         """
-        captions = [self.kind.render(escape(caption)) for caption in item]
+        with blaming(self.kind, "render"):
+            captions = [self.kind.render(escape(caption)) for caption in item]
         texts = dict(zip(self.kind.placeholders, captions, strict=True))
         # Filled in piece by piece: the goal may contain a placeholder's name.
         return "".join(texts[piece] if i % 2 else piece for i, piece in enumerate(self.pieces))

@@ -11,7 +11,7 @@ from oni_jax.annotation.request_fields import CONSTRAINTS
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
-MAX_RAISED = 8  # answers, before one is read, that the kind of query raises errors for: then it can read none
+MAX_RAISED = 4  # answers, before one is read, that the kind of query raises errors for: then it can read none
 MAX_REASONED_IN_ROW = 8  # answers of reasoning alone; then the server is asked as one that is away
 REASONED_RETRY_SECS = 3600.0  # each probe is paid for; the pacer bounds it
 NUM_OUTSIDE = 3  # answers that are no choice, and none that is, before a constraint counts as ignored
@@ -85,7 +85,7 @@ class Watch:
         self.say_once("raised", f"{line}; what it raises for is put aside", whose="")
         self._num_raised += 1
         if self._num_raised >= MAX_RAISED:
-            raise UserError(f"{line}, and it does so for each of the first {MAX_RAISED} questions: mend its code")
+            raise UserError(f"{line}, and it does so for each of the first {MAX_RAISED} questions")
 
     def say_once(self, about: str, line: str, whose: str = OF_SERVER) -> None:
         if about not in self._said:

@@ -50,8 +50,8 @@ def test_question_that_a_kind_raises_for_is_put_aside(store, rating, monkeypatch
     assert outcome.stats["failures/kind_raises"] >= len(bad) and outcome.stats["put_aside"] == len(bad)
     assert (outcome.stats["state"], outcome.stats["problem"]) == ("ok", "") and outcome.readmitted == []
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"the kind of query rating raises ZeroDivisionError at {__file__}, line ")
-    assert line.endswith("in raises: bad luck; what it raises for is put aside")
+    assert line.startswith(f"plugin {Rating.__module__}: its `{method}` of the query rating failed")
+    assert "ZeroDivisionError: bad luck" in line and line.endswith("; what it raises for is put aside")
 
 
 @pytest.mark.parametrize("method", ["read", "render"])
@@ -60,7 +60,7 @@ def test_kind_that_raises_for_everything_ends_it(store, rating, monkeypatch, met
         raise KeyError("no such rule")
 
     monkeypatch.setattr(Rating, method, raises)
-    with pytest.raises(UserError, match="the kind of query rating raises KeyError at .*: mend its code") as error:
+    with pytest.raises(UserError, match=f"its `{method}` of the query rating failed.*for each of the first") as error:
         run_rating(store, rating, 40)
     assert str(error.value).isprintable()
 
@@ -78,6 +78,6 @@ def test_ask_names_a_plugin_that_raises(tmp_path):
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"}
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     judge.close()
-    named = f"the kind of query rating raises ValueError at {tmp_path}/rated.py, line "
+    named = "plugin rated: its `read` of the query rating failed in line "
     assert result.returncode == 1 and f"failed: kind_raises: {named}" in result.stdout
     assert "the LLM server" not in result.stdout + result.stderr and "Traceback" not in result.stderr
