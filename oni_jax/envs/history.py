@@ -155,6 +155,10 @@ class HistoryVectorEnv(VectorEnv):
     def terminal(self) -> Terminal | None:
         return self._env.terminal()
 
+    def turn(self) -> int | None:
+        """Returns the game time, see `WatchedEnv`."""
+        return self._env.turn()
+
     def close(self) -> None:
         self._env.close()
 

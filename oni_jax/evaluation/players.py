@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from oni_jax.envs.goals import NO_GOALS, TASK, check_goals_shown
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
+from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
-from oni_jax.evaluation.intrinsic import Scoring
+from oni_jax.evaluation.playing import Agent
+from oni_jax.evaluation.step_rewards import Scoring, load_scoring
 from oni_jax.host.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
 from oni_jax.runs.experiment import read_settings
 from oni_jax.runs.pretrained import load_pretrained
@@ -89,6 +90,14 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     greedy = config.policy == GREEDY
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
     return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent)
+
+
+def with_scoring(player: Player, train_dir: str) -> Player:
+    """Returns a player with the rewards that it was trained with."""
+    if not player.experiment:
+        return player
+    scoring = load_scoring(os.path.join(train_dir, player.experiment), player.env, player.env_steps)
+    return player._replace(scoring=scoring)
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:

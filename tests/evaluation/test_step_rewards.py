@@ -17,10 +17,10 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.evaluation.inspection import load_reward
+from oni_jax.evaluation.intrinsic import Scorer
 from oni_jax.evaluation.recording import Replay, replay
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.evaluation.step_rewards import EpisodeRewards
+from oni_jax.evaluation.step_rewards import read_scoring
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations
@@ -77,9 +77,15 @@ def write_labels(folder: pathlib.Path, config: Config, captions: set[bytes]) -> 
     store.close()
 
 
-def replayed(run: oni_jax.Run, played: Evaluation, index: int, observations: tuple[str, ...] = ()) -> Replay:
-    found = replay(run.config.env, played, played.episodes[index], "", (), observations)
+def replayed(run: oni_jax.Run, played: Evaluation, index: int, scorer: Scorer | None = None) -> Replay:
+    found = replay(run.config.env, played, played.episodes[index], "", (), scorer)
     assert found.mismatch == ""
+    return found
+
+
+def scorer(run: oni_jax.Run) -> Scorer:
+    found = read_scoring(run.folder, run.config.env, None).scorer
+    assert found
     return found
 
 
@@ -141,13 +147,11 @@ def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
     """It reads observations, and at an episode's end the final one."""
     run = write_run(tmp_path / "run", {**values, **PAID, "llm_reward_type": "rnd"})
     played = run.evaluate(NUM_EPISODES, num_workers=1)
-    rewards = EpisodeRewards(load_reward(run.folder))
-    found = played.measures()[f"{MEASURE}rnd"]
+    found, rewards = played.measures()[f"{MEASURE}rnd"], scorer(run)
     chosen = [i for i, episode in enumerate(played.episodes) if len(episode.actions) > 3][::20]
     assert len(chosen) > 1
     for index in chosen:
-        film = replayed(run, played, index, tuple(rewards.observations))
-        own = rewards.of_steps([*film.captions], film.observations)
+        own = replayed(run, played, index, rewards).intrinsic
         assert found[index] == pytest.approx(own.sum(), rel=1e-4) and own.sum() > 0
 
 
@@ -162,22 +166,19 @@ def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, mon
     monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
     run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "of_text"})
     played = run.evaluate(NUM_EPISODES, num_workers=1)
-    rewards = EpisodeRewards(load_reward(run.folder))
-    found = played.measures()[f"{MEASURE}of_text"]
+    found, rewards = played.measures()[f"{MEASURE}of_text"], scorer(run)
     for index in (0, 40, 66):
-        film = replayed(run, played, index)
-        assert film.terminated
-        own = rewards.of_captions(film.captions, film.observations, film.terminated)
+        assert played.episodes[index].end == "finished"
+        own = replayed(run, played, index, rewards).intrinsic
         assert found[index] == pytest.approx(own.sum(), abs=1e-5)
 
 
 def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
     run = write_run(tmp_path / "run", {**DEVICE, **PAID, "llm_reward_type": "rnd,apt"})
     alone = write_run(tmp_path / "alone", {**DEVICE, **PAID, "llm_reward_type": "rnd"})
-    both, rnd = (EpisodeRewards(load_reward(own.folder)) for own in (run, alone))
-    assert both.labels == ["rnd"] and list(both.left_out) == ["apt"]
-    film = replayed(run, run.evaluate(1, num_workers=1), 0, tuple(both.observations))
-    np.testing.assert_allclose(*(own.of_steps([*film.captions], film.observations) for own in (both, rnd)), rtol=1e-5)
+    assert scorer(run).labels == ["rnd"]
+    played = run.evaluate(1, num_workers=1)
+    np.testing.assert_allclose(*(replayed(run, played, 0, scorer(own)).intrinsic for own in (run, alone)), rtol=1e-5)
 
 
 def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:
