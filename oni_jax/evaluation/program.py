@@ -106,7 +106,11 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
     spec, returns = (scorer.spec, EpisodeReturns(scorer)) if scorer else (player.spec, None)
     on_step = returns.add if returns else lambda step: None
     make_env = functools.partial(
-        make_vector_env, env, seed=evaluation_seed(seed), observations=tuple(spec.observations)
+        make_vector_env,
+        env,
+        seed=evaluation_seed(seed),
+        observations=tuple(spec.observations),
+        suggested=player.suggested,
     )
     workers = num_workers(ActorConfig(num_workers=config.num_workers))
     try:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.display import Display, Terminal, WatchedEnv
+from oni_jax.envs.display import Terminal, WatchedEnv
+from oni_jax.envs.goals import Suggested
 from oni_jax.envs.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
@@ -57,10 +58,23 @@ def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
 
 
 def watched_episode(
-    display: Display, env: EnvConfig, seed: int, index: int, observations: Collection[str] = (), ttyrec: str = ""
-) -> WatchedEnv:
-    """Makes the environment of episode `index` of the evaluations with this seed. Raises OSError: see `Display`."""
+    env: EnvConfig,
+    suggested: Suggested | None,
+    seed: int,
+    index: int,
+    observations: Collection[str] = (),
+    ttyrec: str = "",
+) -> WatchedEnv | None:
+    """Makes the environment of episode `index` of the evaluations with this seed; None: it can't be watched.
+
+    suggested: see `find_environment`.
+
+    Raises OSError: see `Display`.
+    """
     number, slot = divmod(index, NUM_SLOTS)
+    display = find_environment(env, suggested).display
+    if display is None:
+        return None
     watched = display.watch(env, own_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)
     return with_history(watched, env_spec(env, observations))  # type: ignore
 
@@ -121,6 +135,7 @@ def replay(
     ttyrec: str,
     seen: Collection[int],
     scorer: Scorer | None = None,
+    suggested: Suggested | None = None,
 ) -> Replay:
     """Replays an episode.
 
@@ -131,18 +146,18 @@ def replay(
       ttyrec: file to which a real terminal's output is recorded.
       seen: indices t of the terminals to return.
       scorer: of the intrinsic rewards.
+      suggested: the player's.
 
     Raises:
       UserError: the file can't be written.
     """
-    spec, index, display = scorer.spec if scorer else env_spec(env), episode.index, find_environment(env).display
-    first, names, watched = index, tuple(spec.observations), None
+    spec, index, seed = scorer.spec if scorer else env_spec(env), episode.index, evaluation.seed
+    first, names = index, tuple(spec.observations)
     try:
-        if display:
-            game = watched = watched_episode(display, env, evaluation.seed, index, names, ttyrec)
-        else:  # after the earlier episodes of its slot
+        game = watched = watched_episode(env, suggested, seed, index, names, ttyrec)
+        if game is None:  # it is played after the earlier episodes of its slot
             first = index % NUM_SLOTS
-            game = make_vector_env(env, 1, evaluation_seed(evaluation.seed), first, names)
+            game = make_vector_env(env, 1, evaluation_seed(seed), first, names, suggested)
     except OSError as error:
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
     kept, num_steps = _Recorder(seen, scorer, watched), len(episode.actions)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from oni_jax.envs.base import record_dtype
+from oni_jax.envs.goals import BY_LLM
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.evaluation.intrinsic import Scorer, Steps
@@ -18,7 +19,7 @@ from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import Array, EnvSpec, PyTree, Trajectory
+from oni_jax.types import GOAL_REWARD, Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actors.batches import ActorPayload, make_unpack_fn, step_captions
 from oni_jax.worlds.actors.exchange import policy_record_dtype
 
@@ -112,7 +113,7 @@ def read_scoring(folder: str, env: EnvConfig, env_steps: int | None) -> Scoring:
     spec = env_spec(env, observations_read(run.config))
     if (captions := run.config.env.caption) != env.caption:
         return _unknown(folder, f"it values captions of --caption {captions}, and these are {env.caption}")
-    reasons = [_why_unknown(run, i) for i in range(len(run.rewards.terms))]
+    reasons = [_why_unknown(run, i, env) for i in range(len(run.rewards.terms))]
     chosen = [i for i, reason in enumerate(reasons) if not reason]
     not_reported = {label: reason for label, reason in zip(run.rewards.labels, reasons) if reason}
     return Scoring(StepScorer(run, chosen, spec, os.path.basename(folder)) if chosen else None, not_reported)
@@ -123,10 +124,12 @@ def _unknown(folder: str, reason: str) -> Scoring:
     return Scoring(None, dict.fromkeys(reward_labels(names), reason))
 
 
-def _why_unknown(run: RunReward, index: int) -> str:
-    """Returns why one of a run's rewards can't be computed; "": it can."""
-    term = run.rewards.terms[index]
+def _why_unknown(run: RunReward, index: int, env: EnvConfig) -> str:
+    """Returns why one of a run's rewards can't be computed in an environment; "": it can."""
+    term, learnt, played = run.rewards.terms[index], run.config.env.goals.goal_suggester, env.goals.goal_suggester
+    if GOAL_REWARD in term.reward.final_observations and learnt in BY_LLM and learnt != played:
+        return f"it pays goals of --goal_suggester {learnt}, and these are of {played}"
     is_labelled = any(annotation.question == term.question for annotation in run.annotations)
-    knows_labels_alone = term.question >= 0 and not jax.tree.leaves(run.rewards.states(run.state)[index])
-    unlabelled = "its label store holds no labels" if knows_labels_alone and not is_labelled else ""
-    return term.reward.only_in_training or unlabelled
+    knows_answers_alone = term.reward.reads_answers and not jax.tree.leaves(run.rewards.states(run.state)[index])
+    is_unlabelled = term.question >= 0 and knows_answers_alone and not is_labelled
+    return term.reward.only_in_training or ("its label store holds no labels" if is_unlabelled else "")

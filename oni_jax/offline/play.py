@@ -86,7 +86,7 @@ def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest)
     names = tuple(find_environment(player.env).make_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
     shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
-    make_env = functools.partial(make_vector_env, player.env, seed=seed, observations=shown)
+    make_env = functools.partial(make_vector_env, player.env, seed=seed, observations=shown, suggested=player.suggested)
     envs = Envs(make_env, env_spec(player.env, shown), group_size=num_envs)
     running: dict[int, _Running] = collections.defaultdict(lambda: _Running([], [], [], []))  # by the episode's index
     waiting: dict[int, Segment] = {}

@@ -11,6 +11,7 @@ import numpy as np
 
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
+from oni_jax.envs.goals import Suggested
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.envs.screen import (
     DARK_GRAY,
@@ -96,6 +97,7 @@ class Table(NamedTuple):
     choose: Choose | None  # None: a person chooses
     labels: Labels
     scorer: Scorer
+    suggested: Suggested | None  # goals by the run's LLM
     not_shown: Mapping[str, str]  # labels of rewards, and why
 
 
@@ -107,7 +109,9 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     """
     table = set_up(config)
     env = table.env
-    game = watched_episode(table.display, env, config.seed, config.episode, tuple(table.scorer.spec.observations))
+    names = tuple(table.scorer.spec.observations)
+    game = watched_episode(env, table.suggested, config.seed, config.episode, names)
+    assert game
     keys = tuple(table.display.keys(env))
     with contextlib.closing(Session(game, keys, env.max_episode_steps, table.labels, table.scorer)) as session:
         with shell() as own:
@@ -129,7 +133,7 @@ def set_up(config: PlayConfig) -> Table:
             f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
         )
     labels = run_labels(folder, run) if run else labels_of(environment)
-    scorer, not_shown = _scoring(config, folder, run, env)
+    scorer, not_shown, suggested = _of_run(config, folder, run, env)
     if scorer is None:
         spec = env_spec(env, observations_read(run) if run else ())
         scorer = LabelScorer(labels, run.reward if run else Config().reward, spec)
@@ -142,6 +146,7 @@ def set_up(config: PlayConfig) -> Table:
         choose=choose,
         labels=labels,
         scorer=scorer,
+        suggested=suggested,
         not_shown=not_shown,
     )
 
@@ -151,7 +156,7 @@ def _chooser(config: PlayConfig, env: EnvConfig, shown: EnvSpec) -> tuple[str, C
     # These import JAX, which takes seconds, and a person does not need it.
     from oni_jax.evaluation.players import chosen_players
 
-    evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
+    evaluation = EvaluationConfig(config.train_dir, config.experiment, policy=config.policy, seed=config.seed)
     experiment = None if config.policy == RANDOM else config.experiment
     (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
     episodes = np.full(GROUP_SIZE, config.episode, np.int32)
@@ -167,17 +172,21 @@ def _chooser(config: PlayConfig, env: EnvConfig, shown: EnvSpec) -> tuple[str, C
     return f"{player.name}, {GREEDY}" if player.policy == GREEDY else player.name, choose
 
 
-def _scoring(
+def _of_run(
     config: PlayConfig, folder: str, run: Config | None, env: EnvConfig
-) -> tuple[Scorer | None, Mapping[str, str]]:
-    """Returns the rewards of a run's checkpoint; none of a run that has none, or has just begun."""
+) -> tuple[Scorer | None, Mapping[str, str], Suggested | None]:
+    """Returns the rewards of a run's checkpoint, and the goals that its LLM suggests.
+
+    There are none without a run, of a run that has just begun, and of one without them.
+    """
     if run is None or (config.checkpoint == LATEST and not saved_steps(folder)):
-        return None, {}
+        return None, {}, None
+    from oni_jax.evaluation.goals import load_goals
     from oni_jax.evaluation.players import chosen_checkpoints
     from oni_jax.evaluation.step_rewards import read_scoring
 
     (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
-    return read_scoring(folder, env, env_steps)
+    return *read_scoring(folder, env, env_steps), load_goals(folder, env, env_steps)
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:

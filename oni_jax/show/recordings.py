@@ -84,7 +84,7 @@ class Recorder:
         path = os.path.join(self._folder, file_stem(evaluation, choice))
         num_steps, scorer = len(choice.episode.actions), player.scoring.scorer
         seen = shown_steps(num_steps)
-        found = replay(player.env, evaluation, choice.episode, path + SUFFIX, set(seen), scorer)
+        found = replay(player.env, evaluation, choice.episode, path + SUFFIX, set(seen), scorer, player.suggested)
         if found.mismatch:
             print(found.mismatch, flush=True)
         notes = reward_notes(player)

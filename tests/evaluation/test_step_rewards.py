@@ -254,19 +254,12 @@ OWN = {"failing": Failing, "broken": Broken, "reads_logits": ReadsLogits, "reads
         ({"llm_reward_type": "broken"}, set(), {"broken": "ValueError: out of range"}),
         ({"llm_reward_type": "reads_logits"}, set(), {"reads_logits": "behaviour_logits, which only training has"}),
         ({"llm_reward_type": "reads_policy"}, set(), {"reads_policy": "policy_params, which only training has"}),
-        (
-            {**SIGNALS, "llm_reward_type": "ellm", "llm_server_addr": "x", "goal_suggester": "llm"},
-            set(),
-            {"ellm": "while a run trains only"},
-        ),
     ],
 )
 def test_what_can_t_be_computed_is_told_and_is_no_zero(tmp_path, capfd, monkeypatch, values, reported, reasons):
     for name, reward in OWN.items():
         monkeypatch.setitem(REWARD_TYPES, name, RewardType(lambda context, reward=reward: reward()))
     write_run(tmp_path / "run", {**CATCH, **PAID, **values})
-    if values["llm_reward_type"] == "ellm":
-        LabelStore(str(tmp_path / "run" / "labels.sqlite")).close()
     out, tree, rows = table(tmp_path, capfd, "run")
     (played,) = tree["evaluations"]
     assert {x.removeprefix(MEASURE) for x in played["measures"] if x.startswith(MEASURE)} == reported

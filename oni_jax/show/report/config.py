@@ -4,9 +4,8 @@ import dataclasses
 import os
 import shlex
 
-from oni_jax.evaluation.config import goals_to_see
 from oni_jax.host.files import check_output
-from oni_jax.settings.config import Config, check_values
+from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
 
 
@@ -31,11 +30,10 @@ class ReportConfig:
         """Folder of the run."""
         return os.path.join(self.train_dir, self.experiment)
 
-    def evaluate_command(self, config: Config, *words: str) -> str:
-        """Returns a command that evaluates the run, which has these settings."""
+    def evaluate_command(self, *words: str) -> str:
+        """Returns a command that evaluates the run."""
         run = ["--train_dir", self.train_dir, "--experiment", self.experiment]
-        goals = [word for name, value in goals_to_see(config).items() for word in (f"--{name}", value)]
-        return shlex.join(["python", "-m", "launch.evaluate", *run, *goals, *words])
+        return shlex.join(["python", "-m", "launch.evaluate", *run, *words])
 
 
 def check_report(config: ReportConfig) -> None:
