@@ -95,7 +95,7 @@ class Table(NamedTuple):
     env: EnvConfig
     display: Display
     choose: Choose | None  # None: a person chooses
-    labels: Labels
+    labels: Mapping[str, Labels]
     scorer: Scorer
     suggested: Suggested | None  # goals by the run's LLM
     not_shown: Mapping[str, str]  # labels of rewards, and why
@@ -132,11 +132,12 @@ def set_up(config: PlayConfig) -> Table:
         raise UserError(
             f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
         )
-    labels = run_labels(folder, run) if run else labels_of(environment)
+    labels = run_labels(folder, run) if run else {"": labels_of(environment)}
     scorer, not_shown, suggested = _of_run(config, folder, run, env)
     if scorer is None:
         spec = env_spec(env, observations_read(run) if run else ())
-        scorer = LabelScorer(labels, run.reward if run else Config().reward, spec)
+        paid = next(iter(labels.values()), None) or labels_of(environment)
+        scorer = LabelScorer(paid, run.reward if run else Config().reward, spec)
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env, scorer.spec)
     return Table(
         who=who,
@@ -281,14 +282,12 @@ def _note(screen: Screen, text: str) -> None:
 
 def message_lines(session: Session, not_shown: Mapping[str, str]) -> list[Text]:
     """Returns lines with the message's label, and with the rewards."""
-    label = session.label
-    if label is None:
-        lines = [Text("no message, no label")]
-    else:
-        lines = [
-            Text(f"label     {label.text}", GREEN if label.helpful else GRAY),
-            Text(f"  by the {label.source}", DARK_GRAY),
-        ]
+    lines = []
+    for name, label in session.said.items():
+        title = name if name and len(session.said) > 1 else "label"
+        lines.append(Text(f"{title:<9} {label.text}", GREEN if label.helpful else GRAY))
+        lines.append(Text(f"  by the {label.source}", DARK_GRAY))
+    lines = lines or [Text("no message, no label")]
     scorer = session.scorer
     reasons = [f"{label}: {reason}" for label, reason in not_shown.items()]
     return [

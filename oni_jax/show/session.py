@@ -1,5 +1,7 @@
 """An episode played step by step, with the labels, rewards and totals shown beside its screen."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from oni_jax.envs.display import ActionKey, WatchedEnv
@@ -31,7 +33,7 @@ class Session:
       record: the newest observation.
       step_count, returned: steps and return of the episode so far.
       action, reward: the last step's.
-      message, label, count: the newest message, its label, and its episodic count.
+      message, said, count: the newest message, its labels by the rewards' names, and its episodic count.
       rewards: [K] intrinsic rewards, each of the newest state or of the step that led to it, as it is paid for.
       totals: [K] their sums over the episode.
       end: reason for the episode's end; "" while it runs.
@@ -39,7 +41,12 @@ class Session:
     """
 
     def __init__(
-        self, game: WatchedEnv, keys: tuple[ActionKey, ...], max_episode_steps: int, labels: Labels, scorer: Scorer
+        self,
+        game: WatchedEnv,
+        keys: tuple[ActionKey, ...],
+        max_episode_steps: int,
+        labels: Mapping[str, Labels],
+        scorer: Scorer,
     ):
         self.game, self.keys, self.max_episode_steps = game, keys, max_episode_steps
         self.scorer, self._labels, self._chosen = scorer, labels, _Chosen()
@@ -85,7 +92,8 @@ class Session:
     def _observe(self, step: Step) -> None:
         self.record, self.message = step.seen(0)
         self.count = int(self.record["caption_count"])
-        self.label: Label | None = self._labels.of(self.message)
+        given = {name: labels.of(self.message) for name, labels in self._labels.items()}
+        self.said: Mapping[str, Label] = {name: label for name, label in given.items() if label}
         self._newest.add(step)
         steps, num = self._newest.take()
         # The last of these two steps stays in the newest state: what is paid for that is known before an action.

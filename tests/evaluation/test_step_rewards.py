@@ -6,6 +6,7 @@ import json
 import pathlib
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -49,11 +50,12 @@ def label_of(caption: bytes) -> int:
     return zlib.crc32(caption) % 2
 
 
-def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = None) -> oni_jax.Run:
-    """A run of random parameters of policy and rewards; with a label of each of the captions."""
+def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = None, also: Sequence[dict] = ()):
+    """A run of random parameters of policy and rewards, `also` those; with a label of each of the captions."""
     first, *others = values.get("llm_reward_type", "none").split(",")
     config = with_values(Config(), {**values, "llm_reward_type": first})
     further = [(dataclasses.replace(config.reward, llm_reward_type=name), config.annotation) for name in others]
+    further += [(dataclasses.replace(config.reward, **own), config.annotation) for own in also]
     config = dataclasses.replace(config, others=tuple(further))
     folder.mkdir()
     (folder / "config.json").write_text(config_to_json(config))

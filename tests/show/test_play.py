@@ -1,6 +1,7 @@
 """What is told beside a game that is played."""
 
 import contextlib
+import dataclasses
 import shutil
 from types import SimpleNamespace
 from typing import Any
@@ -15,22 +16,27 @@ from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.evaluation.recording import replay
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.ops.captions import running_counts
 from oni_jax.rewards.baselines import apt
+from oni_jax.rewards.combine import Potential
+from oni_jax.rewards.registry import REWARD_TYPES, RewardType
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.show import panel
 from oni_jax.show import play as playing
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.keys import action_text
-from oni_jax.show.labels import Label, Labels, labels_of
+from oni_jax.show.labels import Label, Labels, labels_of, run_labels
 from oni_jax.show.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
 from oni_jax.show.session import LabelScorer, Session
 from tests.evaluation.runs import NETHACK, write_run
 from tests.evaluation.steps import scored
+from tests.evaluation.test_step_rewards import OfText
 from tests.evaluation.test_step_rewards import write_run as write_rewarded_run
 from tests.show.runs import write_labelled_run
 from tests.support.asking import LANGUAGE
@@ -125,7 +131,7 @@ class Scripted(SingleGame):
 
 def begun(game, limit=50, labels=None, **settings) -> Session:
     labels = labels or Labels(HELPED, LANGUAGE, {})
-    return Session(game, tuple(KEYS), limit, labels, LabelScorer(labels, RewardConfig(**settings), SPEC))
+    return Session(game, tuple(KEYS), limit, {"": labels}, LabelScorer(labels, RewardConfig(**settings), SPEC))
 
 
 @pytest.fixture
@@ -197,7 +203,7 @@ def test_it_fits_its_terminal(session, size):
 def test_a_run_tells_labels_and_reward(tmp_path):
     write_labelled_run(tmp_path / "run", {KILL: 1, b"A rock.": 0}, beta_count_exponent=2.0)
     table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
-    label = table.labels.of(KILL)
+    label = table.labels["online_cls"].of(KILL)
     assert label and label.source == "label store" and "run at 640 steps" in table.scorer.source
     assert scored(table.scorer, [KILL, b"A rock.", KILL, b""]).tolist() == [[1, 0, 0.25]]
     assert table.env.max_episode_steps == 40
@@ -269,3 +275,43 @@ def test_what_training_alone_pays_is_not_shown(tmp_path):
     write_rewarded_run(tmp_path / "run", {**NETHACK, "llm_reward_type": "rnd,apt", "llm_reward_coeff": 1.0})
     table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
     assert table.scorer.labels == ["rnd"] and table.not_shown == {"apt": apt.AptReward.only_in_training}
+
+
+def test_every_reward_pays_in_play_and_in_films_as_in_evaluations(tmp_path, monkeypatch):
+    """Each by its own count discount, end and coefficient; a potential is valued at both ends of a step."""
+    monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
+    first = {"llm_reward_type": "count", "llm_reward_coeff": 0.1, "beta_count_exponent": 1.0}
+    later = {**first, "llm_reward_coeff": 0.5, "beta_count_exponent": 3.0, "intrinsic_reward_at": "next_obs"}
+    also = [later, {**first, "llm_reward_type": "of_text", "llm_reward_coeff": 2.0}]
+    run = write_rewarded_run(tmp_path / "run", {**NETHACK, **first, "max_episode_steps": 12}, also=also)
+    played = run.evaluate(1, num_workers=1)
+    expected = played.episodes[0].intrinsic_returns
+    assert [*expected] == ["count", "count_2", "of_text"] and len({*expected.values()}) == 3
+    config = PlayConfig("sample", str(tmp_path), "run", steps_per_sec=128.0)
+    session = playing.play(config, lambda: Hands(*["."] * 12, "q"), StopRequest())  # type: ignore[arg-type]
+    np.testing.assert_allclose(session.totals, [*expected.values()], rtol=1e-5)
+    assert session.total == pytest.approx(0.1 * expected["count"] + 0.5 * expected["count_2"] + 2 * expected["of_text"])
+    texts = " ".join(text.text for text in message_lines(session, {}))
+    assert all(f"  {name} " in texts for name in expected)
+    scorer = session.scorer
+    film = replay(run.config.env, played, played.episodes[0], "", {0}, scorer)
+    np.testing.assert_allclose(film.intrinsic.sum(axis=1), session.totals, rtol=1e-5)
+    shown = panel.intrinsic_lines(scorer, film.intrinsic[:, -1], film.intrinsic.sum(axis=1))
+    assert shown[1].text == f"total     {session.total:.4g}" and "count_2" in shown[3].text
+
+
+def test_labels_of_every_reward_are_shown_by_its_name(tmp_path):
+    config = write_labelled_run(tmp_path / "run", {KILL: 1})
+    also = dataclasses.replace(config.reward, llm_reward_type="online_cls_reward_model")
+    asking = dataclasses.replace(config.annotation, goal_key="combat")
+    labels = run_labels(str(tmp_path / "run"), dataclasses.replace(config, others=((also, asking),)))
+    assert {name: own.of(KILL) and own.of(KILL).source for name, own in labels.items()} == {  # type: ignore
+        "online_cls": "label store",
+        "online_cls_reward_model": "rule-based judge",
+    }
+    game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
+    spoken: Any = {name: SimpleNamespace(of=lambda message, own=own: own.of(KILL)) for name, own in labels.items()}
+    scorer = LabelScorer(labels["online_cls"], config.reward, SPEC)
+    with contextlib.closing(Session(game, tuple(KEYS), 50, spoken, scorer)) as session:
+        texts = [text.text for text in message_lines(session, {})]
+    assert "online_cls helpful" in texts and any(text.startswith("online_cls_reward_model ") for text in texts)
