@@ -10,7 +10,7 @@ import numpy as np
 from oni_jax.envs.nethack.scripted import ScriptedPlayer
 from oni_jax.envs.nethack.tasks import nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
-from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.playing import ENDLESS, Agent, Envs, play
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.runtime import Every, StopRequest
@@ -77,11 +77,6 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
     run = read_settings(folder) if collection.policy == "checkpoint" else None
     if run:
         env_config = dataclasses.replace(env_config, nethack=run.env.nethack)
-        if env_spec(run.env).num_actions != env_spec(env_config).num_actions:
-            raise UserError(
-                f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
-                "name that one, or another with its actions"
-            )
     try:
         reads = policy_observations(run.network) if run else ()
         env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
@@ -92,7 +87,7 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
         if not isinstance(env, NetHackVectorEnv):
             raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
         if run:
-            return env, checkpoint_agent(folder, run, env.spec, collection.seed)
+            return env, checkpoint_agent(folder, env_config, collection.seed)
         if collection.policy == "random":
             return env, SharedDraws(env.spec.num_actions, rng)
         return env, ScriptedPlayer(env, rng)

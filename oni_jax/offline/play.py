@@ -16,17 +16,13 @@ from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import Agent, Envs, Step
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import StopRequest
-from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.windows import Windows
-from oni_jax.runs.checkpointing import restore_params
-from oni_jax.settings.config import Config
+from oni_jax.runs.pretrained import load_pretrained
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import EnvSpec
 
 
 class SharedDraws(Agent):
@@ -39,10 +35,9 @@ class SharedDraws(Agent):
         return self._rng.integers(self._num_actions, size=len(steps), dtype=np.int32)
 
 
-def checkpoint_agent(folder: str, run: Config, spec: EnvSpec, seed: int) -> Agent:
-    """Makes the policy of a run's newest checkpoint, which samples actions. Raises UserError: there is none."""
-    policy, shapes = policy_and_shapes(run.network, spec)
-    env_steps, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes)
+def checkpoint_agent(folder: str, env: EnvConfig, seed: int) -> Agent:
+    """Makes the policy of a run's newest checkpoint, which samples actions. Raises UserError: see `load_pretrained`."""
+    policy, params, spec, env_steps = load_pretrained(folder, env)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
     return PolicyAgent(policy, spec, params, seed, greedy=False)
 
