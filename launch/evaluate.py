@@ -3,7 +3,6 @@
 python -m launch.evaluate --experiment score_retrieval --compare random
 """
 
-import functools
 import os
 import sys
 
@@ -28,8 +27,6 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
     from oni_jax.evaluation.players import evaluated_task
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
-    from oni_jax.evaluation.step_rewards import load_scoring
-    from oni_jax.runs.labels import labels_by
     from oni_jax.training.build import keep_compiled_code
 
     keep_compiled_code()
@@ -38,7 +35,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
         from oni_jax.show.recordings import Recorder
 
         recorder = Recorder(config, stop)
-    code = evaluate(config, stop, labels_by, functools.partial(load_scoring, config.train_dir), recorder)
+    code = evaluate(config, stop, recorder)
     if code == 0 and config.policy != RANDOM:
         _show_next(config, evaluated_task(config))
     return code

@@ -10,7 +10,7 @@ import sys
 from launch.next_commands import command, further_steps, resuming, show
 from launch.program import brief_program
 from oni_jax.envs.registry import find_environment
-from oni_jax.evaluation.config import RANDOM, EvaluationConfig, goals_to_see
+from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.host.files import write_output
 from oni_jax.host.run_files import saved_steps
 from oni_jax.runs.experiment import is_running, read_settings
@@ -35,7 +35,7 @@ def _run(config: ReportConfig) -> int:
 def _show_next(config: ReportConfig) -> None:
     """Prints what would fill the parts that the report lacks, and how to go on with a run that has ended."""
     run = read_settings(config.folder)
-    named = {"train_dir": config.train_dir, "experiment": config.experiment, **goals_to_see(run)}
+    named = {"train_dir": config.train_dir, "experiment": config.experiment}
     found, saved = [], saved_steps(config.folder)
     evaluation = os.path.join(config.folder, "evaluation.json")
     if saved and not (config.evaluation or os.path.exists(evaluation)):

@@ -202,9 +202,8 @@ class Run:
             ChildError: an actor process was lost; its episodes would be missing.
         """
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
-        from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player
+        from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player, with_scoring
         from oni_jax.evaluation.program import play
-        from oni_jax.evaluation.step_rewards import load_scoring
         from oni_jax.runs.labels import labels_by
 
         known = {field.name for field in dataclasses.fields(EvaluationConfig)}
@@ -221,7 +220,7 @@ class Run:
         if config.policy == RANDOM:
             return _whole(play(config, chosen_players(config, task, None, config.checkpoint)[0]))
         player = load_player(config, experiment, self.env_steps, task)
-        played = _whole(play(config, player._replace(scoring=load_scoring(train_dir, player))))
+        played = _whole(play(config, with_scoring(player, train_dir)))
         return played._replace(labels_by=labels_by(self.config, self.folder))
 
     @functools.cached_property

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from oni_jax.envs.registry import find_environment, languages
 from oni_jax.settings.annotation import JUDGE, JUDGE_SETTINGS, RECORDED, AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.types import Item
 
 FOLDER = pathlib.Path(__file__).with_name("data")
 SERVER, NOBODY = "server", ""
@@ -147,6 +148,12 @@ def open_questions(
             print(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}", flush=True)
         questions.append(Question(servers[own] if asks else own, load_prompt(own, language, kind), recorded))
     return questions
+
+
+def recorded_answers(config: AnnotationConfig, language: Language | None, kind: str) -> Mapping[Item, bytes]:
+    """Returns the recorded answers to a question; none where others answer. Raises UserError: see `find_answerer`."""
+    file = find_answerer(config, language, kind).file
+    return file.under(_goal(config, file.header)) if file else {}
 
 
 def _wants_judge(config: AnnotationConfig) -> bool:

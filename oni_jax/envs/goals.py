@@ -9,7 +9,7 @@ an episode's start; `open_goals` [G + 1] float32, what reaching each goal would 
 suggested that are no goals of the environment.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oni_jax.envs.base import Environment, VectorEnv
 from oni_jax.envs.event_captions import EVENT
@@ -19,6 +19,7 @@ from oni_jax.types import GOAL_REWARD, OPEN_GOALS, ArraySpec, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.device.base import DeviceEnv
+    from oni_jax.envs.device.goals import HostTable
 
 NO_GOALS, ORACLE, TASK, LLM, MODEL = "none", "oracle", "task", "llm", "model"  # of --goal_suggester
 BY_LLM = (LLM, MODEL)  # those that ask an LLM
@@ -35,6 +36,13 @@ GOAL_STATS = (
 )
 
 
+class Suggested(NamedTuple):
+    """Goals of an LLM, for environments that are played outside training."""
+
+    table: "HostTable | None" = None  # its answers; None: nothing
+    model: Any = None  # a `device.goals.GoalModel` of it; None: nothing
+
+
 def goal_spec(spec: EnvSpec) -> EnvSpec:
     """Returns the spec of an environment with goals suggested for its states."""
     shown = {GOAL_REWARD: ArraySpec((), "float32"), OPEN_GOALS: ArraySpec((len(spec.goals) + 1,), "float32")}
@@ -42,17 +50,22 @@ def goal_spec(spec: EnvSpec) -> EnvSpec:
 
 
 def check_goals_shown(config: EnvConfig, shown: EnvSpec) -> None:
-    """Raises UserError: goals are to be shown that are known only where a run trains."""
+    """Raises UserError: goals are to be shown that nobody suggests here."""
     suggester = config.goals.goal_suggester
     if suggester in BY_LLM and OPEN_GOALS in shown.observations:
         raise UserError(
-            f"--goal_suggester {suggester}: a policy sees an LLM's goals while it trains only; add --goal_suggester "
-            f"{ORACLE}"
+            f"--goal_suggester {suggester}: only a run that trains on the device, and what plays its policy, knows an "
+            f"LLM's goals; add --goal_suggester {ORACLE}"
         )
 
 
-def with_goals(environment: Environment) -> Environment:
-    """Returns the environment with goals suggested for its states. Its functions raise UserError where it has none."""
+def with_goals(environment: Environment, suggested: Suggested | None = None) -> Environment:
+    """Returns the environment with goals suggested for its states. Its functions raise UserError where it has none.
+
+    Args:
+        environment: whose states have goals.
+        suggested: by an LLM; None: it is not known here.
+    """
 
     def make_spec(config: EnvConfig) -> EnvSpec:
         spec, settings = environment.make_spec(config), config.goals
@@ -72,10 +85,11 @@ def with_goals(environment: Environment) -> Environment:
         return goal_spec(spec)
 
     def wrapped(made: Any, config: EnvConfig) -> Any:
-        return made.wrapped(lambda env: _wrap(env, config))
+        return made.wrapped(lambda env: _wrap(env, config).suggesting(*suggested or Suggested()))
 
     def make(config: EnvConfig, shown: EnvSpec, *args: Any) -> VectorEnv:
-        check_goals_shown(config, shown)
+        if suggested is None:
+            check_goals_shown(config, shown)
         return wrapped(environment.make(config, shown, *args), config)
 
     def device(config: EnvConfig) -> "DeviceEnv":

@@ -8,7 +8,7 @@ import numpy as np
 from oni_jax.envs import babyai, catch, crafter, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, Language, VectorEnv
 from oni_jax.envs.event_captions import EVENT, STATE, of_events, with_event_captions
-from oni_jax.envs.goals import BY_LLM, LLM, MODEL, NO_GOALS, ORACLE, TASK, with_goals
+from oni_jax.envs.goals import BY_LLM, LLM, MODEL, NO_GOALS, ORACLE, TASK, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
 from oni_jax.settings.config import Config
@@ -50,13 +50,17 @@ def languages() -> dict[str, Language]:
     return {language.name: language for language in (*named, *map(of_events, named))}
 
 
-def find_environment(config: EnvConfig) -> Environment:
-    """Returns the environment of `root_env`, plugins included. Raises UserError: unknown, or a plugin fails."""
+def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> Environment:
+    """Returns the environment of `root_env`, plugins included. Raises UserError: unknown, or a plugin fails.
+
+    suggested: goals, see `with_goals`.
+    """
     load_plugins(config.plugin)
     for environment in ENVIRONMENTS:
         if config.root_env in environment.names:
             environment = with_event_captions(environment) if config.caption == EVENT else environment
-            return environment if config.goals.goal_suggester in (AUTO, NO_GOALS) else with_goals(environment)
+            has_goals = config.goals.goal_suggester not in (AUTO, NO_GOALS)
+            return with_goals(environment, suggested) if has_goals else environment
     raise UserError(
         f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
         f"{nearest(config.root_env, environment_names())}"
@@ -183,7 +187,12 @@ def caption_reader(config: EnvConfig) -> Callable[[np.ndarray], bytes]:
 
 
 def make_vector_env(
-    config: EnvConfig, num_envs: int, seed: int, first_index: int, observations: Collection[str] = (EVERYTHING,)
+    config: EnvConfig,
+    num_envs: int,
+    seed: int,
+    first_index: int,
+    observations: Collection[str] = (EVERYTHING,),
+    suggested: Suggested | None = None,
 ) -> VectorEnv:
     """Makes `num_envs` environments. Raises UserError: see `env_spec`.
 
@@ -193,6 +202,7 @@ def make_vector_env(
       seed: not negative.
       first_index: index of the first one among all environments with this seed, not negative.
       observations: names of those to show.
+      suggested: goals, see `find_environment`.
     """
-    env = find_environment(config).make(config, own_spec(config, observations), num_envs, seed, first_index)
+    env = find_environment(config, suggested).make(config, own_spec(config, observations), num_envs, seed, first_index)
     return with_history(env, env_spec(config, observations))

@@ -2,38 +2,18 @@
 
 import functools
 from collections.abc import Callable
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.evaluation.playing import Agent
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.ops.records import as_bytes, unpack_records
 from oni_jax.types import Array, EnvSpec, PyTree
 
-GROUP_SIZE = 16  # environments answered together, N below
 
-
-class Agent(Protocol):
-    """Chooses actions, which depend on the episode's index and observations alone."""
-
-    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Returns a group's next actions; called for every step of its environments, in order.
-
-        Args:
-          group: its index.
-          records: [N], the observations.
-          episodes: [N] int32, the indices of their episodes.
-          steps: [N] int32, the steps taken in these so far.
-
-        Returns:
-          Actions [N] int32.
-        """
-        ...
-
-
-class RandomAgent:
+class RandomAgent(Agent):
     """Draws actions uniformly."""
 
     def __init__(self, num_actions: int, seed: int):
@@ -50,7 +30,7 @@ class RandomAgent:
         return np.array(draws, np.int32)
 
 
-class PolicyAgent:
+class PolicyAgent(Agent):
     """A policy that samples from its distribution, or takes the most probable action."""
 
     def __init__(self, policy: ActorCritic, spec: EnvSpec, params: PyTree, seed: int, greedy: bool):

@@ -3,9 +3,8 @@
 import dataclasses
 import os
 
-from oni_jax.envs.goals import BY_LLM, ORACLE
 from oni_jax.host.files import check_output
-from oni_jax.settings.config import Config, check_values
+from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
 
 _COUNT = "[1, inf)"
@@ -14,12 +13,6 @@ RANDOM = "random"  # another policy, also accepted where an experiment's name is
 GOALS = ("crafter_task", "goal_suggester")  # settings of the goals that are asked for
 LATEST, BEST, ALL = "latest", "best", "all"
 VIDEO_FORMATS = ("gif", "mp4")
-
-
-def goals_to_see(run: Config) -> dict[str, str]:
-    """Returns what `launch.evaluate` needs for a run: its policy can see an LLM's goals in training only."""
-    sees_llm_goals = run.network.goal_conditioned and run.env.goals.goal_suggester in BY_LLM
-    return {"goal_suggester": ORACLE} if sees_llm_goals else {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +47,7 @@ class EvaluationConfig:
         "",
         "Who suggests the goals that a goal_conditioned policy sees, as in launch.train; empty: --crafter_task, or the "
         "run's.",
-        choices=("", "oracle", "task", "all", "random"),
+        choices=("", "oracle", "task", "all", "random", "llm", "model"),
     )
     plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=",")
     max_episode_steps: int = setting(0, "Steps after which an episode is truncated; 0: as in the run.")

@@ -10,6 +10,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.settings.worlds import EnvConfig
 
 SUCCESS = "success"  # statistic of an environment whose tasks have a goal: 1 where it was reached, else 0
+GROUP_SIZE = 16  # environments whose actions are chosen together
 NUM_SLOTS = 64  # environments side by side; slot s plays the episodes s, s + 64, s + 128, ...
 HELD_OUT = 1 << 128  # added to a seed. Training's have 32 bits: no episode occurs in both
 

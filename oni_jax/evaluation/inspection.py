@@ -93,8 +93,8 @@ def load_reward(folder: str, env_steps: int | None = None) -> RunReward:
     except (ValueError, KeyError, TypeError):  # a stranger's, or an older version's
         raise UserError(f"{folder}: checkpoint {found} holds no reward of this version; train the run again") from None
     annotations = read_annotations(config, folder)
-    unread = {term.question for term in rewards.terms if term.reward.only_in_training}
-    rewards.ingest([annotation for annotation in annotations if annotation.question not in unread])
+    read = {term.question for term in rewards.terms if term.reward.reads_answers}
+    rewards.ingest([annotation for annotation in annotations if annotation.question in read])
     return RunReward(found, config, spec, rewards, state, saved, annotations)
 
 

@@ -1,19 +1,14 @@
-"""Intrinsic returns of an evaluation's episodes, by the rewards that a player was trained with."""
+"""Intrinsic rewards of steps outside training: what is scored, and sums of it over episodes."""
 
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from oni_jax.evaluation.playing import Step
 from oni_jax.ops.episode_sums import episode_ends, sum_rewards
-from oni_jax.settings.fields import UserError
 from oni_jax.types import EnvSpec
 from oni_jax.worlds.actors.captions import CaptionTable
-from oni_jax.worlds.actors.ring import TrajectoryRing
-
-if TYPE_CHECKING:  # it imports this
-    from oni_jax.evaluation.players import Player
 
 NUM_AT_ONCE = 32  # steps of a group that are scored together, T below
 
@@ -33,20 +28,58 @@ class Scorer(Protocol):
 
     spec: EnvSpec  # of the environments, with what policy and rewards read
     labels: Sequence[str]  # of the rewards
+    coeffs: np.ndarray  # [K]; training adds the rewards up with these
+    pays_own: np.ndarray  # [K] bool; a reward is one for the state before the step, else for what the step led to
+    source: str  # whose rewards, in words
+    problem: str  # why the rewards can't be computed, as found so far; "" while they can
 
     def score(self, steps: Steps) -> np.ndarray:
-        """Returns the rewards [K, T, N] before their coefficients. Raises UserError: a server or a file is away."""
+        """Returns the rewards [K, T, N] before their coefficients; NaN where there is a problem."""
         ...
 
 
-class Scoring(NamedTuple):
-    """Rewards that a player was trained with."""
+class NewestSteps:
+    """The newest steps of a group, at most T of them.
 
-    scorer: Scorer | None = None  # None: there is nothing to score
-    not_reported: Mapping[str, str] = {}  # labels of those that can't be computed here, and why
+    Args:
+        spec: of the environments, with what the rewards read.
+        num_at_once: T.
+    """
 
+    def __init__(self, spec: EnvSpec, num_at_once: int = NUM_AT_ONCE):
+        self._names, self._size = spec.final_observations, num_at_once
+        self._rows: Steps | None = None
+        self.num = -1  # before the first observations
 
-LoadScoring = Callable[["Player"], Scoring]
+    def add(self, step: Step) -> bool:
+        """Takes in the first observations or the next step. Returns whether there is no room for another."""
+        rows = self._rows = self._rows or self._begin(step)
+        if self.num >= 0:
+            rows.actions[self.num] = step.actions
+            for name, finals in rows.finals.items():
+                finals[self.num] = step.finals[name]
+        self.num += 1
+        rows.records[self.num], rows.texts[self.num] = step.records, step.texts
+        return self.num == self._size
+
+    def _begin(self, step: Step) -> Steps:
+        size, count = self._size, len(step.records)
+        records = np.zeros((size + 1, count), step.records.dtype)
+        finals = {name: np.zeros((size, *step.finals[name].shape), step.finals[name].dtype) for name in self._names}
+        texts, actions = np.zeros((size + 1, count), step.texts.dtype), np.zeros((size, count), np.int32)
+        return Steps(records, texts, actions, finals, step.captions)
+
+    def take(self) -> tuple[Steps, int]:
+        """Returns the steps, and how many they are, and keeps the newest observations alone.
+
+        Of fewer than T, the last observation stands in for those that are missing.
+        """
+        assert self._rows
+        rows, num = self._rows, self.num
+        index = np.minimum(np.arange(self._size + 1), num)
+        found = rows._replace(records=rows.records[index], texts=rows.texts[index])
+        rows.records[0], rows.texts[0], self.num = rows.records[num], rows.texts[num], 0
+        return found, num
 
 
 class EpisodeReturns:
@@ -57,92 +90,45 @@ class EpisodeReturns:
     """
 
     def __init__(self, scorer: Scorer):
-        self._scorer, self._problem = scorer, ""  # why the rewards could not be computed
-        self._captions = CaptionTable()
-        self._groups: list[_Group] = []
+        self._scorer = scorer
+        self._groups: dict[int, NewestSteps] = {}
+        self._sums: dict[int, np.ndarray] = {}  # of groups: [K, N], of the running episodes
+        self._ending: dict[int, list[int]] = {}  # of groups: indices of episodes, in order of time, then of the row
         self._ended: dict[int, np.ndarray] = {}  # by the episode's index: [K] float32
 
-    def begin(self, ring: TrajectoryRing) -> None:
-        """Prepares for the groups of a ring."""
-        self._groups = [_Group(ring, group, len(self._scorer.labels)) for group in range(ring.shape.num_groups)]
-
-    def add_texts(self, texts: Iterable[tuple[int, bytes]]) -> None:
-        """Takes in new texts, each with its id."""
-        self._captions.add(texts)
-
-    def add(self, group: int, ended: Sequence[int]) -> None:
-        """Takes in a group's first observations or last step. ended: indices of the episodes that it ended."""
-        own = self._groups[group]
-        own.copy(ended)
-        if own.num_steps == NUM_AT_ONCE:
-            self._score(own)
+    def add(self, step: Step) -> None:
+        """Takes in a group's first observations or next step."""
+        group = self._groups.setdefault(step.group, NewestSteps(self._scorer.spec))
+        self._ending.setdefault(step.group, []).extend(step.episodes[step.ended].tolist())
+        if group.add(step):
+            self._score(step.group)
 
     def finish(self) -> Mapping[int, Mapping[str, float]]:
         """Scores the steps that are left. Returns each episode's by its index and by label; none after a problem."""
-        for group in self._groups:
-            if group.num_steps > 0:
-                self._score(group)
-        rows = {} if self._problem else self._ended
+        for index, group in self._groups.items():
+            if group.num > 0:
+                self._score(index)
+        rows = {} if self.not_reported else self._ended
         return {index: dict(zip(self._scorer.labels, row.tolist())) for index, row in rows.items()}
 
     @property
     def not_reported(self) -> Mapping[str, str]:
         """Labels of the rewards, and why they could not be computed; empty while they could."""
-        return dict.fromkeys(self._scorer.labels if self._problem else (), self._problem)
+        problem = self._scorer.problem
+        if not problem and not all(np.isfinite(row).all() for row in self._ended.values()):
+            problem = "its rewards are not finite"
+        return dict.fromkeys(self._scorer.labels if problem else (), problem)
 
-    def _score(self, group: "_Group") -> None:
-        try:
-            if not self._problem:
-                ended = group.sum(self._scorer, self._captions)
-                if not all(np.isfinite(row).all() for row in ended.values()):
-                    self._problem = "its rewards are not finite"
-                self._ended.update(ended)
-        except UserError as error:
-            self._problem = str(error)
-        except Exception as error:  # of a plugin: the episodes are not lost with it
-            traceback.print_exc()
-            self._problem = f"{type(error).__name__}: {error}".splitlines()[0]
-        group.begin_again()
+    def _score(self, group: int) -> None:
+        steps, num = self._groups[group].take()
+        rewards, records = self._scorer.score(steps)[:, :num], steps.records[: num + 1]
+        before = self._sums.get(group, np.zeros((len(rewards), records.shape[1])))
+        self._sums[group], found = sum_rewards(before, rewards, records["is_first"][:-1], episode_ends(records))
+        self._ended.update(zip(self._ending.pop(group), found, strict=True))
 
 
-class _Group:
-    """A group's newest steps, in the ring's slot of its number, and the sums of its running episodes."""
-
-    def __init__(self, ring: TrajectoryRing, group: int, num_rewards: int):
-        self._ring, self._group = ring, group
-        size = ring.shape.group_size
-        self._records = np.zeros((NUM_AT_ONCE + 1, size), ring.records.dtype)
-        self._texts = np.zeros((NUM_AT_ONCE + 1, size), ring.texts.dtype)
-        self._actions = np.zeros((NUM_AT_ONCE, size), np.int32)
-        shown = {name: ring.finals[group][name] for name in ring.spec.final_observations}
-        self._finals = {name: np.zeros((NUM_AT_ONCE, *x.shape), x.dtype) for name, x in shown.items()}
-        self._sums = np.zeros((num_rewards, size))
-        self._ended: list[int] = []  # indices of episodes, in order of time, then of the row
-        self.num_steps = -1  # before the first observations
-
-    def copy(self, ended: Sequence[int]) -> None:
-        ring, group = self._ring, self._group
-        if self.num_steps >= 0:
-            self._actions[self.num_steps] = ring.actions[group]
-            for name, rows in self._finals.items():
-                rows[self.num_steps] = ring.finals[group][name]
-        self.num_steps += 1
-        self._records[self.num_steps], self._texts[self.num_steps] = ring.records[group, 0], ring.texts[group, 0]
-        self._ended += ended
-
-    def sum(self, scorer: Scorer, captions: CaptionTable) -> Mapping[int, np.ndarray]:
-        """Continues the sums. Returns those [K] float32 of the episodes that ended."""
-        num = self.num_steps
-        # Of fewer steps than NUM_AT_ONCE, the last stands in for those that are missing.
-        rows = np.minimum(np.arange(NUM_AT_ONCE + 1), num)
-        steps = Steps(self._records[rows], self._texts[rows], self._actions, self._finals, captions)
-        rewards = scorer.score(steps)[:, :num]
-        is_first, is_over = self._records["is_first"][:num], episode_ends(self._records[: num + 1])
-        self._sums, found = sum_rewards(self._sums, rewards, is_first, is_over)
-        return dict(zip(self._ended, found, strict=True))
-
-    def begin_again(self) -> None:
-        """Keeps the newest observations alone."""
-        self._records[0], self._texts[0] = self._records[self.num_steps], self._texts[self.num_steps]
-        self.num_steps = 0
-        self._ended.clear()
+def beside_states(rewards: np.ndarray, pays_own: np.ndarray) -> np.ndarray:
+    """Returns the rewards [K, L] of an episode's steps beside the states [K, L+1] that they are paid for."""
+    shape = (len(rewards), rewards.shape[1] + 1)
+    found = [np.pad(row, (0, 1) if is_own else (1, 0)) for row, is_own in zip(rewards, pays_own.tolist())]
+    return np.array(found).reshape(shape)

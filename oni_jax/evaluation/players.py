@@ -6,12 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.envs.goals import NO_GOALS, TASK, check_goals_shown
+from oni_jax.envs.goals import BY_LLM, NO_GOALS, TASK, Suggested
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.evaluation.agents import Agent, PolicyAgent, RandomAgent
+from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
-from oni_jax.evaluation.intrinsic import Scoring
+from oni_jax.evaluation.goals import load_goals
+from oni_jax.evaluation.playing import Agent
+from oni_jax.evaluation.step_rewards import Scoring, load_scoring
 from oni_jax.host.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
 from oni_jax.runs.experiment import read_settings
 from oni_jax.runs.pretrained import load_pretrained
@@ -29,6 +31,7 @@ class Player(NamedTuple):
     env: EnvConfig
     spec: EnvSpec
     agent: Agent
+    suggested: Suggested | None = None  # goals by an LLM, where the environment's are one's
     scoring: Scoring = Scoring()  # by the rewards that it was trained with
 
     @property
@@ -70,8 +73,9 @@ def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | 
         UserError: as `chosen_checkpoints` and `load_player`.
     """
     if experiment is None:
-        spec = env_spec(task)
-        return [Player("", None, RANDOM, task, spec, RandomAgent(spec.num_actions, config.seed))]
+        spec, folder = env_spec(task), os.path.join(config.train_dir, config.experiment)
+        goals = load_goals(folder, task, None) if saved_steps(folder) else None  # none without a checkpoint
+        return [Player("", None, RANDOM, task, spec, RandomAgent(spec.num_actions, config.seed), goals)]
     steps = chosen_checkpoints(config.train_dir, experiment, which)
     return [load_player(config, experiment, env_steps, task) for env_steps in steps]
 
@@ -83,12 +87,24 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
     folder = os.path.join(config.train_dir, experiment)
-    env = dataclasses.replace(task, nethack=read_settings(folder).env.nethack)
+    run = read_settings(folder).env
+    env = dataclasses.replace(task, nethack=run.nethack)
     policy, params, spec, found = load_pretrained(folder, env, env_steps)
-    check_goals_shown(env, spec)
     greedy = config.policy == GREEDY
+    if run.goals.goal_suggester in BY_LLM:
+        goals = load_goals(folder, env, found)
+    else:  # of the run that it is compared with
+        goals = load_goals(os.path.join(config.train_dir, config.experiment), env, None)
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
-    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent)
+    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals)
+
+
+def with_scoring(player: Player, train_dir: str) -> Player:
+    """Returns a player with the rewards that it was trained with."""
+    if not player.experiment:
+        return player
+    scoring = load_scoring(os.path.join(train_dir, player.experiment), player.env, player.env_steps)
+    return player._replace(scoring=scoring)
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:

@@ -10,17 +10,17 @@ from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import GOALS, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
 from oni_jax.evaluation.files import as_csv, as_json
-from oni_jax.evaluation.intrinsic import EpisodeReturns, LoadScoring
-from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
+from oni_jax.evaluation.intrinsic import EpisodeReturns
+from oni_jax.evaluation.players import Player, chosen_players, evaluated_task, with_scoring
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.host.files import write_output
 from oni_jax.host.runtime import StopRequest
 from oni_jax.runs.experiment import read_settings
-from oni_jax.settings.config import Config
+from oni_jax.runs.labels import labels_by
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.worlds import ActorConfig, EnvConfig
+from oni_jax.settings.worlds import ActorConfig
 from oni_jax.worlds.actors.pool import num_workers
 
 MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
@@ -30,8 +30,6 @@ MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
 def evaluate(
     config: EvaluationConfig,
     stop: StopRequest,
-    labels_by: Callable[[Config, str], str],
-    load_scoring: LoadScoring,
     make_record: MakeRecord | None = None,
 ) -> int:
     """Evaluates; prints and writes the results.
@@ -39,8 +37,6 @@ def evaluate(
     Args:
         config: the players and episodes.
         stop: checked between steps.
-        labels_by: says who made the labels of a run, given its settings and its folder.
-        load_scoring: loads the rewards that a player was trained with.
         make_record: for all players but the one that they are compared with.
 
     Returns:
@@ -53,10 +49,12 @@ def evaluate(
     # Loads all players before hours of play: missing files are reported now, and training deletes checkpoints.
     experiment = None if config.policy == RANDOM else config.experiment
     compare = None if config.compare == RANDOM else config.compare
-    players = _chosen(config, task, experiment, config.checkpoint, load_scoring)
-    others = _chosen(config, task, compare, config.compare_checkpoint, load_scoring) if config.compare else []
+    chosen = chosen_players(config, task, experiment, config.checkpoint)
+    players = [with_scoring(player, config.train_dir) for player in chosen]
+    compared = chosen_players(config, task, compare, config.compare_checkpoint) if config.compare else []
+    others = [with_scoring(player, config.train_dir) for player in compared]
     records = [make_record(player) for player in players] if make_record else []
-    played = list(_evaluations(config, [*players, *others], stop, labels_by))
+    played = list(_evaluations(config, [*players, *others], stop))
     lost = not stop and any(evaluation.interrupted for evaluation in played)
     evaluations = [evaluation for evaluation in played[: len(players)] if evaluation.episodes]
     other = next((evaluation for evaluation in played[len(players) :] if evaluation.episodes), None)
@@ -72,16 +70,7 @@ def evaluate(
     return 130 if stop else int(lost)
 
 
-def _chosen(
-    config: EvaluationConfig, task: EnvConfig, experiment: str | None, which: str, load_scoring: LoadScoring
-) -> list[Player]:
-    players = chosen_players(config, task, experiment, which)
-    return [player._replace(scoring=load_scoring(player)) for player in players]
-
-
-def _evaluations(
-    config: EvaluationConfig, players: Iterable[Player], stop: StopRequest, labels_by: Callable[[Config, str], str]
-) -> Iterator[Evaluation]:
+def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
     """Plays and prints one evaluation after another, until one is interrupted."""
     for player in players:
         if stop:
@@ -115,13 +104,18 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
     seed, env = config.seed, player.env
     scorer, not_reported = player.scoring
     spec, returns = (scorer.spec, EpisodeReturns(scorer)) if scorer else (player.spec, None)
+    on_step = returns.add if returns else lambda step: None
     make_env = functools.partial(
-        make_vector_env, env, seed=evaluation_seed(seed), observations=tuple(spec.observations)
+        make_vector_env,
+        env,
+        seed=evaluation_seed(seed),
+        observations=tuple(spec.observations),
+        suggested=player.suggested,
     )
     workers = num_workers(ActorConfig(num_workers=config.num_workers))
     try:
         episodes = play_episodes(
-            make_env, spec, player.agent, config.episodes, env.max_episode_steps, workers, stop, returns
+            make_env, spec, player.agent, config.episodes, env.max_episode_steps, workers, stop, on_step
         )
         interrupted = stop.reason if stop else ""
     except ActorsLostError as error:

@@ -1,19 +1,21 @@
 """Replays episodes of an evaluation from their seeds and actions, and keeps what a terminal shows of them."""
 
+import contextlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.base import SingleEpisode, VectorEnv
-from oni_jax.envs.display import Display, Terminal, WatchedEnv
+from oni_jax.envs.display import Terminal, WatchedEnv
+from oni_jax.envs.goals import Suggested
 from oni_jax.envs.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
+from oni_jax.evaluation.intrinsic import NewestSteps, Scorer
+from oni_jax.evaluation.playing import Envs, RecordedAgent, Step, play
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import EVERYTHING
 
 BEST, MEDIAN, WORST = "best", "median", "worst"
 
@@ -30,11 +32,10 @@ class Replay(NamedTuple):
     """A replayed episode of L steps. Index t of L + 1 is before action t, or the end."""
 
     captions: Sequence[bytes]  # [L + 1]
-    observations: dict[str, np.ndarray]  # [L + 1, ...] each
     rewards: np.ndarray  # [L] float32, the environment's
+    intrinsic: np.ndarray  # [K, L] float32, before the coefficients; NaN where they can't be computed
     terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
     turns: Sequence[int | None]  # [L + 1] game times, where there are any; empty without a terminal
-    terminated: bool  # it ended by the environment's rules
     mismatch: str  # difference from the episode's end; "" for none
 
 
@@ -57,24 +58,74 @@ def chosen_episodes(episodes: Sequence[Episode], num: int) -> list[Choice]:
 
 
 def watched_episode(
-    display: Display, env: EnvConfig, seed: int, index: int, observations: Collection[str] = (), ttyrec: str = ""
-) -> WatchedEnv:
-    """Makes the environment of episode `index` of the evaluations with this seed. Raises OSError: see `Display`."""
+    env: EnvConfig,
+    suggested: Suggested | None,
+    seed: int,
+    index: int,
+    observations: Collection[str] = (),
+    ttyrec: str = "",
+) -> WatchedEnv | None:
+    """Makes the environment of episode `index` of the evaluations with this seed; None: it can't be watched.
+
+    suggested: see `find_environment`.
+
+    Raises OSError: see `Display`.
+    """
     number, slot = divmod(index, NUM_SLOTS)
-    return display.watch(env, own_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)
+    display = find_environment(env, suggested).display
+    if display is None:
+        return None
+    watched = display.watch(env, own_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)
+    return with_history(watched, env_spec(env, observations))  # type: ignore
 
 
-def _replayed(
-    env: EnvConfig, evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]
-) -> tuple[VectorEnv, WatchedEnv | None, bytes]:
-    """Returns an episode's environment, that again if it can be watched, and the actions to replay before it."""
-    if display := find_environment(env).display:
-        watched = watched_episode(display, env, evaluation.seed, index, names, ttyrec)
-        return with_history(watched, env_spec(env, names)), watched, b""
-    slot = index % NUM_SLOTS
-    earlier = [x.actions for x in evaluation.episodes if x.index < index and x.index % NUM_SLOTS == slot]
-    made = make_vector_env(env, 1, evaluation_seed(evaluation.seed), slot, names or (EVERYTHING,))
-    return made, None, b"".join(earlier)
+class _Recorder:
+    """Record of a replayed episode.
+
+    Args:
+        seen: see `replay`.
+        scorer: of its steps.
+        watched: the environment, if it can be watched.
+    """
+
+    def __init__(self, seen: Collection[int], scorer: Scorer | None, watched: WatchedEnv | None):
+        self._seen, self._scorer, self._watched = seen, scorer, watched
+        self._newest = NewestSteps(scorer.spec) if scorer else None
+        self.captions: list[bytes] = []
+        self.rewards: list[float] = []
+        self.turns: list[int | None] = []
+        self.terminals: dict[int, Terminal] = {}
+        self.stats: list[float] = []  # empty before the end
+        self._scored = [np.zeros((len(scorer.labels), 0), np.float32)] if scorer else []
+
+    def begin(self, step: Step) -> None:
+        """Takes in the step that shows the first observation."""
+        self._observe(step, step.captions[int(step.texts["caption"][0])])
+
+    def add(self, step: Step) -> None:
+        self.rewards.append(float(step.records["reward"][0]))
+        self.stats = step.stats[0].tolist() if step.ended else []
+        self._observe(step, step.seen(0)[1])
+
+    def _observe(self, step: Step, caption: bytes) -> None:
+        if self._watched:
+            self.turns.append(self._watched.turn())
+            if len(self.captions) in self._seen:
+                self.terminals[len(self.captions)] = self._watched.terminal()
+        self.captions.append(caption)
+        if self._newest and self._newest.add(step):
+            self._score()
+
+    def _score(self) -> None:
+        assert self._scorer and self._newest
+        steps, num = self._newest.take()
+        self._scored.append(self._scorer.score(steps)[:, :num, 0])
+
+    def intrinsic(self) -> np.ndarray:
+        """Returns the intrinsic rewards of all steps [K, L]."""
+        if self._newest and self._newest.num > 0:
+            self._score()
+        return np.concatenate(self._scored, axis=1) if self._scorer else np.zeros((0, len(self.rewards)), np.float32)
 
 
 def replay(
@@ -83,7 +134,8 @@ def replay(
     episode: Episode,
     ttyrec: str,
     seen: Collection[int],
-    observations: Sequence[str] = (),
+    scorer: Scorer | None = None,
+    suggested: Suggested | None = None,
 ) -> Replay:
     """Replays an episode.
 
@@ -93,49 +145,40 @@ def replay(
       episode: the episode.
       ttyrec: file to which a real terminal's output is recorded.
       seen: indices t of the terminals to return.
-      observations: names of those to return.
+      scorer: of the intrinsic rewards.
+      suggested: the player's.
 
     Raises:
       UserError: the file can't be written.
     """
+    spec, index, seed = scorer.spec if scorer else env_spec(env), episode.index, evaluation.seed
+    first, names = index, tuple(spec.observations)
     try:
-        game, watched, earlier = _replayed(env, evaluation, episode.index, ttyrec, observations)
+        game = watched = watched_episode(env, suggested, seed, index, names, ttyrec)
+        if game is None:  # it is played after the earlier episodes of its slot
+            first = index % NUM_SLOTS
+            game = make_vector_env(env, 1, evaluation_seed(seed), first, names, suggested)
     except OSError as error:
         raise UserError(f"{ttyrec}: can't be written ({error.strerror}); choose another --recordings_dir") from None
-    own = SingleEpisode(game)
-    kept: dict[str, list[np.ndarray]] = {name: [] for name in observations}
-    captions: list[bytes] = []
-    rewards: list[float] = []
-    turns: list[int | None] = []
-    terminals: dict[int, Terminal] = {}
-
-    def observe(record: np.ndarray) -> None:
-        if watched:
-            turns.append(watched.turn())
-            if len(captions) in seen:
-                terminals[len(captions)] = watched.terminal()
-        captions.append(own.caption())
-        for name, values in kept.items():
-            values.append(record[name].copy())
-
-    try:
-        observe(own.begin(earlier))
-        for action in episode.actions:
-            if own.ended:
+    kept, num_steps = _Recorder(seen, scorer, watched), len(episode.actions)
+    agent = RecordedAgent({**{x.index: x.actions for x in evaluation.episodes}, index: episode.actions})
+    envs = Envs(lambda **_: game, spec, first=first, stride=NUM_SLOTS)
+    with contextlib.closing(play(envs, agent, index + 1)) as steps:
+        for step in steps:
+            playing, number = int(step.episodes[0]), int(step.steps[0])
+            if playing == index and number:
+                kept.add(step)
+            elif playing == index or (step.ended and playing + NUM_SLOTS == index):
+                kept.begin(step)
+            if playing == index and number == num_steps:
                 break
-            record = own.act(action)
-            rewards.append(float(record["reward"]))
-            observe(record)
-    finally:
-        game.close()
     return Replay(
-        captions=captions,
-        observations={name: np.stack(values) for name, values in kept.items()},
-        rewards=np.array(rewards, np.float32),
-        terminals=terminals,
-        turns=turns,
-        terminated=own.terminated,
-        mismatch=_mismatch(episode, own.stats),
+        captions=kept.captions,
+        rewards=np.array(kept.rewards, np.float32),
+        intrinsic=kept.intrinsic(),
+        terminals=kept.terminals,
+        turns=kept.turns,
+        mismatch=_mismatch(episode, dict(zip(spec.episode_stats, kept.stats))),
     )
 
 

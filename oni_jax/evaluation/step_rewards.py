@@ -1,29 +1,37 @@
-"""Intrinsic rewards of a run for steps of its evaluation: what training pays for the same steps, without learning."""
+"""Scores a run's rewards for steps outside training: what training pays for the same steps, without learning."""
 
 import os
+import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from oni_jax.envs.base import record_dtype
+from oni_jax.envs.goals import BY_LLM
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.inspection import NoRewardError, RunReward, load_reward
-from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
-from oni_jax.evaluation.players import Player
-from oni_jax.ops.captions import running_counts
+from oni_jax.evaluation.intrinsic import Scorer, Steps
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
-from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
+from oni_jax.settings.worlds import EnvConfig
+from oni_jax.types import GOAL_REWARD, Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actors.batches import ActorPayload, make_unpack_fn, step_captions
 from oni_jax.worlds.actors.exchange import policy_record_dtype
 
 KEY = np.zeros(2, np.uint32)
 OF_TRAINING = ("truncation_values", "behaviour_logits", "values", "policy_lags", "initial_core_state", "policy_params")
+
+
+class Scoring(NamedTuple):
+    """Rewards that a player was trained with."""
+
+    scorer: Scorer | None = None  # None: there is nothing to score
+    not_reported: Mapping[str, str] = {}  # labels of those that can't be computed here, and why
 
 
 class _Steps(Trajectory):
@@ -35,7 +43,7 @@ class _Steps(Trajectory):
         return super().__getattribute__(name)
 
 
-class StepRewards(Scorer):
+class StepScorer(Scorer):
     """Some of a run's rewards.
 
     Of a trajectory they see all but OF_TRAINING, which the policy that acted computed.
@@ -44,15 +52,19 @@ class StepRewards(Scorer):
         run: the rewards.
         chosen: indices of them.
         spec: of the environments, with the observations that policy and rewards read.
+        name: of the run.
     """
 
-    def __init__(self, run: RunReward, chosen: Sequence[int], spec: EnvSpec):
+    def __init__(self, run: RunReward, chosen: Sequence[int], spec: EnvSpec, name: str = ""):
         rewards = run.rewards
         states = [rewards.states(run.state)[i] for i in chosen]
         self._rewards = RewardSum([rewards.terms[i] for i in chosen])
         self._state = states[0] if len(states) == 1 else tuple(states)
         self.labels = [rewards.labels[i] for i in chosen]
+        self.coeffs = np.array([term.coeff for term in self._rewards.terms])
+        self.pays_own = np.array([reward.pays_for == "own" for reward in self._rewards.rewards])
         self.spec = self._rewards.read_from(spec)
+        self.source, self.problem = f"by {name} at {run.env_steps:,} steps", ""
         self._policy_record = policy_record_dtype(spec.num_actions)
         unpack = make_unpack_fn(self.spec, record_dtype(spec), self._policy_record)
 
@@ -62,6 +74,17 @@ class StepRewards(Scorer):
         self._score = jax.jit(score)
 
     def score(self, steps: Steps) -> np.ndarray:
+        try:
+            if not self.problem:
+                return self._scored(steps)
+        except UserError as error:
+            self.problem = str(error)
+        except Exception as error:  # of a plugin: the episodes are not lost with it
+            traceback.print_exc()
+            self.problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        return np.full((len(self.labels), *steps.actions.shape), np.nan, np.float32)
+
+    def _scored(self, steps: Steps) -> np.ndarray:
         policy_records = np.zeros(steps.actions.shape, self._policy_record)
         policy_records["action"] = steps.actions
         captions = step_captions(steps.records, steps.texts, steps.finals, self.spec.observations, steps.captions)
@@ -69,24 +92,31 @@ class StepRewards(Scorer):
         return np.asarray(self._score(self._state, payload, self._rewards.prepare(captions)))
 
 
-def load_scoring(train_dir: str, player: Player) -> Scoring:
-    """Loads the rewards that a player was trained with, from its checkpoint, with the labels so far."""
-    if not player.experiment:
-        return Scoring()
-    folder = os.path.join(train_dir, player.experiment)
+def load_scoring(folder: str, env: EnvConfig, env_steps: int | None) -> Scoring:
+    """Loads the rewards that a run's policy was trained with; as `read_scoring`, but says why they can't be read."""
     try:
-        run = load_reward(folder, player.env_steps)
-        spec = env_spec(player.env, observations_read(run.config))
-    except NoRewardError:
-        return Scoring()
+        return read_scoring(folder, env, env_steps)
     except UserError as error:
         return _unknown(folder, str(error))
-    if (captions := run.config.env.caption) != player.env.caption:
-        return _unknown(folder, f"it values captions of --caption {captions}, and these are {player.env.caption}")
-    reasons = [_why_unknown(run, i) for i in range(len(run.rewards.terms))]
+
+
+def read_scoring(folder: str, env: EnvConfig, env_steps: int | None) -> Scoring:
+    """Reads the rewards of a run's checkpoint, with the labels so far, to score steps in an environment.
+
+    Raises:
+        UserError: the rewards can't be read, or the environment does not show what they read.
+    """
+    try:
+        run = load_reward(folder, env_steps)
+    except NoRewardError:
+        return Scoring()
+    spec = env_spec(env, observations_read(run.config))
+    if (captions := run.config.env.caption) != env.caption:
+        return _unknown(folder, f"it values captions of --caption {captions}, and these are {env.caption}")
+    reasons = [_why_unknown(run, i, env) for i in range(len(run.rewards.terms))]
     chosen = [i for i, reason in enumerate(reasons) if not reason]
     not_reported = {label: reason for label, reason in zip(run.rewards.labels, reasons) if reason}
-    return Scoring(StepRewards(run, chosen, spec) if chosen else None, not_reported)
+    return Scoring(StepScorer(run, chosen, spec, os.path.basename(folder)) if chosen else None, not_reported)
 
 
 def _unknown(folder: str, reason: str) -> Scoring:
@@ -94,98 +124,12 @@ def _unknown(folder: str, reason: str) -> Scoring:
     return Scoring(None, dict.fromkeys(reward_labels(names), reason))
 
 
-def _why_unknown(run: RunReward, index: int) -> str:
-    """Returns why one of a run's rewards can't be computed; "": it can."""
-    term = run.rewards.terms[index]
+def _why_unknown(run: RunReward, index: int, env: EnvConfig) -> str:
+    """Returns why one of a run's rewards can't be computed in an environment; "": it can."""
+    term, learnt, played = run.rewards.terms[index], run.config.env.goals.goal_suggester, env.goals.goal_suggester
+    if GOAL_REWARD in term.reward.final_observations and learnt in BY_LLM and learnt != played:
+        return f"it pays goals of --goal_suggester {learnt}, and these are of {played}"
     is_labelled = any(annotation.question == term.question for annotation in run.annotations)
-    knows_labels_alone = term.question >= 0 and not jax.tree.leaves(run.rewards.states(run.state)[index])
-    unlabelled = "its label store holds no labels" if knows_labels_alone and not is_labelled else ""
-    return term.reward.only_in_training or unlabelled
-
-
-class EpisodeRewards:
-    """Scores steps with the rewards of a run, without training them.
-
-    Args:
-      run: the rewards.
-      num_at_once: steps scored together.
-
-    Attributes:
-      observations: names of those that the rewards read.
-      labels: of the rewards that are summed.
-      left_out: labels of those that only training knows, and why.
-    """
-
-    def __init__(self, run: RunReward, num_at_once: int = 128):
-        self._run, self._num_at_once = run, num_at_once
-        read = (*run.rewards.other_observations, *run.rewards.final_observations)
-        self.observations = list(dict.fromkeys(read))
-        reasons = {label: own.only_in_training for label, own in zip(run.rewards.labels, run.rewards.rewards)}
-        self.left_out = {label: reason for label, reason in reasons.items() if reason}
-        self.labels = [label for label in reasons if label not in self.left_out]
-        self._rows = [i for i, reason in enumerate(reasons.values()) if not reason]
-        self._score = jax.jit(run.rewards.score)
-
-    def of_steps(
-        self,
-        captions: Sequence[bytes],
-        observations: Mapping[str, np.ndarray],
-        counts: Sequence[int] = (),
-        terminated: bool = False,
-    ) -> np.ndarray:
-        """Returns the sum of the rewards [L] float32 for L >= 1 steps, before the coefficients; see `_of_each`."""
-        return self._of_each(captions, observations, counts, terminated).sum(axis=0)
-
-    def _of_each(
-        self,
-        captions: Sequence[bytes],
-        observations: Mapping[str, np.ndarray],
-        counts: Sequence[int],
-        terminated: bool,
-    ) -> np.ndarray:
-        """Returns the rewards [K, L] float32 for L >= 1 steps, before the coefficients.
-
-        Args:
-          captions: L + 1, before each action and at the end.
-          observations: [L + 1, ...] each of `self.observations`.
-          counts: episodic counts of the captions, L + 1; counted from the first one when left out.
-          terminated: whether the last step terminated the episode.
-        """
-        num_steps = len(captions) - 1
-        seen = np.array(counts or running_counts(captions), np.float32)
-        parts = []
-        for start in range(0, num_steps, self._num_at_once):
-            # The last chunk is padded with the last caption.
-            rows = np.minimum(np.arange(start, start + self._num_at_once + 1), num_steps)
-            zeros = np.zeros((self._num_at_once, 1), np.float32)
-            both = {name: x[rows][:, None] for name, x in observations.items()}
-            fields: dict[str, Any] = dict.fromkeys(Trajectory._fields, zeros) | {
-                "observations": both,
-                "own_counts": seen[rows[:-1]][:, None],
-                "caused_counts": seen[rows[1:]][:, None],
-                "rewards": zeros,
-                "terminations": (rows[1:] == num_steps)[:, None] & terminated,
-                "truncations": zeros > 0,
-                "final_observations": {name: x[1:] for name, x in both.items()},
-            }
-            own, caused = (_caption_batch([captions[row] for row in end]) for end in (rows[:-1], rows[1:]))
-            own = own._replace(observations={name: x[:-1] for name, x in both.items()})
-            caused = caused._replace(observations={name: x[1:] for name, x in both.items()})
-            features = self._run.rewards.prepare(StepCaptions(own, caused))
-            trajectory = Trajectory(**fields)
-            scored = self._score(self._run.state, trajectory, features, np.zeros(2, np.uint32))
-            parts.append(np.asarray(scored.rewards)[self._rows, :, 0])
-        return np.concatenate(parts, axis=1)[:, :num_steps]
-
-    def of_captions(
-        self, captions: Sequence[bytes], observations: Mapping[str, np.ndarray], terminated: bool = False
-    ) -> np.ndarray:
-        """Returns the sum of the rewards [L + 1] for the captions that they are paid for, or that a step has led to."""
-        rewards = self._of_each(captions, observations, (), terminated)
-        own = [self._run.rewards.rewards[row].pays_for == "own" for row in self._rows]
-        return np.sum([np.pad(x, (0, 1) if is_own else (1, 0)) for x, is_own in zip(rewards, own)], axis=0)
-
-
-def _caption_batch(captions: Sequence[bytes]) -> CaptionBatch:
-    unique = {caption: i for i, caption in enumerate(dict.fromkeys(captions))}
-    return CaptionBatch(list(unique), np.array([[unique[caption]] for caption in captions], np.int32))
+    knows_answers_alone = term.reward.reads_answers and not jax.tree.leaves(run.rewards.states(run.state)[index])
+    is_unlabelled = term.question >= 0 and knows_answers_alone and not is_labelled
+    return term.reward.only_in_training or ("its label store holds no labels" if is_unlabelled else "")

@@ -7,17 +7,17 @@ from contextlib import closing
 
 import numpy as np
 
-from oni_jax.envs.base import make_step_output
-from oni_jax.envs.nethack.scripted import Player, ScriptedPlayer
+from oni_jax.envs.nethack.scripted import ScriptedPlayer
 from oni_jax.envs.nethack.tasks import nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
-from oni_jax.envs.registry import env_spec, make_vector_env
+from oni_jax.envs.registry import make_vector_env
+from oni_jax.evaluation.playing import ENDLESS, Agent, Envs, play
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.registry import policy_observations
 from oni_jax.offline.dataset import create_dataset
 from oni_jax.offline.pair_config import CollectionConfig, CollectPairs
-from oni_jax.offline.play import checkpoint_player, random_player
+from oni_jax.offline.play import SharedDraws, checkpoint_agent
 from oni_jax.runs.experiment import read_settings
 from oni_jax.settings.fields import UserError
 
@@ -44,10 +44,10 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
     directory = os.path.abspath(collection.directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise UserError(f"--directory {directory}: holds something already; choose another, or empty it")
-    env, player = _build(config)
+    env, agent = _build(config)
     try:
         with closing(env), closing(ScratchFolder(_parent(directory))) as partial:
-            finished = _play(env, player, collection, partial.path, stop)
+            finished = _play(env, agent, collection, partial.path, stop)
             if finished:
                 os.chmod(partial.path, 0o755)
                 os.rename(partial.path, directory)
@@ -70,18 +70,13 @@ def _parent(directory: str) -> str:
     return parent
 
 
-def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
+def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
     collection, env_config = config.collection, config.env
     rng = np.random.default_rng(collection.seed)
     folder = os.path.join(collection.train_dir, collection.experiment)
     run = read_settings(folder) if collection.policy == "checkpoint" else None
     if run:
         env_config = dataclasses.replace(env_config, nethack=run.env.nethack)
-        if env_spec(run.env).num_actions != env_spec(env_config).num_actions:
-            raise UserError(
-                f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
-                "name that one, or another with its actions"
-            )
     try:
         reads = policy_observations(run.network) if run else ()
         env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
@@ -92,9 +87,9 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
         if not isinstance(env, NetHackVectorEnv):
             raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
         if run:
-            return env, checkpoint_player(folder, run, env.spec, collection.num_envs, collection.seed)
+            return env, checkpoint_agent(folder, env_config, collection.seed)
         if collection.policy == "random":
-            return env, random_player(collection.num_envs, env.spec.num_actions, rng)
+            return env, SharedDraws(env.spec.num_actions, rng)
         return env, ScriptedPlayer(env, rng)
     except BaseException:
         env.close()
@@ -155,13 +150,10 @@ class SubepisodeSampler:
             self._arrays[f"info/{key}"][pair, side] = last[index]
 
 
-def _play(
-    env: NetHackVectorEnv, player: Player, collection: CollectionConfig, directory: str, stop: StopRequest
-) -> bool:
+def _play(env: NetHackVectorEnv, agent: Agent, collection: CollectionConfig, directory: str, stop: StopRequest) -> bool:
     """Plays and samples. Returns False if a stop request came first."""
     num_envs = env.num_envs
     num_steps = collection.num_env_steps or max(SUBEPISODE_STEPS * 2 * collection.num_pairs, GAME_STEPS * num_envs)
-    out = make_step_output(env.spec, num_envs)
     rewards = np.zeros(num_envs, np.float32)
     arrays = env.arrays
     sources = {"message": arrays.message, "blstats": arrays.blstats, "rewards": rewards, **arrays.screen}
@@ -169,21 +161,18 @@ def _play(
         sources["glyphs"] = arrays.glyphs
     rng = np.random.default_rng([collection.seed, 1])
     sampler = SubepisodeSampler(directory, sources, collection.num_pairs, collection.subepisode_length, rng)
-    due, step, episodes = Every(PROGRESS_SECS), 0, num_envs
-    env.reset(out)
-    while not stop:
+    due, num_played, episodes = Every(PROGRESS_SECS), 0, 0
+    for step in play(Envs(lambda **_: env, env.spec, group_size=num_envs, first=num_envs), agent, ENDLESS, stop):
         # An observation's reward is that of the action before it; an episode's first has none.
-        is_first = out.records["is_first"]
-        rewards[:] = np.where(is_first, 0.0, out.records["reward"])
+        is_first = step.records["is_first"]
+        rewards[:] = np.where(is_first, 0.0, step.records["reward"])
         sampler.add(is_first)
-        step += num_envs
-        if step >= num_steps and sampler.full:
-            print(
-                f"{step:,} steps of {episodes:,} episodes, {sampler.num_seen:,} sub-episodes to draw from", flush=True
-            )
+        num_played += num_envs
+        episodes += int(is_first.sum())
+        if num_played >= num_steps and sampler.full:
+            seen = f"{sampler.num_seen:,} sub-episodes to draw from"
+            print(f"{num_played:,} steps of {episodes:,} episodes, {seen}", flush=True)
             return True
         if due():
-            print(f"{step:,} of {num_steps:,} steps", flush=True)
-        env.step(player(out), out)
-        episodes += int(out.records["is_first"].sum())
+            print(f"{num_played:,} of {num_steps:,} steps", flush=True)
     return False

@@ -1,5 +1,7 @@
 """Play before a training: the players that pairs are collected from, and episodes that are kept whole."""
 
+import collections
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -7,45 +9,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.base import StepOutput, VectorEnv, make_step_output, record_dtype
-from oni_jax.envs.nethack import scripted
-from oni_jax.envs.registry import find_environment, make_vector_env
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
+from oni_jax.evaluation import playing
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
+from oni_jax.evaluation.playing import Agent, Envs, Step
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import StopRequest
-from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.windows import Windows
-from oni_jax.runs.checkpointing import restore_params
-from oni_jax.settings.config import Config
+from oni_jax.runs.pretrained import load_pretrained
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import EnvSpec
 
 
-def random_player(num_envs: int, num_actions: int, rng: np.random.Generator) -> scripted.Player:
-    return lambda out: rng.integers(num_actions, size=num_envs, dtype=np.int32)
+class SharedDraws(Agent):
+    """Draws actions uniformly, those of all environments from one generator."""
+
+    def __init__(self, num_actions: int, rng: np.random.Generator):
+        self._num_actions, self._rng = num_actions, rng
+
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return self._rng.integers(self._num_actions, size=len(steps), dtype=np.int32)
 
 
-def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> scripted.Player:
-    """Plays by the policy of a run's newest checkpoint, sampling actions. Raises UserError: there is none."""
-    policy, shapes = policy_and_shapes(run.network, spec)
-    env_steps, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes)
+def checkpoint_agent(folder: str, env: EnvConfig, seed: int) -> Agent:
+    """Makes the policy of a run's newest checkpoint, which samples actions. Raises UserError: see `load_pretrained`."""
+    policy, params, spec, env_steps = load_pretrained(folder, env)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
-    agent = PolicyAgent(policy, spec, params, seed, greedy=False)
-    episodes, steps = np.stack([np.arange(num_envs), np.zeros(num_envs)]).astype(np.int32)
-
-    def play(out: StepOutput) -> np.ndarray:
-        is_first = out.records["is_first"]
-        episodes[is_first] += num_envs
-        steps[:] = np.where(is_first, 0, steps + 1)
-        return agent.act(0, out.records, episodes, steps)
-
-    return play
+    return PolicyAgent(policy, spec, params, seed, greedy=False)
 
 
 def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
@@ -87,15 +81,23 @@ def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest)
     names = tuple(find_environment(player.env).make_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
     shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
-    with closing(make_vector_env(player.env, num_envs, seed, 0, shown)) as env:
-        recorder = _Recorder(env, player, names)
-        waiting: dict[int, Segment] = {}
-        for index in range(config.episodes):
-            while index not in waiting:
-                if stop:
-                    return
-                waiting.update(recorder.step())
+    make_env = functools.partial(make_vector_env, player.env, seed=seed, observations=shown, suggested=player.suggested)
+    envs = Envs(make_env, env_spec(player.env, shown), group_size=num_envs)
+    running: dict[int, _Running] = collections.defaultdict(lambda: _Running([], [], [], []))  # by the episode's index
+    waiting: dict[int, Segment] = {}
+    index = 0
+    for step in playing.play(envs, player.agent, config.episodes, stop):
+        for i, episode in enumerate(step.episodes.tolist()):
+            if step.steps[i]:
+                running[episode].add(step, i)
+            if i in step.ended:
+                waiting[episode] = running.pop(episode).segment(names, bool(step.records["terminated"][i]))
+                episode += num_envs
+            if i in step.ended or not step.steps[i]:
+                running[episode].begin(step, i)
+        while index in waiting and index < config.episodes and not stop:
             yield waiting.pop(index)
+            index += 1
 
 
 class _Running(NamedTuple):
@@ -106,50 +108,21 @@ class _Running(NamedTuple):
     actions: list[int]
     rewards: list[float]
 
-    def see(self, record: np.ndarray, caption: bytes) -> None:
+    def begin(self, step: Step, row: int) -> None:
+        self.records.append(step.records[row].copy())
+        self.captions.append(step.captions[int(step.texts["caption"][row])])
+
+    def add(self, step: Step, row: int) -> None:
+        record, caption = step.seen(row)
         self.records.append(record.copy())
-        self.captions.append(caption.replace(b"\0", b""))
+        self.captions.append(caption)
+        self.actions.append(int(step.actions[row]))
+        self.rewards.append(float(step.records["reward"][row]))
 
     def segment(self, names: tuple[str, ...], terminated: bool) -> Segment:
         observations = {name: np.stack([row[name] for row in self.records]) for name in names}
         actions, rewards = np.array(self.actions, np.int32), np.array(self.rewards, np.float32)
         return Segment(observations, self.captions, actions, rewards, terminated)
-
-
-class _Recorder:
-    """Plays N environments, and keeps their running episodes; episode i is played by environment i mod N."""
-
-    def __init__(self, env: VectorEnv, player: Player, names: tuple[str, ...]):
-        self._env, self._agent, self._names = env, player.agent, names
-        self._out = make_step_output(env.spec, env.num_envs)
-        self._seen = np.zeros(env.num_envs, record_dtype(player.spec))  # by the agent
-        self._episodes = np.arange(env.num_envs, dtype=np.int32)
-        self._steps = np.zeros(env.num_envs, np.int32)
-        self._running = [_Running([], [], [], []) for _ in range(env.num_envs)]
-        env.reset(self._out)
-        for i in range(env.num_envs):
-            self._running[i].see(self._out.records[i], self._out.texts.captions[i])
-
-    def step(self) -> dict[int, Segment]:
-        """Takes a step of all; returns the episodes that ended, by their indices."""
-        for name in self._seen.dtype.names or ():
-            self._seen[name] = self._out.records[name]
-        actions = self._agent.act(0, self._seen, self._episodes, self._steps)
-        self._env.step(actions, self._out)
-        self._steps += 1
-        rows, ended = self._out.records, {}
-        for i, action in enumerate(actions.tolist()):
-            running, is_last = self._running[i], bool(rows["terminated"][i] | rows["truncated"][i])
-            running.actions.append(action)
-            running.rewards.append(float(rows["reward"][i]))
-            if is_last:
-                running.see(self._out.finals[i], self._out.texts.final_captions[i])
-                ended[int(self._episodes[i])] = running.segment(self._names, bool(rows["terminated"][i]))
-                running = self._running[i] = _Running([], [], [], [])
-                self._episodes[i] += len(actions)
-                self._steps[i] = 0
-            running.see(rows[i], self._out.texts.captions[i])
-        return ended
 
 
 def windows_of(segments: Sequence[Segment]) -> Windows:

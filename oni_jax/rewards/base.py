@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.envs.goals import Suggested
 from oni_jax.types import (
     Annotation,
     Array,
@@ -54,6 +55,16 @@ class Learning:
         Each [G + 1] float32; the last number counts words that name no goal.
         """
         return {}
+
+    def suggests(self, state: PyTree, answers: Sequence[Annotation]) -> Suggested | None:
+        """Returns the goals that an LLM suggests, for play outside training; None: it is asked for none.
+
+        Args:
+            state: on the device.
+            answers: all there are.
+        """
+        del state, answers
+        return None
 
     goal_model: GoalModelFn | None = None
 
@@ -168,6 +179,7 @@ class Reward(Learning):
     captions_read: Collection[str] = ()  # ends whose captions are read: `own`, `caused`; see StepCaptions
     reads_counts: bool = True  # `score` reads the trajectory's episodic counts; else the host need not count
     final_observations: Collection[str] = ()  # names of those read at an episode's end, see Trajectory
+    reads_answers: bool = True  # `score` depends on the answers that it ingested
     only_in_training: str = ""  # why its rewards of an evaluation's steps are unknown, for people; "": they are known
     scorer: Scorer | None = None  # values captions, and learns; None: the reward itself does
     pays_for: str = ""  # `own` or `caused`: steps are paid for that end's caption and its count alone; "": otherwise

@@ -82,8 +82,7 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     config = read_settings(folder)
     path = os.path.join(folder, METRICS)
     wanted = {"mean_return", EPISODES, EPISODE_SUCCESS, *metrics}
-    if INTRINSIC_RETURN in wanted:
-        wanted |= {INTRINSIC_RETURN.replace("<type>", label) for label in labels_of(config)}
+    wanted |= {name for metric in metrics for name in names_by_reward(metric, labels_of(config))}
     names = ("env_steps", "secs", *sorted(wanted))
     try:
         with open(path, "rb") as file:
@@ -101,6 +100,15 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
         found[SUCCESS] = found["mean_return"] / GOAL_REWARD
     return Run(name, config, env_steps, hours, found, labels_by(config, folder))
+
+
+def names_by_reward(metric: str, labels: Sequence[str]) -> dict[str, str]:
+    """Returns the names that a metric has in runs with these rewards, and the reward of each; "": of none."""
+    if "<type>" in metric:
+        return {metric.replace("<type>", label): label for label in labels}
+    if len(labels) < 2 or not re.fullmatch("reward/[^/]+", metric):
+        return {metric: ""}
+    return {metric: "", **{metric.replace("/", f"/{label}/"): label for label in labels}}
 
 
 def labels_of(config: Config) -> tuple[str, ...]:

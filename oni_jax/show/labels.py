@@ -14,6 +14,7 @@ from oni_jax.settings.config import Config
 from oni_jax.types import Annotation
 
 HELPFUL, NOT_HELPFUL = "helpful", "not helpful"
+LABELLING = ("classification", "ranking")  # kinds of query
 
 
 class Label(NamedTuple):
@@ -76,13 +77,24 @@ def labels_of(environment: Environment) -> Labels:
     return Labels(annotation, environment.language, known, file.header.made_by)
 
 
-def run_labels(folder: str, config: Config) -> Labels:
-    """Returns the labels of the run in a folder. Raises UserError: its label store can't be read."""
-    from oni_jax.evaluation.inspection import read_annotations  # brings JAX, which takes seconds
-    from oni_jax.rewards.registry import questions
+def run_labels(folder: str, config: Config) -> Mapping[str, Labels]:
+    """Returns the labels of the run in a folder, by the reward that asks for them; under "" where nothing is asked.
 
-    asked = questions(config)
-    known = {}
-    if asked and asked[0][1] in ("classification", "ranking") and os.path.isdir(folder):
-        known = QUERIES[asked[0][1]].tally(a for a in read_annotations(config, folder) if a.question == 0)
-    return Labels(config.annotation, find_environment(config.env).language, known)
+    Raises:
+        UserError: its label store can't be read.
+    """
+    from oni_jax.evaluation.inspection import read_annotations  # brings JAX, which takes seconds
+    from oni_jax.rewards.registry import questions, reward_labels, reward_type
+
+    asked, language, terms = questions(config), find_environment(config.env).language, config.terms()
+    if not asked:
+        return {"": Labels(config.annotation, language, {})}
+    annotations = read_annotations(config, folder) if os.path.isdir(folder) else []
+    found = {}
+    for name, own in zip(reward_labels([own.reward.llm_reward_type for own in terms]), terms, strict=True):
+        kind = reward_type(own).query
+        if kind in LABELLING:
+            number = asked.index((own.annotation, kind))
+            known = QUERIES[kind].tally(a for a in annotations if a.question == number)
+            found[name] = Labels(own.annotation, language, known)
+    return found

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from oni_jax.envs.screen import CYAN, DARK_GRAY, GRAY, GREEN, RED, WHITE, YELLOW, Screen, Text, joined, text_screen
+from oni_jax.evaluation.intrinsic import Scorer
 
 COLUMNS = 36
 GAP = 3  # columns between a screen and what is beside it
@@ -36,9 +39,23 @@ def status_lines(of: EpisodeStatus) -> list[Text]:
     ]
 
 
-def intrinsic_lines(reward: float, total: float) -> list[Text]:
-    """Returns the intrinsic reward since the previous screen, and in total, with episodic counts applied."""
-    return [Text(f"intrinsic {number(reward)}", sign_color(reward)), Text(f"total     {number(total)}")]
+def intrinsic_lines(scorer: Scorer, rewards: np.ndarray, totals: np.ndarray) -> list[Text]:
+    """Returns the intrinsic reward since the previous screen, and in total, as training adds it up, then each reward.
+
+    Args:
+        scorer: of K rewards.
+        rewards: [K], since the previous screen, before the coefficients.
+        totals: [K], over the episode.
+    """
+    reward, total = float(scorer.coeffs @ rewards), float(scorer.coeffs @ totals)
+    lines = [Text(f"intrinsic {number(reward)}", sign_color(reward)), Text(f"total     {number(total)}")]
+    for label, coeff, own, of_all in zip(scorer.labels, scorer.coeffs.tolist(), rewards.tolist(), totals.tolist()):
+        values = f"{number(own)}, total {number(of_all)}"
+        if len(label) + len(values) < COLUMNS - 8:
+            lines.append(Text(f"  {label} {values} x {number(coeff)}", sign_color(own)))
+        else:
+            lines += [Text(f"  {label}", sign_color(own)), Text(f"    {values} x {number(coeff)}", sign_color(own))]
+    return lines
 
 
 def beside(screen: Screen, texts: Sequence[Text]) -> Screen:

@@ -1,16 +1,17 @@
 """Playing a task in the terminal: a person, a run's policy or a random one chooses the actions."""
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
-from oni_jax.envs.history import CAPTION, past_of, sources
+from oni_jax.envs.goals import Suggested
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.envs.screen import (
     DARK_GRAY,
@@ -28,7 +29,8 @@ from oni_jax.envs.screen import (
     text_screen,
 )
 from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
-from oni_jax.evaluation.episodes import chosen_task
+from oni_jax.evaluation.episodes import GROUP_SIZE, chosen_task
+from oni_jax.evaluation.intrinsic import Scorer
 from oni_jax.evaluation.recording import watched_episode
 from oni_jax.host.run_files import saved_steps
 from oni_jax.host.runtime import StopRequest
@@ -41,8 +43,9 @@ from oni_jax.show import panel
 from oni_jax.show.config import HUMAN, PlayConfig
 from oni_jax.show.keys import key_help, key_text
 from oni_jax.show.labels import Labels, labels_of, run_labels
-from oni_jax.show.session import MessageReward, Session, label_reward
+from oni_jax.show.session import LabelScorer, Session
 from oni_jax.show.shell import Shell
+from oni_jax.types import EnvSpec
 
 WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns needed for all text beside the screen
 TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it; a smaller terminal shows the text instead of the screen
@@ -92,9 +95,10 @@ class Table(NamedTuple):
     env: EnvConfig
     display: Display
     choose: Choose | None  # None: a person chooses
-    labels: Labels
-    reward: MessageReward
-    observations: Collection[str]  # that policy and reward read
+    labels: Mapping[str, Labels]
+    scorer: Scorer
+    suggested: Suggested | None  # goals by the run's LLM
+    not_shown: Mapping[str, str]  # labels of rewards, and why
 
 
 def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> Session:
@@ -105,17 +109,16 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     """
     table = set_up(config)
     env = table.env
-    game = watched_episode(table.display, env, config.seed, config.episode, table.observations)
-    keys = table.display.keys(env)
-    try:
-        session = Session(game, keys, env.max_episode_steps, table.labels, table.reward)
+    names = tuple(table.scorer.spec.observations)
+    game = watched_episode(env, table.suggested, config.seed, config.episode, names)
+    assert game
+    keys = tuple(table.display.keys(env))
+    with contextlib.closing(Session(game, keys, env.max_episode_steps, table.labels, table.scorer)) as session:
         with shell() as own:
             if table.choose is None:
                 play_by_hand(session, table, own, stop)
             else:
                 play_by_itself(session, table, Pace(config.steps_per_sec), own, stop)
-    finally:
-        game.close()
     return session
 
 
@@ -129,8 +132,13 @@ def set_up(config: PlayConfig) -> Table:
         raise UserError(
             f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
         )
-    who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
-    labels = run_labels(folder, run) if run else labels_of(environment)
+    labels = run_labels(folder, run) if run else {"": labels_of(environment)}
+    scorer, not_shown, suggested = _of_run(config, folder, run, env)
+    if scorer is None:
+        spec = env_spec(env, observations_read(run) if run else ())
+        paid = next(iter(labels.values()), None) or labels_of(environment)
+        scorer = LabelScorer(paid, run.reward if run else Config().reward, spec)
+    who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env, scorer.spec)
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",
@@ -138,70 +146,48 @@ def set_up(config: PlayConfig) -> Table:
         display=environment.display,
         choose=choose,
         labels=labels,
-        reward=_reward(config, folder, run, labels),
-        observations=tuple(env_spec(env, sources(observations_read(run))).observations) if run else (),
+        scorer=scorer,
+        suggested=suggested,
+        not_shown=not_shown,
     )
 
 
-def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
-    """Returns the player's name, and its choice of actions."""
+def _chooser(config: PlayConfig, env: EnvConfig, shown: EnvSpec) -> tuple[str, Choose]:
+    """Returns the player's name, and its choice of actions by what the environment shows."""
     # These import JAX, which takes seconds, and a person does not need it.
-    from oni_jax.evaluation.agents import GROUP_SIZE
     from oni_jax.evaluation.players import chosen_players
 
-    evaluation = EvaluationConfig(train_dir=config.train_dir, policy=config.policy, seed=config.seed)
+    evaluation = EvaluationConfig(config.train_dir, config.experiment, policy=config.policy, seed=config.seed)
     experiment = None if config.policy == RANDOM else config.experiment
     (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
-    if past_of(player.spec.observations):
-        raise UserError(
-            f"--experiment {config.experiment}: its policy reads earlier steps, which launch.play does not keep"
-        )
-    dtype = record_dtype(player.spec)
     episodes = np.full(GROUP_SIZE, config.episode, np.int32)
     # Compiles now, with a group that is not played: the terminal could not be restored during compilation.
-    player.agent.act(1, np.zeros(GROUP_SIZE, dtype), episodes, np.zeros(GROUP_SIZE, np.int32))
+    player.agent.act(1, np.zeros(GROUP_SIZE, record_dtype(shown)), episodes, np.zeros(GROUP_SIZE, np.int32))
 
     def choose(session: Session) -> int:
         # A batch as large as an evaluation's, filled with this game, so that the policy acts as it does there.
-        records = np.zeros(GROUP_SIZE, dtype)
-        for name in {*(dtype.names or ())} & {*(session.record.dtype.names or ())}:
-            records[name] = session.record[name]
-        if CAPTION in (dtype.names or ()) and CAPTION not in (session.record.dtype.names or ()):
-            text = np.frombuffer(session.message, np.uint8)[: dtype[CAPTION].shape[0]]
-            records[CAPTION][:, : len(text)] = text
+        records = np.full(GROUP_SIZE, session.record)
         steps = np.full(GROUP_SIZE, session.step_count, np.int32)
         return int(player.agent.act(0, records, episodes, steps)[config.episode % GROUP_SIZE])
 
     return f"{player.name}, {GREEDY}" if player.policy == GREEDY else player.name, choose
 
 
-def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels) -> MessageReward:
-    if run is None:
-        return label_reward(labels, Config().reward)
-    from oni_jax.evaluation.inspection import NoRewardError, load_reward
+def _of_run(
+    config: PlayConfig, folder: str, run: Config | None, env: EnvConfig
+) -> tuple[Scorer | None, Mapping[str, str], Suggested | None]:
+    """Returns the rewards of a run's checkpoint, and the goals that its LLM suggests.
+
+    There are none without a run, of a run that has just begun, and of one without them.
+    """
+    if run is None or (config.checkpoint == LATEST and not saved_steps(folder)):
+        return None, {}, None
+    from oni_jax.evaluation.goals import load_goals
     from oni_jax.evaluation.players import chosen_checkpoints
-    from oni_jax.evaluation.step_rewards import EpisodeRewards
+    from oni_jax.evaluation.step_rewards import read_scoring
 
-    if config.checkpoint == LATEST and not saved_steps(folder):
-        return label_reward(labels, run.reward)
     (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
-    try:
-        known = load_reward(folder, env_steps)
-    except NoRewardError:
-        return label_reward(labels, run.reward)
-    rewards = EpisodeRewards(known, num_at_once=1)
-    each = dict(zip(known.rewards.labels, known.rewards.rewards, strict=True))
-    others = [name for name in rewards.labels if not each[name].pays_for or past_of(each[name].other_observations)]
-    if others or not rewards.labels:
-        reasons = [f"{name} pays for more than a message" for name in others]
-        why = "; ".join(reasons) or "; ".join(rewards.left_out.values())
-        return MessageReward(lambda message, record: 0.0, run.reward, f"not shown: {why}")
-
-    def give(message: bytes, record: np.ndarray) -> float:
-        seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
-        return float(rewards.of_steps([message, message], seen, counts=(1, 1))[0])
-
-    return MessageReward(give, run.reward, f"by {config.experiment} at {known.env_steps:,} steps")
+    return *read_scoring(folder, env, env_steps), load_goals(folder, env, env_steps)
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:
@@ -261,7 +247,7 @@ def view(
         of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
     )
     progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.status_lines(status)]
-    message = message_lines(session)
+    message = message_lines(session, table.not_shown)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
     screen = terminal_screen(session.game.terminal())
     if columns >= WIDE:
@@ -294,24 +280,21 @@ def _note(screen: Screen, text: str) -> None:
         screen.colors[0, -len(note) :] = YELLOW
 
 
-def message_lines(session: Session) -> list[Text]:
-    """Returns lines with the message's label and reward."""
-    label = session.label
-    if label is None:
-        lines = [Text("no message, no label")]
-    else:
-        lines = [
-            Text(f"label     {label.text}", GREEN if label.helpful else GRAY),
-            Text(f"  by the {label.source}", DARK_GRAY),
-        ]
-    worth = panel.number(session.discounted)
-    if session.count > 1 and session.message_reward:
-        exponent = session.rewarding.settings.beta_count_exponent
-        worth += f" = {panel.number(session.message_reward)} / {session.count}^{exponent:g}"
+def message_lines(session: Session, not_shown: Mapping[str, str]) -> list[Text]:
+    """Returns lines with the message's label, and with the rewards."""
+    lines = []
+    for name, label in session.said.items():
+        title = name if name and len(session.said) > 1 else "label"
+        lines.append(Text(f"{title:<9} {label.text}", GREEN if label.helpful else GRAY))
+        lines.append(Text(f"  by the {label.source}", DARK_GRAY))
+    lines = lines or [Text("no message, no label")]
+    scorer = session.scorer
+    reasons = [f"{label}: {reason}" for label, reason in not_shown.items()]
     return [
         Text("of the message", WHITE),
         *lines,
-        Text(f"reward    {worth}", panel.sign_color(session.discounted)),
-        Text(f"  {session.rewarding.source if session.pays else 'no step is rewarded for it'}", DARK_GRAY),
-        Text(f"total     {panel.number(session.total)}"),
+        *([Text(f"  for the {session.count}. time")] if session.count > 1 else []),
+        *panel.intrinsic_lines(scorer, session.rewards, session.totals),
+        Text(f"  {scorer.problem or scorer.source}", DARK_GRAY),
+        *(Text(f"  {reason}", DARK_GRAY) for reason in reasons),
     ]

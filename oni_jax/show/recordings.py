@@ -12,11 +12,10 @@ from oni_jax.envs.display import COLUMNS, ROWS
 from oni_jax.envs.registry import env_spec, find_environment
 from oni_jax.envs.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.inspection import NoRewardError, load_reward
+from oni_jax.evaluation.intrinsic import Scorer, beside_states
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -55,16 +54,14 @@ class Recorder:
             raise self._unwritable(error) from None
 
     def __call__(self, player: Player) -> Callable[[Evaluation], list[str]]:
-        """Loads the player's rewards, before it plays. Returns `record`, as a function of its evaluation."""
-        return functools.partial(self.record, player.env, *_intrinsic_rewards(self._config.train_dir, player))
+        """Returns `record`, as a function of the player's evaluation."""
+        return functools.partial(self.record, player)
 
-    def record(self, env: EnvConfig, rewards: EpisodeRewards | None, note: str, evaluation: Evaluation) -> list[str]:
+    def record(self, player: Player, evaluation: Evaluation) -> list[str]:
         """Records, prints what it wrote and returns the files.
 
         Args:
-            env: the player's settings.
-            rewards: those that the player was trained with; None: the environment's alone.
-            note: on the rewards, for the videos.
+            player: whose episodes they are.
             evaluation: of the player.
 
         Raises:
@@ -75,7 +72,7 @@ class Recorder:
             for choice in chosen_episodes(evaluation.episodes, self._config.record):
                 if self._stop:
                     break
-                written += self._record(env, evaluation, choice, rewards, note)
+                written += self._record(player, evaluation, choice)
         except OSError as error:
             raise self._unwritable(error) from None
         return written
@@ -83,26 +80,20 @@ class Recorder:
     def _unwritable(self, error: OSError) -> UserError:
         return UserError(f"{self._folder}: can't be written ({error.strerror}); name another --recordings_dir")
 
-    def _record(
-        self, env: EnvConfig, evaluation: Evaluation, choice: Choice, rewards: EpisodeRewards | None, note: str
-    ) -> list[str]:
+    def _record(self, player: Player, evaluation: Evaluation, choice: Choice) -> list[str]:
         path = os.path.join(self._folder, file_stem(evaluation, choice))
-        num_steps = len(choice.episode.actions)
+        num_steps, scorer = len(choice.episode.actions), player.scoring.scorer
         seen = shown_steps(num_steps)
-        names = rewards.observations if rewards else ()
-        found = replay(env, evaluation, choice.episode, path + SUFFIX, set(seen), names)
+        found = replay(player.env, evaluation, choice.episode, path + SUFFIX, set(seen), scorer, player.suggested)
         if found.mismatch:
             print(found.mismatch, flush=True)
-        given = None
-        if rewards and len(found.rewards):
-            given = rewards.of_captions(found.captions, found.observations, found.terminated)
-        notes = [note] if note else []
+        notes = reward_notes(player)
         if len(seen) < num_steps + 1:
             notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
         if found.mismatch:
             notes.append(found.mismatch)
         video = f"{path}.{self._config.record_format}"
-        screens = _screens(evaluation, choice, found, action_names(env), given, seen, notes)
+        screens = _screens(evaluation, choice, found, action_names(player.env), scorer, seen, notes)
         write_video(video, map(picture, screens), PICTURES_PER_SEC)
         files = [*(name for name in [path + SUFFIX] if os.path.exists(name)), video]
         for name in files:
@@ -125,19 +116,15 @@ def shown_steps(num_steps: int) -> list[int]:
     return [*range(0, num_steps, stride), num_steps]
 
 
-def _intrinsic_rewards(train_dir: str, player: Player) -> tuple[EpisodeRewards | None, str]:
-    """Returns the rewards that the player was trained with, or None and the reason."""
+def reward_notes(player: Player) -> list[str]:
+    """Returns which intrinsic rewards are not shown, and why."""
+    scorer, not_reported = player.scoring
     if not player.experiment:
-        return None, "no intrinsic reward: the actions are random"
-    try:
-        rewards = EpisodeRewards(load_reward(os.path.join(train_dir, player.experiment), player.env_steps))
-        left_out = [f"{label} is left out: {reason}" for label, reason in rewards.left_out.items()]
-        return rewards if rewards.labels else None, "; ".join(left_out)
-    except NoRewardError:
-        return None, "no intrinsic reward: the run has only the environment's"
-    except UserError as error:
-        print(f"recorded without intrinsic rewards: {error}", flush=True)
-        return None, "no intrinsic reward"
+        return ["no intrinsic reward: the actions are random"]
+    if not scorer and not not_reported:
+        return ["no intrinsic reward: the run has only the environment's"]
+    problems = dict.fromkeys(scorer.labels, scorer.problem) if scorer and scorer.problem else {}
+    return [f"{label} is left out: {reason}" for label, reason in {**not_reported, **problems}.items()]
 
 
 def _screens(
@@ -145,7 +132,7 @@ def _screens(
     choice: Choice,
     found: Replay,
     names: Sequence[str],
-    given: np.ndarray | None,
+    scorer: Scorer | None,
     seen: Sequence[int],
     notes: Sequence[str],
 ) -> Iterator[Screen]:
@@ -156,6 +143,7 @@ def _screens(
         [evaluation.root_env, f"{choice.rank} {choice.position}: episode {episode.index} of seed {evaluation.seed}"],
     )
     num_steps = len(found.rewards)
+    given = beside_states(found.intrinsic, scorer.pays_own) if scorer else np.zeros((0, 0))
     before = -1  # step of the previous screen
     for step in seen:
         if step > num_steps:  # the replay ended early
@@ -171,8 +159,9 @@ def _screens(
             end=episode.end if step == len(episode.actions) else "",
         )
         intrinsic = []
-        if given is not None:
-            intrinsic = intrinsic_lines(float(given[before + 1 : step + 1].sum()), float(given[: step + 1].sum()))
+        if scorer and not scorer.problem:
+            since, so_far = (given[:, start : step + 1].sum(axis=1) for start in (before + 1, 0))
+            intrinsic = intrinsic_lines(scorer, since, so_far)
         note_lines = [Text(note, DARK_GRAY) for note in notes]
         texts = [*title, *status_lines(progress), *intrinsic, Text(""), *note_lines]
         shown = terminal_screen(found.terminals[step]) if found.terminals else _caption_screen(found.captions[step])

@@ -1,25 +1,26 @@
 """An episode played step by step, with the labels, rewards and totals shown beside its screen."""
 
-import collections
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
-from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ActionKey, WatchedEnv
 from oni_jax.evaluation.episodes import end_of
+from oni_jax.evaluation.intrinsic import NewestSteps, Scorer, Steps
+from oni_jax.evaluation.playing import Agent, Envs, Step, play
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.show.keys import action_text
 from oni_jax.show.labels import Label, Labels
+from oni_jax.types import EnvSpec
 
 
-class MessageReward(NamedTuple):
-    """The intrinsic reward of messages."""
+class _Chosen(Agent):
+    """Takes the actions that are chosen elsewhere."""
 
-    give: Callable[[bytes, np.ndarray], float]  # (message, its record) -> reward before the episodic count bonus
-    settings: RewardConfig
-    source: str
+    action = 0
+
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return np.array([self.action], np.int32)
 
 
 class Session:
@@ -28,13 +29,13 @@ class Session:
     Attributes:
       game: its environment.
       keys: of its actions.
+      scorer: of the intrinsic rewards.
       record: the newest observation.
       step_count, returned: steps and return of the episode so far.
       action, reward: the last step's.
-      message, label, count: the newest message, its label, and its episodic count.
-      pays: whether a step is rewarded for it: not for an episode's last one, or with `next_obs` its first.
-      message_reward, discounted: its reward, before and after the episodic count bonus.
-      total: sum of the latter over the episode.
+      message, said, count: the newest message, its labels by the rewards' names, and its episodic count.
+      rewards: [K] intrinsic rewards, each of the newest state or of the step that led to it, as it is paid for.
+      totals: [K] their sums over the episode.
       end: reason for the episode's end; "" while it runs.
       hint: a remark on the last key.
     """
@@ -42,61 +43,85 @@ class Session:
     def __init__(
         self,
         game: WatchedEnv,
-        keys: Sequence[ActionKey],
+        keys: tuple[ActionKey, ...],
         max_episode_steps: int,
-        labels: Labels,
-        reward: MessageReward,
+        labels: Mapping[str, Labels],
+        scorer: Scorer,
     ):
         self.game, self.keys, self.max_episode_steps = game, keys, max_episode_steps
-        self._labels, self.rewarding = labels, reward
-        self._counts: collections.Counter[bytes] = collections.Counter()
-        self.step_count, self.returned, self.total = 0, 0.0, 0.0
+        self.scorer, self._labels, self._chosen = scorer, labels, _Chosen()
+        self._newest = NewestSteps(scorer.spec, num_at_once=2)
+        self.totals = np.zeros(len(scorer.labels))
+        self.step_count, self.returned = 0, 0.0
         self.action, self.reward, self.end, self.hint = "", 0.0, "", ""
-        self._episode = SingleEpisode(game)
-        self._observe(self._episode.begin())
+        self._steps = play(Envs(lambda **_: game, scorer.spec), self._chosen, 1)
+        self._observe(next(self._steps))
 
     def step(self, action: int) -> None:
         """Takes an action of a running episode."""
-        record = self._episode.act(action)
+        self._chosen.action = action
+        step = next(self._steps)
         self.step_count += 1
-        self.action, self.reward, self.hint = action_text(self.keys[action]), float(record["reward"]), ""
+        row = step.records[0]
+        self.action, self.reward, self.hint = action_text(self.keys[action]), float(row["reward"]), ""
         self.returned += self.reward
-        if self._episode.ended:
-            self.end = end_of(
-                self._episode.stats, bool(record["truncated"]), self.max_episode_steps, float(record["reward"])
-            )
-        self._observe(record)
+        if step.ended:
+            stats = dict(zip(self.scorer.spec.episode_stats, step.stats[0].tolist()))
+            self.end = end_of(stats, bool(row["truncated"]), self.max_episode_steps, self.reward)
+        self._observe(step)
 
     def summary(self) -> str:
         """Returns the outcome in one line."""
         end = self.end or "left before its end"
-        return f"return {self.returned:g} in {self.step_count:,} steps, {end}; of messages {self.total:g}"
+        return f"return {self.returned:g} in {self.step_count:,} steps, {end}; intrinsic return {self.total:g}"
 
-    def _observe(self, record: np.ndarray) -> None:
-        self.record = record
-        self.message = self._episode.caption()
-        self._counts[self.message] += 1
-        self.count = self._counts[self.message]
-        self.label: Label | None = self._labels.of(self.message)
-        settings = self.rewarding.settings
-        self.pays = not self.end if settings.intrinsic_reward_at == "obs" else self.step_count > 0
-        self.message_reward = self.rewarding.give(self.message, record) * self.pays
-        exponent = settings.beta_count_exponent
-        self.discounted = float(discount(np.array(self.message_reward), np.array(self.count), exponent))
-        self.total += self.discounted
+    @property
+    def intrinsic(self) -> float:
+        """The rewards' sum by their coefficients."""
+        return float(self.scorer.coeffs @ self.rewards)
+
+    @property
+    def total(self) -> float:
+        """The sum of the same over the episode."""
+        return float(self.scorer.coeffs @ self.totals)
+
+    def close(self) -> None:
+        """Ends the episode, and closes its environment."""
+        self._steps.close()
+
+    def _observe(self, step: Step) -> None:
+        self.record, self.message = step.seen(0)
+        self.count = int(self.record["caption_count"])
+        given = {name: labels.of(self.message) for name, labels in self._labels.items()}
+        self.said: Mapping[str, Label] = {name: label for name, label in given.items() if label}
+        self._newest.add(step)
+        steps, num = self._newest.take()
+        # The last of these two steps stays in the newest state: what is paid for that is known before an action.
+        led, stays = self.scorer.score(steps)[:, [0, -1], 0].T
+        self.rewards = np.where(self.scorer.pays_own, 0.0 if self.end else stays, led if num else 0.0)
+        self.totals += self.rewards
 
 
-def label_reward(labels: Labels, settings: RewardConfig) -> MessageReward:
-    """Returns the reward that is 1 for messages labelled helpful, else 0."""
+class LabelScorer(Scorer):
+    """Pays 1 for a helpful message, divided by n^exponent: n its occurrences in the episode so far; without JAX.
 
-    def give(message: bytes, record: np.ndarray) -> float:
-        del record
-        label = labels.of(message)
-        return float(bool(label and label.helpful))
+    Args:
+        labels: of the messages.
+        settings: of the count's exponent, and of the end of a step whose message pays.
+        spec: of the environment.
+    """
 
-    return MessageReward(give, settings, "1 for a helpful message, else 0")
+    source, problem = "1 for a helpful message, else 0", ""
 
+    def __init__(self, labels: Labels, settings: RewardConfig, spec: EnvSpec):
+        self.spec, self.labels, self.coeffs = spec, ("helpful",), np.ones(1)
+        self._labels, self._exponent = labels, settings.beta_count_exponent
+        self.pays_own = np.array([settings.intrinsic_reward_at == "obs"])
 
-def discount(rewards: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
-    """Applies the episodic count bonus as `ops.shaping.episodic_count_bonus`, without JAX. Equal shapes."""
-    return rewards * np.maximum(1.0, counts) ** -exponent
+    def score(self, steps: Steps) -> np.ndarray:
+        is_own = bool(self.pays_own[0])
+        name, rows = ("caption", slice(-1)) if is_own else ("outcome_caption", slice(1, None))
+        said = [self._labels.of(steps.captions[number]) for number in steps.texts[name][rows].ravel().tolist()]
+        helpful = np.array([bool(label and label.helpful) for label in said], np.float32)
+        counts = steps.records[f"{name}_count"][rows]
+        return (helpful.reshape(counts.shape) * np.maximum(1.0, counts) ** -self._exponent)[None]

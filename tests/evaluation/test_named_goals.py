@@ -56,12 +56,12 @@ def test_goals_are_those_of_the_task_or_the_named_suggester_s(train_dir, experim
     assert task.crafter.crafter_task == given.get("crafter_task", "")
 
 
-def test_an_llm_s_goals_are_refused_in_one_line(train_dir):
-    config = settings(train_dir)
-    with pytest.raises(UserError, match="add --goal_suggester oracle") as error:
-        chosen_players(config, evaluated_task(config), "seeing", "latest")
+def test_goals_of_an_llm_that_was_not_asked_are_refused_in_one_line(train_dir):
+    config = settings(train_dir, "blind", goal_suggester="llm")
+    with pytest.raises(UserError, match="blind: .* nothing to inspect") as error:
+        chosen_players(config, evaluated_task(config), "blind", "latest")
     assert "\n" not in str(error.value)
-    assert chosen_players(config, evaluated_task(settings(train_dir, goal_suggester="oracle")), "seeing", "latest")
+    assert chosen_players(config, evaluated_task(settings(train_dir, goal_suggester="oracle")), "blind", "latest")
 
 
 @pytest.mark.slow

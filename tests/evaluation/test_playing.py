@@ -8,9 +8,16 @@ import pytest
 from oni_jax.envs.base import make_step_output, record_dtype
 from oni_jax.envs.nethack.vector_env import episode_seeds
 from oni_jax.envs.registry import env_spec, make_vector_env
-from oni_jax.evaluation.agents import GROUP_SIZE, RandomAgent
+from oni_jax.evaluation.agents import RandomAgent
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.episodes import ENGINE_FAILURE, NUM_SLOTS, end_of, evaluation_seed, nethack_seeds
+from oni_jax.evaluation.episodes import (
+    ENGINE_FAILURE,
+    GROUP_SIZE,
+    NUM_SLOTS,
+    end_of,
+    evaluation_seed,
+    nethack_seeds,
+)
 from oni_jax.evaluation.players import evaluated_task, load_player
 from oni_jax.evaluation.playing import play_episodes
 from oni_jax.host.runtime import StopRequest

@@ -27,11 +27,11 @@ def evaluation() -> Evaluation:
 def test_a_replay_is_the_episode(evaluation, tmp_path):
     for episode in evaluation.episodes:
         path = tmp_path / f"{episode.index}.ttyrec3.bz2"
-        found = replay(ENV, evaluation, episode, str(path), {0, 40}, ["vector_obs"])
+        found = replay(ENV, evaluation, episode, str(path), {0, 40})
         assert found.mismatch == "" and len(found.rewards) == 40
         assert found.rewards.sum() == pytest.approx(episode.stats["return"], abs=1e-4)
         assert len(found.captions) == len(found.turns) == 41
-        assert found.observations["vector_obs"].shape == (41, 27)
+        assert found.intrinsic.shape == (0, 40)
         assert found.terminals.keys() == {0, 40} and path.stat().st_size > 0
 
 
@@ -45,7 +45,7 @@ def test_a_room_s_replay_is_the_episode_whatever_came_before_it():
     ends = set()
     for episode in [*episodes[:12], *episodes[NUM_SLOTS:]]:
         length = len(episode.actions)
-        found = replay(env, played, episode, "", {0, length}, ["image"])
+        found = replay(env, played, episode, "", {0, length})
         assert found.mismatch == "" and len(found.rewards) == length and found.turns == [None] * (length + 1)
         assert found.terminals[0].chars.tobytes().strip().startswith(b"pick up") and length + 1 == len(found.captions)
         carries = b"You carry a red ball" in found.terminals[length].chars.tobytes()

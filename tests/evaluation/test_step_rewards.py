@@ -6,6 +6,7 @@ import json
 import pathlib
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -17,10 +18,10 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.evaluation.inspection import load_reward
+from oni_jax.evaluation.intrinsic import Scorer
 from oni_jax.evaluation.recording import Replay, replay
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.evaluation.step_rewards import EpisodeRewards
+from oni_jax.evaluation.step_rewards import read_scoring
 from oni_jax.learner.update import TrainState
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.networks.registry import policy_observations
@@ -49,11 +50,12 @@ def label_of(caption: bytes) -> int:
     return zlib.crc32(caption) % 2
 
 
-def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = None) -> oni_jax.Run:
-    """A run of random parameters of policy and rewards; with a label of each of the captions."""
+def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = None, also: Sequence[dict] = ()):
+    """A run of random parameters of policy and rewards, `also` those; with a label of each of the captions."""
     first, *others = values.get("llm_reward_type", "none").split(",")
     config = with_values(Config(), {**values, "llm_reward_type": first})
     further = [(dataclasses.replace(config.reward, llm_reward_type=name), config.annotation) for name in others]
+    further += [(dataclasses.replace(config.reward, **own), config.annotation) for own in also]
     config = dataclasses.replace(config, others=tuple(further))
     folder.mkdir()
     (folder / "config.json").write_text(config_to_json(config))
@@ -77,9 +79,15 @@ def write_labels(folder: pathlib.Path, config: Config, captions: set[bytes]) -> 
     store.close()
 
 
-def replayed(run: oni_jax.Run, played: Evaluation, index: int, observations: tuple[str, ...] = ()) -> Replay:
-    found = replay(run.config.env, played, played.episodes[index], "", (), observations)
+def replayed(run: oni_jax.Run, played: Evaluation, index: int, scorer: Scorer | None = None) -> Replay:
+    found = replay(run.config.env, played, played.episodes[index], "", (), scorer)
     assert found.mismatch == ""
+    return found
+
+
+def scorer(run: oni_jax.Run) -> Scorer:
+    found = read_scoring(run.folder, run.config.env, None).scorer
+    assert found
     return found
 
 
@@ -141,13 +149,11 @@ def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
     """It reads observations, and at an episode's end the final one."""
     run = write_run(tmp_path / "run", {**values, **PAID, "llm_reward_type": "rnd"})
     played = run.evaluate(NUM_EPISODES, num_workers=1)
-    rewards = EpisodeRewards(load_reward(run.folder))
-    found = played.measures()[f"{MEASURE}rnd"]
+    found, rewards = played.measures()[f"{MEASURE}rnd"], scorer(run)
     chosen = [i for i, episode in enumerate(played.episodes) if len(episode.actions) > 3][::20]
     assert len(chosen) > 1
     for index in chosen:
-        film = replayed(run, played, index, tuple(rewards.observations))
-        own = rewards.of_steps([*film.captions], film.observations)
+        own = replayed(run, played, index, rewards).intrinsic
         assert found[index] == pytest.approx(own.sum(), rel=1e-4) and own.sum() > 0
 
 
@@ -162,22 +168,19 @@ def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, mon
     monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
     run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "of_text"})
     played = run.evaluate(NUM_EPISODES, num_workers=1)
-    rewards = EpisodeRewards(load_reward(run.folder))
-    found = played.measures()[f"{MEASURE}of_text"]
+    found, rewards = played.measures()[f"{MEASURE}of_text"], scorer(run)
     for index in (0, 40, 66):
-        film = replayed(run, played, index)
-        assert film.terminated
-        own = rewards.of_captions(film.captions, film.observations, film.terminated)
+        assert played.episodes[index].end == "finished"
+        own = replayed(run, played, index, rewards).intrinsic
         assert found[index] == pytest.approx(own.sum(), abs=1e-5)
 
 
 def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
     run = write_run(tmp_path / "run", {**DEVICE, **PAID, "llm_reward_type": "rnd,apt"})
     alone = write_run(tmp_path / "alone", {**DEVICE, **PAID, "llm_reward_type": "rnd"})
-    both, rnd = (EpisodeRewards(load_reward(own.folder)) for own in (run, alone))
-    assert both.labels == ["rnd"] and list(both.left_out) == ["apt"]
-    film = replayed(run, run.evaluate(1, num_workers=1), 0, tuple(both.observations))
-    np.testing.assert_allclose(*(own.of_steps([*film.captions], film.observations) for own in (both, rnd)), rtol=1e-5)
+    assert scorer(run).labels == ["rnd"]
+    played = run.evaluate(1, num_workers=1)
+    np.testing.assert_allclose(*(replayed(run, played, 0, scorer(own)).intrinsic for own in (run, alone)), rtol=1e-5)
 
 
 def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:
@@ -253,19 +256,12 @@ OWN = {"failing": Failing, "broken": Broken, "reads_logits": ReadsLogits, "reads
         ({"llm_reward_type": "broken"}, set(), {"broken": "ValueError: out of range"}),
         ({"llm_reward_type": "reads_logits"}, set(), {"reads_logits": "behaviour_logits, which only training has"}),
         ({"llm_reward_type": "reads_policy"}, set(), {"reads_policy": "policy_params, which only training has"}),
-        (
-            {**SIGNALS, "llm_reward_type": "ellm", "llm_server_addr": "x", "goal_suggester": "llm"},
-            set(),
-            {"ellm": "while a run trains only"},
-        ),
     ],
 )
 def test_what_can_t_be_computed_is_told_and_is_no_zero(tmp_path, capfd, monkeypatch, values, reported, reasons):
     for name, reward in OWN.items():
         monkeypatch.setitem(REWARD_TYPES, name, RewardType(lambda context, reward=reward: reward()))
     write_run(tmp_path / "run", {**CATCH, **PAID, **values})
-    if values["llm_reward_type"] == "ellm":
-        LabelStore(str(tmp_path / "run" / "labels.sqlite")).close()
     out, tree, rows = table(tmp_path, capfd, "run")
     (played,) = tree["evaluations"]
     assert {x.removeprefix(MEASURE) for x in played["measures"] if x.startswith(MEASURE)} == reported

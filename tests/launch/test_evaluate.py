@@ -14,7 +14,8 @@ import sys
 import pytest
 
 from launch import evaluate
-from oni_jax.evaluation import playing, program
+from oni_jax.evaluation import program
+from oni_jax.evaluation.agents import RandomAgent
 from tests.evaluation.runs import CATCH, NETHACK, write_run
 
 
@@ -102,18 +103,18 @@ def test_checkpoints_may_go_while_their_policies_play(tmp_path, capfd, monkeypat
 
 
 def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capfd, monkeypatch):
-    act, num_calls = playing.GroupLog.act, 0
+    act, num_calls = RandomAgent.act, 0
 
-    def deadly(unit, agent):
+    def deadly(*given):
         nonlocal num_calls
         num_calls += 1
         if num_calls == 100:  # of four units, whose episodes have nine steps
             (pid,) = (child.pid for child in multiprocessing.active_children() if child.name == "actor-0")
             assert pid
             os.kill(pid, signal.SIGKILL)
-        act(unit, agent)
+        return act(*given)
 
-    monkeypatch.setattr(playing.GroupLog, "act", deadly)
+    monkeypatch.setattr(RandomAgent, "act", deadly)
     path = tmp_path / "a.json"
     words = ["--experiment", "first", "--policy", "random", "--episodes", "4000", "--num_workers", "2"]
     assert run(*words, "--json", str(path)) == 1

@@ -1,36 +1,43 @@
 """What is told beside a game that is played."""
 
+import contextlib
+import dataclasses
 import shutil
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ROWS
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
+from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.episodes import nethack_seeds
+from oni_jax.evaluation.recording import replay
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.ops.captions import running_counts
-from oni_jax.rewards.base import Reward
-from oni_jax.rewards.bk.potential import PotentialScorer as Potential
-from oni_jax.rewards.bk.potential import PublishedShaping
-from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.rewards.baselines import apt
+from oni_jax.rewards.combine import Potential
+from oni_jax.rewards.registry import REWARD_TYPES, RewardType
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.show import panel
 from oni_jax.show import play as playing
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.keys import action_text
-from oni_jax.show.labels import Labels, labels_of
+from oni_jax.show.labels import Label, Labels, labels_of, run_labels
 from oni_jax.show.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
-from oni_jax.show.session import MessageReward, Session, label_reward
-from tests.evaluation.runs import write_run
+from oni_jax.show.session import LabelScorer, Session
+from tests.evaluation.runs import NETHACK, write_run
+from tests.evaluation.steps import scored
+from tests.evaluation.test_step_rewards import OfText
+from tests.evaluation.test_step_rewards import write_run as write_rewarded_run
 from tests.show.runs import write_labelled_run
 from tests.support.asking import LANGUAGE
 
@@ -83,7 +90,7 @@ def test_a_person_at_the_keys():
     session = playing.play(PlayConfig(max_episode_steps=3), lambda: shell, StopRequest())  # type: ignore[arg-type]
     assert session.step_count == 3 and session.end == "step limit"
     assert "W is no action" in "".join(shell.drawn) and "the episode is over" in shell.drawn[-1]
-    assert "step limit; of messages" in session.summary()
+    assert "step limit; intrinsic return" in session.summary()
 
 
 @pytest.mark.slow
@@ -110,40 +117,52 @@ def test_chance_plays_the_evaluations_episode():
     assert session.action == action_text(KEYS[actions[-1]])
 
 
+SPEC = env_spec(EnvConfig(root_env="NetHackScore-v1"))
+HELPED = AnnotationConfig(answers="judge")
+
+
+class Scripted(SingleGame):
+    """A game in which a newt dies at every step."""
+
+    def step(self, actions, out):
+        super().step(actions, out)
+        out.texts.captions[:] = out.texts.final_captions[:] = [KILL]
+
+
+def begun(game, limit=50, labels=None, **settings) -> Session:
+    labels = labels or Labels(HELPED, LANGUAGE, {})
+    return Session(game, tuple(KEYS), limit, {"": labels}, LabelScorer(labels, RewardConfig(**settings), SPEC))
+
+
 @pytest.fixture
 def session():
-    labels = Labels(AnnotationConfig(answers="judge"), LANGUAGE, {})
-    game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
-    yield Session(game, KEYS, 50, labels, label_reward(labels, RewardConfig(beta_count_exponent=3.0)))
-    game.close()
+    with contextlib.closing(begun(SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50))) as found:
+        yield found
 
 
-def test_repeated_messages_are_worth_less(session, monkeypatch):
-    record = session.record.copy()
-    monkeypatch.setattr(SingleEpisode, "caption", lambda episode: KILL)
-    for count, worth in ((1, 1.0), (2, 1 / 8), (3, 1 / 27)):
-        session._observe(record)
-        assert session.count == count and session.discounted == pytest.approx(worth)
-    texts = [text.text for text in message_lines(session)]
-    assert "label     helpful: a monster killed by the player" in texts
-    assert "reward    0.03704 = 1 / 3^3" in texts and "total     1.162" in texts
+def test_repeated_messages_are_worth_less():
+    with contextlib.closing(begun(Scripted("NetHackScore-v1", nethack_seeds(1, 0), 50))) as session:
+        for count, worth in ((1, 1.0), (2, 1 / 8), (3, 1 / 27)):
+            session.step(0)
+            assert session.count == count and session.intrinsic == pytest.approx(worth)
+        texts = [text.text for text in message_lines(session, {})]
+    assert "label     helpful: a monster killed by the player" in texts and "  for the 3. time" in texts
+    assert "intrinsic 0.03704" in texts and "total     1.162" in texts
 
 
 @pytest.mark.parametrize("paid_at, paid", [("obs", slice(0, 3)), ("next_obs", slice(1, 4))])
 def test_the_total_is_what_training_pays(paid_at, paid):
-    settings = RewardConfig(beta_count_exponent=1.0, intrinsic_reward_at=paid_at)
-    reward = MessageReward(lambda message, record: 1.0, settings, "1 for each")
+    labels: Any = SimpleNamespace(of=lambda message: Label("", "", True))
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 3)
-    own = Session(game, KEYS, 3, Labels(AnnotationConfig(), LANGUAGE, {}), reward)
-    messages, discounted = [own.message], [own.discounted]
-    for action in (10, 3, 10):
-        own.step(action)
-        messages.append(own.message)
-        discounted.append(own.discounted)
-    game.close()
+    with contextlib.closing(begun(game, 3, labels, beta_count_exponent=1.0, intrinsic_reward_at=paid_at)) as own:
+        messages, discounted = [own.message], [own.intrinsic]
+        for action in (10, 3, 10):
+            own.step(action)
+            messages.append(own.message)
+            discounted.append(own.intrinsic)
     expected = [1 / count for count in running_counts(messages)]
-    assert own.end and own.total == pytest.approx(sum(expected[paid])) and discounted[paid] == expected[paid]
-    assert sum(discounted) == own.total
+    assert own.end and own.total == pytest.approx(sum(expected[paid]))
+    assert discounted[paid] == pytest.approx(expected[paid]) and sum(discounted) == pytest.approx(own.total)
 
 
 def test_a_policy_is_compiled_before_the_terminal_is_taken(tmp_path):
@@ -184,9 +203,9 @@ def test_it_fits_its_terminal(session, size):
 def test_a_run_tells_labels_and_reward(tmp_path):
     write_labelled_run(tmp_path / "run", {KILL: 1, b"A rock.": 0}, beta_count_exponent=2.0)
     table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
-    label = table.labels.of(KILL)
-    assert label and label.source == "label store" and table.reward.settings.beta_count_exponent == 2.0
-    assert table.reward.give(KILL, np.zeros(1)[0]) == 1.0 and table.reward.give(b"A rock.", np.zeros(1)[0]) == 0.0
+    label = table.labels["online_cls"].of(KILL)
+    assert label and label.source == "label store" and "run at 640 steps" in table.scorer.source
+    assert scored(table.scorer, [KILL, b"A rock.", KILL, b""]).tolist() == [[1, 0, 0.25]]
     assert table.env.max_episode_steps == 40
 
 
@@ -195,7 +214,7 @@ def test_a_wrong_checkpoint_is_told(tmp_path):
     with pytest.raises(UserError, match="no checkpoint of 77 steps, but of 640"):
         set_up(PlayConfig(train_dir=str(tmp_path), experiment="run", checkpoint="77"))
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # as of a run that has just begun
-    assert "1 for a helpful message" in set_up(PlayConfig(train_dir=str(tmp_path), experiment="run")).reward.source
+    assert "1 for a helpful message" in set_up(PlayConfig(train_dir=str(tmp_path), experiment="run")).scorer.source
 
 
 @pytest.mark.parametrize(
@@ -252,10 +271,47 @@ def test_a_policy_reads_the_message_it_is_shown(tmp_path, monkeypatch):
     assert seen[1].startswith(b"Hello")
 
 
-def test_a_reward_of_more_than_a_message_is_not_shown(tmp_path, monkeypatch):
-    config = write_labelled_run(tmp_path / "run", {})
-    rewards = RewardSum([Term("rnd", Reward(), 1.0), Term("bk-code", PublishedShaping(Potential(0), 0.9, 1), 1.0)])
-    known = SimpleNamespace(config=config, rewards=rewards, state=(), env_steps=1)
-    monkeypatch.setattr("oni_jax.evaluation.inspection.load_reward", lambda *_: known)
-    table = playing.set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
-    assert table.reward.source == "not shown: rnd pays for more than a message"
+def test_what_training_alone_pays_is_not_shown(tmp_path):
+    write_rewarded_run(tmp_path / "run", {**NETHACK, "llm_reward_type": "rnd,apt", "llm_reward_coeff": 1.0})
+    table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
+    assert table.scorer.labels == ["rnd"] and table.not_shown == {"apt": apt.AptReward.only_in_training}
+
+
+def test_every_reward_pays_in_play_and_in_films_as_in_evaluations(tmp_path, monkeypatch):
+    """Each by its own count discount, end and coefficient; a potential is valued at both ends of a step."""
+    monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
+    first = {"llm_reward_type": "count", "llm_reward_coeff": 0.1, "beta_count_exponent": 1.0}
+    later = {**first, "llm_reward_coeff": 0.5, "beta_count_exponent": 3.0, "intrinsic_reward_at": "next_obs"}
+    also = [later, {**first, "llm_reward_type": "of_text", "llm_reward_coeff": 2.0}]
+    run = write_rewarded_run(tmp_path / "run", {**NETHACK, **first, "max_episode_steps": 12}, also=also)
+    played = run.evaluate(1, num_workers=1)
+    expected = played.episodes[0].intrinsic_returns
+    assert [*expected] == ["count", "count_2", "of_text"] and len({*expected.values()}) == 3
+    config = PlayConfig("sample", str(tmp_path), "run", steps_per_sec=128.0)
+    session = playing.play(config, lambda: Hands(*["."] * 12, "q"), StopRequest())  # type: ignore[arg-type]
+    np.testing.assert_allclose(session.totals, [*expected.values()], rtol=1e-5)
+    assert session.total == pytest.approx(0.1 * expected["count"] + 0.5 * expected["count_2"] + 2 * expected["of_text"])
+    texts = " ".join(text.text for text in message_lines(session, {}))
+    assert all(f"  {name} " in texts for name in expected)
+    scorer = session.scorer
+    film = replay(run.config.env, played, played.episodes[0], "", {0}, scorer)
+    np.testing.assert_allclose(film.intrinsic.sum(axis=1), session.totals, rtol=1e-5)
+    shown = panel.intrinsic_lines(scorer, film.intrinsic[:, -1], film.intrinsic.sum(axis=1))
+    assert shown[1].text == f"total     {session.total:.4g}" and "count_2" in shown[3].text
+
+
+def test_labels_of_every_reward_are_shown_by_its_name(tmp_path):
+    config = write_labelled_run(tmp_path / "run", {KILL: 1})
+    also = dataclasses.replace(config.reward, llm_reward_type="online_cls_reward_model")
+    asking = dataclasses.replace(config.annotation, goal_key="combat")
+    labels = run_labels(str(tmp_path / "run"), dataclasses.replace(config, others=((also, asking),)))
+    assert {name: own.of(KILL) and own.of(KILL).source for name, own in labels.items()} == {  # type: ignore
+        "online_cls": "label store",
+        "online_cls_reward_model": "rule-based judge",
+    }
+    game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
+    spoken: Any = {name: SimpleNamespace(of=lambda message, own=own: own.of(KILL)) for name, own in labels.items()}
+    scorer = LabelScorer(labels["online_cls"], config.reward, SPEC)
+    with contextlib.closing(Session(game, tuple(KEYS), 50, spoken, scorer)) as session:
+        texts = [text.text for text in message_lines(session, {})]
+    assert "online_cls helpful" in texts and any(text.startswith("online_cls_reward_model ") for text in texts)

@@ -3,7 +3,6 @@
 import pathlib
 import shutil
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,25 @@ import pytest
 from PIL import Image, ImageSequence
 
 from launch import evaluate
+from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
-from oni_jax.evaluation.inspection import load_reward
+from oni_jax.evaluation.inspection import RunReward, load_reward
+from oni_jax.evaluation.intrinsic import beside_states
+from oni_jax.evaluation.players import chosen_players, load_player, with_scoring
 from oni_jax.evaluation.results import Evaluation
-from oni_jax.evaluation.step_rewards import EpisodeRewards
+from oni_jax.evaluation.step_rewards import StepScorer
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.registry import observations_read
 from oni_jax.rewards.terms import RewardSum, Term
-from oni_jax.settings.config import Config
-from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show import panel, recordings
-from oni_jax.show.recordings import shown_steps
+from oni_jax.show.recordings import reward_notes, shown_steps
 from oni_jax.types import RewardOutput
 from tests.evaluation.runs import NETHACK, write_run
+from tests.evaluation.steps import scored
 from tests.show.games import screens
 from tests.show.runs import write_labelled_run
 
@@ -41,15 +43,23 @@ def train_dir(tmp_path_factory):
     return folder
 
 
+def scorer(run: RunReward) -> StepScorer:
+    return StepScorer(run, range(len(run.rewards.terms)), env_spec(run.config.env, observations_read(run.config)))
+
+
+def beside(own: StepScorer, *given: Any) -> list[list[float]]:
+    return beside_states(scored(own, *given), own.pays_own).tolist()
+
+
 def test_rewards_are_those_of_the_labels(train_dir):
-    rewards = EpisodeRewards(load_reward(str(train_dir / "labelled")), num_at_once=4)
+    rewards = scorer(load_reward(str(train_dir / "labelled")))
     messages = [b"", b"A message", b"You see here a rock.", b"A message", b"", b"A message", b"Another"]
-    assert rewards.of_steps(messages, {}, counts=[1] * 7).tolist() == [0, 1, 0, 1, 0, 1]
-    np.testing.assert_allclose(rewards.of_steps(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
-    later = EpisodeRewards(load_reward(str(train_dir / "later")), num_at_once=4)
-    np.testing.assert_allclose(later.of_steps(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
-    assert later.of_captions(messages[:3], {}).tolist() == [0, 1, 0]  # the first was before all steps
-    assert rewards.of_captions(messages[:2], {}).tolist() == [0, 0]  # and the last is behind them
+    assert scored(rewards, messages, counts=[1] * 7).tolist() == [[0, 1, 0, 1, 0, 1]]
+    np.testing.assert_allclose(scored(rewards, messages, num_at_once=4), [[0, 1, 0, 1 / 8, 0, 1 / 27]], rtol=1e-6)
+    later = scorer(load_reward(str(train_dir / "later")))
+    np.testing.assert_allclose(scored(later, messages, num_at_once=4), [[1, 0, 1 / 2, 0, 1 / 3, 1]], rtol=1e-6)
+    assert beside(later, messages[:3]) == [[0, 1, 0]]  # the first was before all steps
+    assert beside(rewards, messages[:2]) == [[0, 0]]  # and the last is behind them
 
 
 class StrengthReward(Reward):
@@ -61,26 +71,25 @@ class StrengthReward(Reward):
         return RewardOutput(trajectory.observations["vector_obs"][1:, :, 0], state)
 
 
+SEEN = {"vector_obs": np.pad(np.arange(0, 8, 2, dtype=np.float32)[:, None], ((0, 0), (0, 26)))}
+
+
 @pytest.mark.parametrize("num_at_once", [2, 3, 4, 8])
-def test_every_step_sees_its_own_observations(num_at_once):
-    config = with_values(Config(), {"llm_reward_type": "online_cls", "intrinsic_reward_at": "next_obs"})
-    rewards = RewardSum([Term("strength", StrengthReward(), 1.0)])
-    reward: Any = SimpleNamespace(config=config, rewards=rewards, state=())
-    rewards = EpisodeRewards(reward, num_at_once)
-    seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
-    assert rewards.of_steps([b""] * 4, seen).tolist() == [2, 4, 6]
-    assert rewards.of_captions([b""] * 4, seen).tolist() == [0, 2, 4, 6]
+def test_every_step_sees_its_own_observations(train_dir, num_at_once):
+    known = load_reward(str(train_dir / "labelled"))
+    rewards = scorer(known._replace(rewards=RewardSum([Term("strength", StrengthReward(), 1.0)]), state=()))
+    assert scored(rewards, [b""] * 4, SEEN, num_at_once=num_at_once).tolist() == [[2, 4, 6]]
+    assert beside(rewards, [b""] * 4, SEEN) == [[0, 2, 4, 6]]
 
 
 def test_a_reward_stands_beside_what_it_is_paid_for(train_dir):
-    """Some are of the caption before the step, others of what the step led to, in one sum."""
+    """Some are of the caption before the step, others of what the step led to."""
     known = load_reward(str(train_dir / "labelled"))
-    rewards = RewardSum([*known.rewards.terms, Term("strength", StrengthReward(), 1.0)])
-    reward: Any = SimpleNamespace(config=known.config, rewards=rewards, state=(known.state, ()))
-    seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
+    terms = [*known.rewards.terms, Term("strength", StrengthReward(), 1.0)]
+    rewards = scorer(known._replace(rewards=RewardSum(terms), state=(known.state, ())))
     messages = [b"A message", b"You see here a rock.", b"", b""]
-    assert EpisodeRewards(reward, 4).of_steps(messages, seen).tolist() == [3, 4, 6]
-    assert EpisodeRewards(reward, 4).of_captions(messages, seen).tolist() == [1, 2, 4, 6]
+    assert scored(rewards, messages, SEEN).tolist() == [[1, 0, 0], [2, 4, 6]]
+    assert beside(rewards, messages, SEEN) == [[1, 0, 0, 0], [0, 2, 4, 6]]
 
 
 def test_a_run_is_recorded(train_dir, capfd, monkeypatch):
@@ -172,8 +181,8 @@ def test_a_room_is_recorded(tmp_path, monkeypatch, capfd):
 
 def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
     write_run(tmp_path / "plain", {**NETHACK, "llm_reward_type": "none"})
-    player: Any = SimpleNamespace(experiment="plain", env_steps=640)
-    _, note = recordings._intrinsic_rewards(str(tmp_path), player)
+    player = load_player(EvaluationConfig(str(tmp_path)), "plain", None, EnvConfig("NetHackScore-v1"))
+    (note,) = reward_notes(with_scoring(player, str(tmp_path)))
     assert note == "no intrinsic reward: the run has only the environment's"
     assert capfd.readouterr().out == ""
 
@@ -181,7 +190,9 @@ def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
 def test_a_stop_request_ends_it(train_dir):
     stop = StopRequest()
     stop.reason = "SIGINT"
+    config = EvaluationConfig(str(train_dir), policy="random")
+    (player,) = chosen_players(config, EnvConfig(root_env="NetHackScore-v1"), None, "latest")
     recorder = recordings.Recorder(EvaluationConfig(str(train_dir), "labelled", record=1), stop)
     episode = Episode(0, {"return": 0.0}, b"", "death")
     evaluation = Evaluation("x", "labelled", 640, "sample", "NetHackScore-v1", 40, 1, 1, [episode])
-    assert recorder.record(EnvConfig(root_env="NetHackScore-v1"), None, "", evaluation) == []
+    assert recorder.record(player, evaluation) == []

@@ -1,7 +1,7 @@
 """Goals suggested for each state of a device environment, and what reaching them pays; see `envs.goals`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -23,6 +23,34 @@ class GoalTable(NamedTuple):
 
     codes: jax.Array  # [K, 2] uint32, see `DeviceEnv.caption_code`; all bits are set in rows without one
     worths: jax.Array  # [K, G + 1] float32 or uint8; what reaching each is worth; last, how many words name none
+
+
+class HostTable:
+    """Goals suggested for captions, which the host looks up: for environments that are stepped on its CPU.
+
+    Args:
+        worths: by what is asked, [G + 1] float32 as in `GoalTable`.
+        asked_as: what is asked about a caption.
+    """
+
+    def __init__(self, worths: Mapping[bytes, np.ndarray], asked_as: Callable[[bytes], bytes]):
+        self._worths, self._asked_as = worths, asked_as
+
+    def look_up(self, env: DeviceEnv, state: Any, otherwise: jax.Array | float) -> jax.Array:
+        """Returns the row [G + 1] of a state's caption; `otherwise` where it has none."""
+        size = len(env.spec.goals) + 1
+
+        def read(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            rows = np.asarray(keys)
+            items = [self._asked_as(env.caption(key)) for key in rows.reshape(-1, rows.shape[-1])]
+            found = [self._worths.get(item) for item in items]
+            worths = np.array([np.zeros(size) if row is None else row for row in found], np.float32)
+            is_known = np.array([row is not None for row in found])
+            return worths.reshape(*rows.shape[:-1], size), is_known.reshape(rows.shape[:-1])
+
+        shapes = jax.ShapeDtypeStruct((size,), np.float32), jax.ShapeDtypeStruct((), bool)
+        worths, is_known = jax.pure_callback(read, shapes, env.caption_key(state), vmap_method="expand_dims")
+        return jnp.where(is_known, worths, otherwise)
 
 
 class GoalModel(Protocol):
@@ -53,12 +81,12 @@ class WithGoals(DeviceWrapper):
 
     Attributes:
       settings: who suggests them, what reaches them, and how often they pay.
-      table: what an LLM has suggested so far; None: nothing.
+      table: what an LLM has suggested so far, on the device or the host; None: nothing.
       model: what it would suggest; None: nothing.
     """
 
     settings: GoalConfig
-    table: GoalTable | None = None
+    table: GoalTable | HostTable | None = None
     model: GoalModel | None = None
 
     @property
@@ -68,7 +96,7 @@ class WithGoals(DeviceWrapper):
     def inner(self, state: Goals) -> Any:
         return state.inner
 
-    def suggesting(self, table: GoalTable | None, model: GoalModel | None = None) -> "WithGoals":
+    def suggesting(self, table: GoalTable | HostTable | None, model: GoalModel | None = None) -> "WithGoals":
         return dataclasses.replace(self, table=table, model=model)
 
     def reset(self, key: jax.Array) -> Goals:
@@ -163,18 +191,20 @@ def look_up(table: GoalTable, code: jax.Array, otherwise: jax.Array | float = 0.
 
 
 def _model(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
-    num_goals = len(world.env.spec.goals)
     if world.model is None:
-        return jnp.zeros(num_goals + 1)
+        return _llm(world, inner, key)
     found = world.model(world.env, inner) > SUGGESTED
-    worths = jnp.append(found.astype(jnp.float32), 0.0)  # a model names nothing else
-    return worths if world.table is None else look_up(world.table, world.env.caption_code(inner), worths)
+    return _looked_up(world, inner, jnp.append(found.astype(jnp.float32), 0.0))  # a model names nothing else
 
 
 def _llm(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
-    if world.table is None:
-        return jnp.zeros(len(world.env.spec.goals) + 1)
-    return look_up(world.table, world.env.caption_code(inner))
+    return _looked_up(world, inner, jnp.zeros(len(world.env.spec.goals) + 1))
+
+
+def _looked_up(world: WithGoals, inner: Any, otherwise: jax.Array) -> jax.Array:
+    if isinstance(world.table, HostTable):
+        return world.table.look_up(world.env, inner, otherwise)
+    return otherwise if world.table is None else look_up(world.table, world.env.caption_code(inner), otherwise)
 
 
 def _oracle(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:

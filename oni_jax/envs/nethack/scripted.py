@@ -1,16 +1,10 @@
 """A player of NetHack that follows simple rules."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack.game import IN_QUESTION
 from oni_jax.envs.nethack.tasks import BASE_KEYS, nethack
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
-
-Player = Callable[[StepOutput], np.ndarray]
-"""Observations -> actions [N] int32."""
 
 DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1))  # (dx, dy)
 STEPS = dict(zip(DIRECTIONS, map(int, nethack.CompassDirection)))
@@ -39,8 +33,8 @@ class ScriptedPlayer:
         self._heading = [DIRECTIONS[0]] * env.num_envs
         self._peaceful = [0] * env.num_envs  # steps left
 
-    def __call__(self, out: StepOutput) -> np.ndarray:
-        del out
+    def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Returns the next actions [N] int32, from the newest observations; see `evaluation.playing.Agent`."""
         return np.array([BASE_KEYS.index(self._key(i)) for i in range(len(self._stairs))], np.int32)
 
     def _key(self, i: int) -> int:

@@ -17,6 +17,8 @@ import numpy as np
 
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
+from oni_jax.envs.device.goals import HostTable
+from oni_jax.envs.goals import Suggested
 from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.embeddings.embeddings import Embed, Memo
@@ -46,7 +48,7 @@ Matches = Sequence[tuple[bytes, np.ndarray]]  # items and what goals are worth, 
 class GoalReward(Reward):
     """Rewards what the environment pays for goals."""
 
-    final_observations, reads_counts = (GOAL_REWARD,), False
+    final_observations, reads_counts, reads_answers = (GOAL_REWARD,), False, False
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         return RewardOutput(observations_after(trajectory, GOAL_REWARD).astype(jnp.float32), state)
@@ -142,7 +144,6 @@ class SuggestedGoalReward(GoalReward):
     """
 
     captions_read = ("own",)
-    only_in_training = "an LLM's goals are suggested to environments while a run trains only"
 
     def __init__(
         self,
@@ -228,6 +229,10 @@ class SuggestedGoalReward(GoalReward):
             self._waiting.pop(item, None)
             self._asked.pop(item, None)  # seen, and asked again, while it was matched
             self._new.update(dict.fromkeys(self._captions.get(item, ()), worths))
+
+    def suggests(self, state: PyTree, answers: Sequence[Annotation]) -> Suggested | None:
+        known = {item: answer for (item,), answer, _ in answers if answer is not None and self._matcher.words(answer)}
+        return Suggested(HostTable(dict(self._matcher.match([*known.items()])), self._prompt.rewrite))
 
     def suggested(self) -> Mapping[bytes, np.ndarray]:
         self._add(self._match(()))

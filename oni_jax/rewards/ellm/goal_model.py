@@ -5,8 +5,9 @@ that were never met included; or else observations through the policy's kind of 
 """
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -161,8 +162,11 @@ class GoalModel:
 
     def log_odds(self, params: PyTree, env: Any, state: PyTree) -> Array:
         """Returns log-odds that each goal is suggested for a state of an environment [G]; pure."""
-        inputs = jax.tree.map(lambda x: x[None], dict(self.reader.of_state(env, state)))
-        return self._network.apply(params, inputs)[0]  # type: ignore
+        return _log_odds(self.reader, self._network, params, env, state)
+
+    def with_params(self, params: PyTree) -> Callable[[Any, PyTree], Array]:
+        """Returns the same function of an environment and its state, which other processes can be sent."""
+        return functools.partial(_log_odds, self.reader, self._network, jax.tree.map(np.asarray, params))
 
     def use(self, state: ModelState) -> PyTree:
         """Returns the parameters to act with, and checks them now and then."""
@@ -265,6 +269,11 @@ class GoalModel:
             "goals_calibration_error": error,
             **{f"goals_reliability_{i}": is_so[i] for i in range(NUM_BINS)},
         }
+
+
+def _log_odds(reader: Reader, network: GoalNetwork, params: PyTree, env: Any, state: PyTree) -> Array:
+    inputs = jax.tree.map(lambda x: x[None], dict(reader.of_state(env, state)))
+    return network.apply(jax.tree.map(jnp.asarray, params), inputs)[0]  # type: ignore
 
 
 def _code(item: bytes) -> bytes:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.envs.goals import BY_LLM, MODEL
+from oni_jax.envs.goals import BY_LLM, MODEL, Suggested
 from oni_jax.envs.registry import find_environment
 from oni_jax.networks.registry import find_encoder
 from oni_jax.ops.captions import a_step_of_each
@@ -27,7 +27,7 @@ from oni_jax.rewards.registry import RewardContext
 from oni_jax.rewards.trained import holds_trained, load_trained, reason, save_trained
 from oni_jax.settings.annotation import JUDGE
 from oni_jax.settings.fields import UserError
-from oni_jax.types import Array, CaptionBatch, ModelState, PyTree, StepCaptions
+from oni_jax.types import Annotation, Array, CaptionBatch, ModelState, PyTree, StepCaptions
 
 
 class ModelledGoalReward(SuggestedGoalReward):
@@ -53,6 +53,10 @@ class ModelledGoalReward(SuggestedGoalReward):
 
     def acting(self, state: ModelState) -> PyTree:
         return self.model.use(state)
+
+    def suggests(self, state: ModelState, answers: Sequence[Annotation]) -> Suggested | None:
+        found = super().suggests(state, answers)
+        return found and found._replace(model=self.model.with_params(state.params))
 
     def doubts(self, state: ModelState, asked: Sequence[bytes]) -> np.ndarray | None:
         inputs = [self.model.reader.of_item(item) for item in asked]
@@ -120,13 +124,16 @@ class FrozenGoalReward(GoalReward):
     """
 
     def __init__(self, model: GoalModel, params: PyTree):
-        self._params, self.goal_model = params, model.log_odds
+        self._params, self._model, self.goal_model = params, model, model.log_odds
 
     def init(self, key: Array) -> PyTree:
         return self._params
 
     def acting(self, state: PyTree) -> PyTree:
         return state
+
+    def suggests(self, state: PyTree, answers: Sequence[Annotation]) -> Suggested | None:
+        return Suggested(model=self._model.with_params(state))
 
 
 def save_goal_model(folder: str, params: PyTree, goals: Sequence[str], made_of: str) -> None:

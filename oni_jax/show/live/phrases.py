@@ -54,8 +54,18 @@ def plain_line(row: Row, run: RunConfig) -> str:
 
 def _filled(templates: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[Phrase]:
     for template, style in templates.items():
-        with contextlib.suppress(KeyError):
-            yield template.format_map(fields), style
+        for name, own in _by_reward(template, fields).items():
+            with contextlib.suppress(KeyError):
+                yield template.format_map(own) + (f" ({name})" if name else ""), style
+
+
+def _by_reward(template: str, fields: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Returns a template's fields for each reward that has its metric under its name, as one of several has."""
+    metric = re.search(r"\{reward/([^/:}]+)", template)
+    if not metric or f"reward/{metric[1]}" in fields:
+        return {"": fields}
+    found = {name: re.fullmatch(f"reward/(.+)/{metric[1]}", name) for name in fields}
+    return {match[1]: {**fields, f"reward/{metric[1]}": fields[name]} for name, match in found.items() if match}
 
 
 def _fields(row: Row, run: RunConfig) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.host.files import write_atomically
-from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, series
+from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, names_by_reward, series
 from oni_jax.settings.fields import UserError
 from oni_jax.show.report.panels import FIGURES, Panel, Scale
 
@@ -71,7 +71,7 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
 
 def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure | None:
     """Draws a figure of these panels, in rows of two; None when no run has any of their metrics."""
-    panels = _of_types(panels, settings)
+    panels = _of_rewards(panels, settings)
     styles = {
         setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
         for i, setting in enumerate(settings)
@@ -96,16 +96,19 @@ def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure 
     return figure
 
 
-def _of_types(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
-    """Returns the panels, for each of the runs' rewards that has data where the metrics' names have a <type>."""
+def _of_rewards(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
+    """Returns the panels, for each of the runs' rewards that has data where a metric has a name for each reward."""
     runs = [run for own in settings for run in own.runs]
-    if not any("<type>" in panel.metric for panel in panels):
+    labels = list(dict.fromkeys(label for run in runs for label in labels_of(run.config)))
+    by_reward = [(panel, names_by_reward(panel.metric, labels)) for panel in panels]
+    if all([*names] == [panel.metric] for panel, names in by_reward):
         return panels
-    found = [
-        Panel(panel.metric.replace("<type>", label), panel.title.replace("{type}", label), panel.x, panel.scale)
-        for label in dict.fromkeys(label for run in runs for label in labels_of(run.config))
-        for panel in panels
-    ]
+    found = []
+    for label in ("", *labels):
+        for panel, names in by_reward:
+            title = panel.title if "{type}" in panel.title or not label else f"{panel.title} ({{type}})"
+            own = [metric for metric, reward in names.items() if reward == label]
+            found += [panel._replace(metric=metric, title=title.replace("{type}", label)) for metric in own]
     return [panel for panel in found if any(len(series(run, panel.metric, panel.x)[0]) for run in runs)]
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.crafter import pixels, textures, things
 from oni_jax.envs.crafter.balance import DAY, daylight
 from oni_jax.envs.crafter.levels import TILES
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
+from tests.envs.single_episode import SingleEpisode
 
 NUM_STEPS = 6
 SCENE = pixels.Scene(

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from oni_jax.envs.base import SingleEpisode, make_step_output
+from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.shown import TextTable
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from tests.envs.device.signals_env import SignalsEnv
 from tests.envs.outputs import are_equal
+from tests.envs.single_episode import SingleEpisode
 
 N = 4
 

@@ -172,6 +172,7 @@ def test_rewards_say_what_they_report():
     assert "answers for 66% of steps" in shown({**row, "reward/goal_coverage": 0.66}, 80)
     both = {"reward/ellm/goal_coverage": 0.5, "reward/online_cls/helpful_fraction": 0.25}
     assert "answers for 50% of steps (ellm), 25% of labels (online_cls)" in words_of(shown({**row, **both}, 80))
+    assert "model agrees by 50% (ellm)" in words_of(shown({**row, "reward/ellm/goals_agreement": 0.5}, 80))
     returns = {"episode/intrinsic_return/online_cls": 1.5}
     assert "intrinsic 1.5 an episode" in words_of(shown({**row, **returns}, 80))
     returns |= {"episode/intrinsic_return/rnd": 2.0}

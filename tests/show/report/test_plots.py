@@ -84,6 +84,16 @@ def test_a_panel_for_each_of_the_rewards(tmp_path):
     ]
 
 
+def test_metrics_of_one_of_several_rewards_are_drawn_by_its_name(tmp_path):
+    config = with_values(Config(), {"llm_reward_type": "online_cls_reward_model"})
+    others = ((with_values(config.reward, {"llm_reward_type": "rnd"}), config.annotation),)
+    rows = [row(i, float(i), **{"reward/online_cls_reward_model/accuracy": 0.5}) for i in (1, 2)]
+    folder = write_run(tmp_path / "a", rows, llm_reward_type="online_cls_reward_model", others=others)
+    figure = draw("reward_model", group_runs([read_run(str(folder), "a", DRAWN)]))
+    title = "Reward model's accuracy on its batches (online_cls_reward_model)"
+    assert figure and [axis.get_title(loc="left") for axis in figure.axes] == [title] * 2
+
+
 def test_only_settings_with_data_are_in_the_legend(tmp_path):
     first = write_run(tmp_path / "a", [row(1, 1.0, **{"reward/accuracy": 0.5})])
     second = write_run(tmp_path / "b", [row(1, 1.0)], gamma=0.9)
