@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.envs.registry import find_environment
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, WriteGoals, WritePotential
 from oni_jax.offline.segment_config import CollectSegments, as_evaluation, check_collect
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 
@@ -45,7 +45,7 @@ def _show_next(directory: str, env: EnvConfig) -> None:
     found = []
     for program, defaults, kind, name in WAYS:
         with contextlib.suppress(UserError):
-            load_prompt(defaults.annotation, find_environment(env).language, kind)
+            Plan(Config(env)).prompt(defaults.annotation, kind)
             folder = f"{directory.rstrip('/')}_{name}"
             found.append(command(program, defaults, **values_of(env), segments=directory, reward_dir=folder))
     show(*found)

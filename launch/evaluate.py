@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show, values_of
 from launch.program import run_program
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import display_of
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest
@@ -40,8 +40,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     from oni_jax.evaluation.players import evaluated_task
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
     from oni_jax.evaluation.step_rewards import load_scoring
-    from oni_jax.runs.labels import labels_by
-    from oni_jax.training.build import keep_compiled_code
+    from oni_jax.host.caches import keep_compiled_code
 
     keep_compiled_code()
     recorder = None
@@ -49,7 +48,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
         from oni_jax.show.recordings import Recorder
 
         recorder = Recorder(config, stop)
-    code = evaluate(config, stop, labels_by, functools.partial(load_scoring, config.train_dir), recorder)
+    code = evaluate(config, stop, functools.partial(load_scoring, config.train_dir), recorder)
     if code == 0 and config.policy != RANDOM:
         _show_next(config, evaluated_task(config))
     return code
@@ -60,7 +59,7 @@ def _show_next(config: EvaluationConfig, env: EnvConfig) -> None:
     folder = os.path.join(config.train_dir, config.experiment)
     in_report = os.path.realpath(config.json) == os.path.realpath(os.path.join(folder, "evaluation.json"))
     found = []
-    if not config.record and find_environment(env).display:
+    if not config.record and display_of(env):
         alone = {"compare": "", "json": "", "csv": "", "record": 1}
         found.append(command("evaluate", EvaluationConfig(), **{**values_of(config), **alone}))
     if last_row(folder):

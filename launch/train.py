@@ -13,11 +13,11 @@ from launch import flags, help
 from launch.next_commands import command, further_steps, resuming, show
 from launch.plot import PlotConfig
 from launch.program import run_program
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import display_of
 from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig, goals_to_see
 from oni_jax.host.run_files import METRICS, saved_steps
 from oni_jax.host.runtime import StopRequest, tune_memory
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import is_primary_process
@@ -67,9 +67,9 @@ def _show_next(config: Config) -> None:
     named = {"train_dir": run.train_dir, "experiment": run.experiment}
     found = resuming(config, folder, **further_steps(run, saved[-1]))
     evaluation = os.path.join(folder, "evaluation.json")
-    goals = goals_to_see(read_settings(folder))
+    goals = goals_to_see(Run(folder).config)
     found.append(command("evaluate", EvaluationConfig(), **named, **goals, compare=RANDOM, json=evaluation))
-    if find_environment(config.env).display and not goals:
+    if display_of(config.env) and not goals:
         found.append(command("play", PlayConfig(), **named, policy=SAMPLE))
     if os.path.exists(os.path.join(folder, METRICS)):
         found.append(command("plot", PlotConfig(), train_dir=run.train_dir, experiments=run.experiment))

@@ -29,6 +29,7 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
 from oni_jax.training import build
+from oni_jax.training.plan import resolve
 from oni_jax.types import Annotation, Item, Query
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.built_in import BUILT_IN
@@ -198,7 +199,7 @@ def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, n
         patch.setattr(build, "_annotation", lambda *_: nullcontext(answers))
         patch.setattr(ragged, "LENGTHS", ())  # little to compile
         folder.mkdir(exist_ok=True)
-        training = build.build_training(config, str(folder), stack)
+        training = build.build_training(resolve(config), str(folder), stack)
         training.train(StopRequest())
         state, progress = training.learner.state, training.progress
         counted = [progress.env_steps, progress.updates, progress.episodes, progress.rewarded_steps]

@@ -17,8 +17,7 @@ from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.host.files import write_output
 from oni_jax.host.runtime import StopRequest
-from oni_jax.runs.experiment import read_settings
-from oni_jax.settings.config import Config
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import ActorConfig, EnvConfig
 from oni_jax.worlds.actors.pool import num_workers
@@ -30,7 +29,6 @@ MakeRecord = Callable[[Player], Callable[[Evaluation], object]]
 def evaluate(
     config: EvaluationConfig,
     stop: StopRequest,
-    labels_by: Callable[[Config, str], str],
     load_scoring: LoadScoring,
     make_record: MakeRecord | None = None,
 ) -> int:
@@ -39,7 +37,6 @@ def evaluate(
     Args:
         config: the players and episodes.
         stop: checked between steps.
-        labels_by: says who made the labels of a run, given its settings and its folder.
         load_scoring: loads the rewards that a player was trained with.
         make_record: for all players but the one that they are compared with.
 
@@ -56,7 +53,7 @@ def evaluate(
     players = _chosen(config, task, experiment, config.checkpoint, load_scoring)
     others = _chosen(config, task, compare, config.compare_checkpoint, load_scoring) if config.compare else []
     records = [make_record(player) for player in players] if make_record else []
-    played = list(_evaluations(config, [*players, *others], stop, labels_by))
+    played = list(_evaluations(config, [*players, *others], stop))
     lost = not stop and any(evaluation.interrupted for evaluation in played)
     evaluations = [evaluation for evaluation in played[: len(players)] if evaluation.episodes]
     other = next((evaluation for evaluation in played[len(players) :] if evaluation.episodes), None)
@@ -79,17 +76,15 @@ def _chosen(
     return [player._replace(scoring=load_scoring(player)) for player in players]
 
 
-def _evaluations(
-    config: EvaluationConfig, players: Iterable[Player], stop: StopRequest, labels_by: Callable[[Config, str], str]
-) -> Iterator[Evaluation]:
+def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: StopRequest) -> Iterator[Evaluation]:
     """Plays and prints one evaluation after another, until one is interrupted."""
     for player in players:
         if stop:
             return
         evaluation = play(config, player, stop)
         if player.experiment:
-            folder = os.path.join(config.train_dir, player.experiment)
-            evaluation = evaluation._replace(labels_by=labels_by(read_settings(folder), folder))
+            run = Run(os.path.join(config.train_dir, player.experiment))
+            evaluation = evaluation._replace(labels_by=run.labels_by())
         if evaluation.episodes:
             _print(lines(evaluation, _width()))
         yield evaluation

@@ -8,7 +8,7 @@ import numpy as np
 from oni_jax.envs.base import SingleEpisode, VectorEnv
 from oni_jax.envs.display import Display, Terminal, WatchedEnv
 from oni_jax.envs.history import with_history
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
+from oni_jax.envs.registry import display_of, env_spec, make_vector_env, own_spec
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.settings.fields import UserError
@@ -68,7 +68,7 @@ def _replayed(
     env: EnvConfig, evaluation: Evaluation, index: int, ttyrec: str, names: Sequence[str]
 ) -> tuple[VectorEnv, WatchedEnv | None, bytes]:
     """Returns an episode's environment, that again if it can be watched, and the actions to replay before it."""
-    if display := find_environment(env).display:
+    if display := display_of(env):
         watched = watched_episode(display, env, evaluation.seed, index, names, ttyrec)
         return with_history(watched, env_spec(env, names)), watched, b""
     slot = index % NUM_SLOTS

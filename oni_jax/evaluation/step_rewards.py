@@ -9,14 +9,14 @@ import numpy as np
 
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
-from oni_jax.evaluation.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.evaluation.intrinsic import Scorer, Scoring, Steps
 from oni_jax.evaluation.players import Player
 from oni_jax.ops.captions import running_counts
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.rewards import NoRewardError, RunRewards
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, CaptionBatch, EnvSpec, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.actors.batches import ActorPayload, make_unpack_fn, step_captions
@@ -46,7 +46,7 @@ class StepRewards(Scorer):
         spec: of the environments, with the observations that policy and rewards read.
     """
 
-    def __init__(self, run: RunReward, chosen: Sequence[int], spec: EnvSpec):
+    def __init__(self, run: RunRewards, chosen: Sequence[int], spec: EnvSpec):
         rewards = run.rewards
         states = [rewards.states(run.state)[i] for i in chosen]
         self._rewards = RewardSum([rewards.terms[i] for i in chosen])
@@ -73,28 +73,28 @@ def load_scoring(train_dir: str, player: Player) -> Scoring:
     """Loads the rewards that a player was trained with, from its checkpoint, with the labels so far."""
     if not player.experiment:
         return Scoring()
-    folder = os.path.join(train_dir, player.experiment)
+    of = Run(os.path.join(train_dir, player.experiment))
     try:
-        run = load_reward(folder, player.env_steps)
+        run = of.rewards(player.env_steps)
         spec = env_spec(player.env, observations_read(run.config))
     except NoRewardError:
         return Scoring()
     except UserError as error:
-        return _unknown(folder, str(error))
+        return _unknown(of, str(error))
     if (captions := run.config.env.caption) != player.env.caption:
-        return _unknown(folder, f"it values captions of --caption {captions}, and these are {player.env.caption}")
+        return _unknown(of, f"it values captions of --caption {captions}, and these are {player.env.caption}")
     reasons = [_why_unknown(run, i) for i in range(len(run.rewards.terms))]
     chosen = [i for i, reason in enumerate(reasons) if not reason]
     not_reported = {label: reason for label, reason in zip(run.rewards.labels, reasons) if reason}
     return Scoring(StepRewards(run, chosen, spec) if chosen else None, not_reported)
 
 
-def _unknown(folder: str, reason: str) -> Scoring:
-    names = [own.reward.llm_reward_type for own in read_settings(folder).terms()]
+def _unknown(run: Run, reason: str) -> Scoring:
+    names = [own.reward.llm_reward_type for own in run.config.terms()]
     return Scoring(None, dict.fromkeys(reward_labels(names), reason))
 
 
-def _why_unknown(run: RunReward, index: int) -> str:
+def _why_unknown(run: RunRewards, index: int) -> str:
     """Returns why one of a run's rewards can't be computed; "": it can."""
     term = run.rewards.terms[index]
     is_labelled = any(annotation.question == term.question for annotation in run.annotations)
@@ -116,7 +116,7 @@ class EpisodeRewards:
       left_out: labels of those that only training knows, and why.
     """
 
-    def __init__(self, run: RunReward, num_at_once: int = 128):
+    def __init__(self, run: RunRewards, num_at_once: int = 128):
         self._run, self._num_at_once = run, num_at_once
         read = (*run.rewards.other_observations, *run.rewards.final_observations)
         self.observations = list(dict.fromkeys(read))

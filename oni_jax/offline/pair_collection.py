@@ -18,7 +18,7 @@ from oni_jax.networks.registry import policy_observations
 from oni_jax.offline.dataset import create_dataset
 from oni_jax.offline.pair_config import CollectionConfig, CollectPairs
 from oni_jax.offline.play import checkpoint_player, random_player
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 
 SUBEPISODE_STEPS, GAME_STEPS = 10, 500  # default number of steps, at least, per sub-episode and per game
@@ -74,16 +74,17 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
     collection, env_config = config.collection, config.env
     rng = np.random.default_rng(collection.seed)
     folder = os.path.join(collection.train_dir, collection.experiment)
-    run = read_settings(folder) if collection.policy == "checkpoint" else None
+    run = Run(folder) if collection.policy == "checkpoint" else None
     if run:
-        env_config = dataclasses.replace(env_config, nethack=run.env.nethack)
-        if env_spec(run.env).num_actions != env_spec(env_config).num_actions:
+        trained_in = run.plan.config.env
+        env_config = dataclasses.replace(env_config, nethack=trained_in.nethack)
+        if env_spec(trained_in).num_actions != env_spec(env_config).num_actions:
             raise UserError(
-                f"--root_env {env_config.root_env} has other actions than this policy's {run.env.root_env}: "
+                f"--root_env {env_config.root_env} has other actions than this policy's {trained_in.root_env}: "
                 "name that one, or another with its actions"
             )
     try:
-        reads = policy_observations(run.network) if run else ()
+        reads = policy_observations(run.config.network) if run else ()
         env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
     except OSError as error:
         folder = tempfile.gettempdir()
@@ -92,7 +93,7 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Player]:
         if not isinstance(env, NetHackVectorEnv):
             raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
         if run:
-            return env, checkpoint_player(folder, run, env.spec, collection.num_envs, collection.seed)
+            return env, checkpoint_player(run, env_config, collection.num_envs, collection.seed)
         if collection.policy == "random":
             return env, random_player(collection.num_envs, env.spec.num_actions, rng)
         return env, ScriptedPlayer(env, rng)

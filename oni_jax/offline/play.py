@@ -9,32 +9,27 @@ import numpy as np
 
 from oni_jax.envs.base import StepOutput, VectorEnv, make_step_output, record_dtype
 from oni_jax.envs.nethack import scripted
-from oni_jax.envs.registry import find_environment, make_vector_env
+from oni_jax.envs.registry import make_vector_env, offered_spec
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import StopRequest
-from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.windows import Windows
-from oni_jax.runs.checkpointing import restore_params
-from oni_jax.settings.config import Config
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import EnvSpec
 
 
 def random_player(num_envs: int, num_actions: int, rng: np.random.Generator) -> scripted.Player:
     return lambda out: rng.integers(num_actions, size=num_envs, dtype=np.int32)
 
 
-def checkpoint_player(folder: str, run: Config, spec: EnvSpec, num_envs: int, seed: int) -> scripted.Player:
+def checkpoint_player(run: Run, env: EnvConfig, num_envs: int, seed: int) -> scripted.Player:
     """Plays by the policy of a run's newest checkpoint, sampling actions. Raises UserError: there is none."""
-    policy, shapes = policy_and_shapes(run.network, spec)
-    env_steps, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes)
+    policy, params, spec, env_steps = run.policy(env)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
     agent = PolicyAgent(policy, spec, params, seed, greedy=False)
     episodes, steps = np.stack([np.arange(num_envs), np.zeros(num_envs)]).astype(np.int32)
@@ -84,7 +79,7 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
 def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest) -> Iterator[Segment]:
     """Yields episodes of a player, in the order of their indices; `number`: of the player, which has its own seeds."""
     num_envs = min(config.num_envs, config.episodes)
-    names = tuple(find_environment(player.env).make_spec(player.env).observations)
+    names = tuple(offered_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
     shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
     with closing(make_vector_env(player.env, num_envs, seed, 0, shown)) as env:

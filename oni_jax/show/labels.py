@@ -1,16 +1,17 @@
 """Labels of messages, for people to read: from the LLM, or from the rule-based judge where it answers."""
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.annotation.judge_answers import load_rules
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import find_answerer
-from oni_jax.envs.base import Environment, Language
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.base import Language
+from oni_jax.runs.plan import Plan
+from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import Config
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Annotation
 
 HELPFUL, NOT_HELPFUL = "helpful", "not helpful"
@@ -66,23 +67,19 @@ def _judge_answers(annotation: AnnotationConfig, language: Language) -> bool:
     return find_answerer(annotation, language, "classification").asks == JUDGE
 
 
-def labels_of(environment: Environment) -> Labels:
+def labels_of(env: EnvConfig) -> Labels:
     """Returns the labels of an environment without a run: recorded ones, else the judge's."""
-    annotation, kind = AnnotationConfig(), QUERIES["classification"]
-    file = find_answerer(annotation, environment.language, kind.name).file if environment.language else None
+    annotation, kind, language = AnnotationConfig(), QUERIES["classification"], Plan(Config(env)).language
+    file = find_answerer(annotation, language, kind.name).file if language else None
     if not file:
-        return Labels(annotation, environment.language, {})
+        return Labels(annotation, language, {})
     known = kind.tally(Annotation(item, answer) for item, answer in file.under(annotation.goal_key).items())
-    return Labels(annotation, environment.language, known, file.header.made_by)
+    return Labels(annotation, language, known, file.header.made_by)
 
 
-def run_labels(folder: str, config: Config) -> Labels:
-    """Returns the labels of the run in a folder. Raises UserError: its label store can't be read."""
-    from oni_jax.evaluation.inspection import read_annotations  # brings JAX, which takes seconds
-    from oni_jax.rewards.registry import questions
-
-    asked = questions(config)
-    known = {}
-    if asked and asked[0][1] in ("classification", "ranking") and os.path.isdir(folder):
-        known = QUERIES[asked[0][1]].tally(a for a in read_annotations(config, folder) if a.question == 0)
-    return Labels(config.annotation, find_environment(config.env).language, known)
+def run_labels(run: Run) -> Labels:
+    """Returns the labels of a run. Raises UserError: its label store can't be read."""
+    asked, known = run.plan.questions, {}
+    if asked and asked[0][1] in ("classification", "ranking"):
+        known = QUERIES[asked[0][1]].tally(a for a in run.annotations() if a.question == 0)
+    return Labels(run.plan.config.annotation, run.plan.language, known)

@@ -11,7 +11,7 @@ import numpy as np
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
 from oni_jax.envs.history import CAPTION, past_of, sources
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import display_of, env_spec
 from oni_jax.envs.screen import (
     DARK_GRAY,
     GRAY,
@@ -30,10 +30,9 @@ from oni_jax.envs.screen import (
 from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.evaluation.recording import watched_episode
-from oni_jax.host.run_files import saved_steps
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.registry import observations_read
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -121,25 +120,24 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
 
 def set_up(config: PlayConfig) -> Table:
     """Raises UserError: there is no such run, checkpoint or task."""
-    folder = os.path.join(config.train_dir, config.experiment)
-    run = read_settings(folder) if config.experiment else None
-    env = chosen_task((run or Config()).env, config.root_env, config.max_episode_steps)
-    environment = find_environment(env)
-    if environment.display is None:
+    run = Run(os.path.join(config.train_dir, config.experiment)) if config.experiment else None
+    env = chosen_task((run.plan.config if run else Config()).env, config.root_env, config.max_episode_steps)
+    display = display_of(env)
+    if display is None:
         raise UserError(
             f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
         )
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env)
-    labels = run_labels(folder, run) if run else labels_of(environment)
+    labels = run_labels(run) if run else labels_of(env)
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",
         env=env,
-        display=environment.display,
+        display=display,
         choose=choose,
         labels=labels,
-        reward=_reward(config, folder, run, labels),
-        observations=tuple(env_spec(env, sources(observations_read(run))).observations) if run else (),
+        reward=_reward(config, run, labels),
+        observations=tuple(env_spec(env, sources(observations_read(run.plan.config))).observations) if run else (),
     )
 
 
@@ -175,33 +173,34 @@ def _chooser(config: PlayConfig, env: EnvConfig) -> tuple[str, Choose]:
     return f"{player.name}, {GREEDY}" if player.policy == GREEDY else player.name, choose
 
 
-def _reward(config: PlayConfig, folder: str, run: Config | None, labels: Labels) -> MessageReward:
+def _reward(config: PlayConfig, run: Run | None, labels: Labels) -> MessageReward:
     if run is None:
         return label_reward(labels, Config().reward)
-    from oni_jax.evaluation.inspection import NoRewardError, load_reward
     from oni_jax.evaluation.players import chosen_checkpoints
     from oni_jax.evaluation.step_rewards import EpisodeRewards
+    from oni_jax.runs.rewards import NoRewardError
 
-    if config.checkpoint == LATEST and not saved_steps(folder):
-        return label_reward(labels, run.reward)
+    settings = run.config.reward
+    if config.checkpoint == LATEST and not run.steps():
+        return label_reward(labels, settings)
     (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
     try:
-        known = load_reward(folder, env_steps)
+        known = run.rewards(env_steps)
     except NoRewardError:
-        return label_reward(labels, run.reward)
+        return label_reward(labels, settings)
     rewards = EpisodeRewards(known, num_at_once=1)
     each = dict(zip(known.rewards.labels, known.rewards.rewards, strict=True))
     others = [name for name in rewards.labels if not each[name].pays_for or past_of(each[name].other_observations)]
     if others or not rewards.labels:
         reasons = [f"{name} pays for more than a message" for name in others]
         why = "; ".join(reasons) or "; ".join(rewards.left_out.values())
-        return MessageReward(lambda message, record: 0.0, run.reward, f"not shown: {why}")
+        return MessageReward(lambda message, record: 0.0, settings, f"not shown: {why}")
 
     def give(message: bytes, record: np.ndarray) -> float:
         seen = {name: np.stack([record[name]] * 2) for name in rewards.observations}
         return float(rewards.of_steps([message, message], seen, counts=(1, 1))[0])
 
-    return MessageReward(give, run.reward, f"by {config.experiment} at {known.env_steps:,} steps")
+    return MessageReward(give, settings, f"by {config.experiment} at {known.env_steps:,} steps")
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:

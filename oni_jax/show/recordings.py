@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from oni_jax.envs.display import COLUMNS, ROWS
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import display_of, env_spec
 from oni_jax.envs.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.inspection import NoRewardError, load_reward
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.host.runtime import StopRequest
+from oni_jax.runs.rewards import NoRewardError
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show.keys import action_text
@@ -130,7 +131,7 @@ def _intrinsic_rewards(train_dir: str, player: Player) -> tuple[EpisodeRewards |
     if not player.experiment:
         return None, "no intrinsic reward: the actions are random"
     try:
-        rewards = EpisodeRewards(load_reward(os.path.join(train_dir, player.experiment), player.env_steps))
+        rewards = EpisodeRewards(Run(os.path.join(train_dir, player.experiment)).rewards(player.env_steps))
         left_out = [f"{label} is left out: {reason}" for label, reason in rewards.left_out.items()]
         return rewards if rewards.labels else None, "; ".join(left_out)
     except NoRewardError:
@@ -182,7 +183,7 @@ def _screens(
 
 def action_names(env: EnvConfig) -> list[str]:
     """Returns the names of a task's actions."""
-    if display := find_environment(env).display:
+    if display := display_of(env):
         return [action_text(key) for key in display.keys(env)]
     return [f"number {i}" for i in range(env_spec(env).num_actions)]
 

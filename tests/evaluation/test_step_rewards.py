@@ -17,7 +17,6 @@ from oni_jax.annotation.judge_answers import JUDGE_MODEL
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.registry import env_spec, find_environment
-from oni_jax.evaluation.inspection import load_reward
 from oni_jax.evaluation.recording import Replay, replay
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.evaluation.step_rewards import EpisodeRewards
@@ -28,6 +27,7 @@ from oni_jax.rewards.base import LookUp, Reward
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import REWARD_TYPES, RewardType, make_rewards, observations_read
 from oni_jax.runs.checkpointing import Checkpoints, Saved
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import RewardOutput
@@ -141,7 +141,7 @@ def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
     """It reads observations, and at an episode's end the final one."""
     run = write_run(tmp_path / "run", {**values, **PAID, "llm_reward_type": "rnd"})
     played = run.evaluate(NUM_EPISODES, num_workers=1)
-    rewards = EpisodeRewards(load_reward(run.folder))
+    rewards = EpisodeRewards(Run(run.folder).rewards())
     found = played.measures()[f"{MEASURE}rnd"]
     chosen = [i for i, episode in enumerate(played.episodes) if len(episode.actions) > 3][::20]
     assert len(chosen) > 1
@@ -162,7 +162,7 @@ def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, mon
     monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
     run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "of_text"})
     played = run.evaluate(NUM_EPISODES, num_workers=1)
-    rewards = EpisodeRewards(load_reward(run.folder))
+    rewards = EpisodeRewards(Run(run.folder).rewards())
     found = played.measures()[f"{MEASURE}of_text"]
     for index in (0, 40, 66):
         film = replayed(run, played, index)
@@ -174,7 +174,7 @@ def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, mon
 def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
     run = write_run(tmp_path / "run", {**DEVICE, **PAID, "llm_reward_type": "rnd,apt"})
     alone = write_run(tmp_path / "alone", {**DEVICE, **PAID, "llm_reward_type": "rnd"})
-    both, rnd = (EpisodeRewards(load_reward(own.folder)) for own in (run, alone))
+    both, rnd = (EpisodeRewards(Run(own.folder).rewards()) for own in (run, alone))
     assert both.labels == ["rnd"] and list(both.left_out) == ["apt"]
     film = replayed(run, run.evaluate(1, num_workers=1), 0, tuple(both.observations))
     np.testing.assert_allclose(*(own.of_steps([*film.captions], film.observations) for own in (both, rnd)), rtol=1e-5)

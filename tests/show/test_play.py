@@ -8,7 +8,6 @@ import pytest
 
 from oni_jax.envs.base import SingleEpisode
 from oni_jax.envs.display import ROWS
-from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
@@ -20,6 +19,7 @@ from oni_jax.rewards.base import Reward
 from oni_jax.rewards.bk.potential import PotentialScorer as Potential
 from oni_jax.rewards.bk.potential import PublishedShaping
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
@@ -73,7 +73,7 @@ def test_labels_of_the_store_come_first():
 
 
 def test_labels_without_a_run_are_the_recorded_ones():
-    labels = labels_of(ENVIRONMENT)
+    labels = labels_of(EnvConfig())
     assert labels.of(b"You kill the newt!") == ("helpful", "Claude, recorded 2026-11", True)
     assert labels.of(b"Nobody was asked about this.") is None
 
@@ -256,6 +256,6 @@ def test_a_reward_of_more_than_a_message_is_not_shown(tmp_path, monkeypatch):
     config = write_labelled_run(tmp_path / "run", {})
     rewards = RewardSum([Term("rnd", Reward(), 1.0), Term("bk-code", PublishedShaping(Potential(0), 0.9, 1), 1.0)])
     known = SimpleNamespace(config=config, rewards=rewards, state=(), env_steps=1)
-    monkeypatch.setattr("oni_jax.evaluation.inspection.load_reward", lambda *_: known)
+    monkeypatch.setattr(Run, "rewards", lambda *_: known)
     table = playing.set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
     assert table.reward.source == "not shown: rnd pays for more than a message"

@@ -14,12 +14,12 @@ from launch import evaluate
 from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
-from oni_jax.evaluation.inspection import load_reward
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.evaluation.step_rewards import EpisodeRewards
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import EnvConfig
@@ -42,11 +42,11 @@ def train_dir(tmp_path_factory):
 
 
 def test_rewards_are_those_of_the_labels(train_dir):
-    rewards = EpisodeRewards(load_reward(str(train_dir / "labelled")), num_at_once=4)
+    rewards = EpisodeRewards(Run(str(train_dir / "labelled")).rewards(), num_at_once=4)
     messages = [b"", b"A message", b"You see here a rock.", b"A message", b"", b"A message", b"Another"]
     assert rewards.of_steps(messages, {}, counts=[1] * 7).tolist() == [0, 1, 0, 1, 0, 1]
     np.testing.assert_allclose(rewards.of_steps(messages, {}), [0, 1, 0, 1 / 8, 0, 1 / 27], rtol=1e-6)
-    later = EpisodeRewards(load_reward(str(train_dir / "later")), num_at_once=4)
+    later = EpisodeRewards(Run(str(train_dir / "later")).rewards(), num_at_once=4)
     np.testing.assert_allclose(later.of_steps(messages, {}), [1, 0, 1 / 2, 0, 1 / 3, 1], rtol=1e-6)
     assert later.of_captions(messages[:3], {}).tolist() == [0, 1, 0]  # the first was before all steps
     assert rewards.of_captions(messages[:2], {}).tolist() == [0, 0]  # and the last is behind them
@@ -74,7 +74,7 @@ def test_every_step_sees_its_own_observations(num_at_once):
 
 def test_a_reward_stands_beside_what_it_is_paid_for(train_dir):
     """Some are of the caption before the step, others of what the step led to, in one sum."""
-    known = load_reward(str(train_dir / "labelled"))
+    known = Run(str(train_dir / "labelled")).rewards()
     rewards = RewardSum([*known.rewards.terms, Term("strength", StrengthReward(), 1.0)])
     reward: Any = SimpleNamespace(config=known.config, rewards=rewards, state=(known.state, ()))
     seen = {"vector_obs": np.arange(8, dtype=np.float32).reshape(4, 2)}
