@@ -30,6 +30,7 @@ from oni_jax.rewards.registry import make_rewards
 from oni_jax.rewards.trained import holds_trained
 from oni_jax.runs.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.runs.kept import keep_files
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
@@ -78,6 +79,7 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
         if not os.path.isdir(os.path.join(path, "0")):
             raise UserError(f"{path} can't be written; choose another --train_dir")
         write_settings(config, folder)
+        keep_files(Plan(config), folder)
     return config
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs import labels
+from oni_jax.runs.kept import as_trained
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_values, config_from_json
@@ -52,8 +53,8 @@ class Run:
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """Its plan, from these settings."""
-        return Plan(self.config)
+        """Its plan, with the plugins and files that it was trained with, whatever the current folder is."""
+        return Plan(as_trained(self.folder, self.config))
 
     def steps(self) -> Sequence[int]:
         """Returns the environment steps of its checkpoints, ascending."""

@@ -15,6 +15,7 @@ from oni_jax.learner.peers.peers import SINGLE_PROCESS, Peers, SingleProcess
 from oni_jax.learner.update import make_optimizer
 from oni_jax.parallel import Replicas
 from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.runs.kept import keep_files
 from oni_jax.runs.plan import Plan
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config
@@ -69,6 +70,8 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
         training = build_training(plan, folder, stack, peers, makers)
         if peers.is_primary:
             write_settings(config, folder)
+            if differing := keep_files(plan, folder):
+                print(f"changed since this run was last started: {', '.join(differing)}", flush=True)
         if not stop or peers.num > 1:
             training.train(stop)
         else:
