@@ -27,7 +27,6 @@ from oni_jax.training.parts import (
     build_step,
     build_world,
     fresh_state,
-    open_checkpoints,
     resume_acting,
     resume_state,
 )
@@ -107,7 +106,7 @@ def build_training(
     annotator = stack.enter_context(makers.annotator(plan, folder, peers.is_primary))
     # The training state: new, or a checkpoint's.
     optimizer = make_optimizer(config.learner)
-    checkpoints = stack.enter_context(closing(open_checkpoints(config, folder))) if peers.is_primary else None
+    checkpoints = stack.enter_context(closing(makers.open_checkpoints(config, folder))) if peers.is_primary else None
     state = fresh_state(config.run.seed, policy, spec, rewards, optimizer, makers.params)
     state, saved, progress = resume_state(config, state, checkpoints, annotator.labels_of, folder, peers)
     # With its final sharding: another one after the reward's first gradient step would compile the update again.

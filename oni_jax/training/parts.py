@@ -79,15 +79,15 @@ class Makers(NamedTuple):
     params: Callable[..., PyTree] = init_params
     rewards: Callable[..., RewardSum] = make_rewards
     annotator: Callable[..., AbstractContextManager[Annotator]] = open_annotator
+    checkpoints: Callable[..., Checkpoints] = Checkpoints
     learner: Callable[..., Learner] = Learner
+
+    def open_checkpoints(self, config: Config, folder: str) -> Checkpoints:
+        run, path = config.run, os.path.join(folder, CHECKPOINTS)
+        return self.checkpoints(path, run.keep_checkpoints, run.save_milestones_sec)
 
 
 USUAL = Makers()
-
-
-def open_checkpoints(config: Config, folder: str) -> Checkpoints:
-    run = config.run
-    return Checkpoints(os.path.join(folder, CHECKPOINTS), run.keep_checkpoints, run.save_milestones_sec)
 
 
 def fresh_state(
